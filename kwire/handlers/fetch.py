@@ -32,7 +32,7 @@ from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import FetchPartition, Ref
-from kwire.replica.partition import Partition, Read
+from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.purgatory import FetchIsolation, SharedReads
 from kwire.types import ZERO_UUID
 
@@ -70,7 +70,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     state = request.replica_state
     replica = request.replica_id if request.replica_id >= 0 else state.replica_id
     sessions, now = replicas.sessions, replicas.now()
-    turn = sessions.begin(
+    fetch_context = sessions.begin(
         session_id=request.session_id,
         epoch=request.session_epoch,
         partitions=_requested_partitions(request),
@@ -85,7 +85,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     else:
         upto = FetchIsolation.HIGH_WATERMARK
     max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
-    requested = turn.partitions
+    requested = fetch_context.partitions
     reading = _Reading(context, request, upto, max_bytes, replica, None, False)
     answers = await reading.all_in_turns(requested)
     if reading.cold:
@@ -112,7 +112,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
             answers = await reading.all_in_turns(requested)
     try:
         reading.count()
-        session_id, sent = sessions.finish(turn, answers, now)
+        session_id, sent = sessions.finish(fetch_context, answers, now)
         response = FetchResponse(session_id=session_id, responses=_group_by_topic(sent))
         if reading.refused:
             _add_hints(context, reading, response)
@@ -348,7 +348,9 @@ class _Reading:
             self._follower(partition, requested)
         return self._answer(partition, requested, result)
 
-    def _answer(self, partition: Partition, requested: FetchPartition, result: Read) -> Answer:
+    def _answer(
+        self, partition: Partition, requested: FetchPartition, result: ReadResult
+    ) -> Answer:
         region = result.region
         size = 0 if region is None else len(region)
         if size:

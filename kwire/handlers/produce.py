@@ -29,7 +29,7 @@ from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.net.framing import Disconnect
 from kwire.records.header import parse
 from kwire.records.validate import check_produced
-from kwire.replica.partition import ACKS_ALL, Partition, Produced
+from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
 Topic = ProduceRequest.TopicProduceData
@@ -86,7 +86,7 @@ class _Waiting(NamedTuple):
     """An appended batch, whose answer is replaced if the wait for disk or replicas fails."""
 
     partition: Partition
-    produced: Produced
+    produced: ProduceResult
     answers: list[Answer]
     position: int
 

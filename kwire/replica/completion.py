@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from kwire.replica.fetch_waits import FetchWaits
-from kwire.replica.leader import Moved
+from kwire.replica.leader import HighWatermarkChange
 from kwire.replica.partition import Partition
 from kwire.replica.purgatory import FetchIsolation
 
@@ -26,17 +26,17 @@ class Completion:
 
     def on_stored(self, partition: Partition) -> None:
         """Complete the waits for newly written or synced records."""
-        moved = partition.on_stored(self.now())
+        change = partition.on_stored(self.now())
         if partition.leader is not None:
             partition.writes.reach(partition.leader.log_end)
-        if moved is not None:
-            self.on_committed(partition, moved)
+        if change is not None:
+            self.on_committed(partition, change)
 
-    def on_committed(self, partition: Partition, moved: Moved) -> None:
+    def on_committed(self, partition: Partition, change: HighWatermarkChange) -> None:
         """Complete the waits for records below a high watermark that moved."""
-        stable_before = partition.log.producers.last_stable_offset(moved.from_offset)
-        size = partition.on_committed(moved)
-        partition.commits.reach(moved.to_offset)
+        stable_before = partition.log.producers.last_stable_offset(change.from_offset)
+        size = partition.on_committed(change)
+        partition.commits.reach(change.to_offset)
         if partition in self.fetch_waits:
             is_stable = partition.last_stable_offset > stable_before
             self.fetch_waits.on_readable(partition, _STABLE if is_stable else _COMMITTED, size)

@@ -90,7 +90,7 @@ class Session:
 
 
 @attrs.define(eq=False)
-class Turn:
+class FetchContext:
     """One request in its session: its partitions to read, then to answer."""
 
     partitions: list[FetchPartition]
@@ -127,11 +127,11 @@ class FetchSessions:
         removals: list[Ref],
         privileged: bool,
         now: float,
-    ) -> Turn:
+    ) -> FetchContext:
         """Return the partitions to read for a request; raises an error of the whole request."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(session_id, None)
-            return Turn(partitions, opens=epoch != FINAL_EPOCH, privileged=privileged)
+            return FetchContext(partitions, opens=epoch != FINAL_EPOCH, privileged=privileged)
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionIdNotFound
@@ -143,23 +143,23 @@ class FetchSessions:
             session.update(partitions, removals)
         del self._sessions[session_id]
         if not session.partitions:
-            return Turn([])
+            return FetchContext([])
         session.used_at = now
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         self._sessions[session_id] = session
-        return Turn(list(session.partitions.values()), session)
+        return FetchContext(list(session.partitions.values()), session)
 
     def finish(
-        self, turn: Turn, answers: list[A], now: float
+        self, context: FetchContext, answers: list[A], now: float
     ) -> tuple[int, list[tuple[FetchPartition, A]]]:
         """Return the session id to answer with, and the partitions' answers to send.
 
-        ``answers`` have the order of ``turn.partitions``.
+        ``answers`` have the order of ``context.partitions``.
         """
-        session = turn.session
-        pairs = list(zip(turn.partitions, answers, strict=True))
+        session = context.session
+        pairs = list(zip(context.partitions, answers, strict=True))
         if session is None:
-            return (self._open(turn, pairs, now) if turn.opens else NO_SESSION), pairs
+            return (self._open(context, pairs, now) if context.opens else NO_SESSION), pairs
         sent = []
         has_others = len(pairs) > 1
         for pair in pairs:
@@ -174,8 +174,10 @@ class FetchSessions:
                     session.partitions[ref] = partition
         return session.id, sent
 
-    def _open(self, turn: Turn, pairs: list[tuple[FetchPartition, A]], now: float) -> int:
-        if len(self._sessions) >= self.slots and not self._evict(turn, now):
+    def _open(
+        self, context: FetchContext, pairs: list[tuple[FetchPartition, A]], now: float
+    ) -> int:
+        if len(self._sessions) >= self.slots and not self._evict(context, now):
             return NO_SESSION
         for partition, answer in pairs:
             _record_sent(partition, answer)
@@ -184,16 +186,16 @@ class FetchSessions:
             session_id = self.new_id()
         self._sessions[session_id] = Session(
             id=session_id,
-            privileged=turn.privileged,
-            by_id=bool(turn.partitions) and turn.partitions[0].by_id,
+            privileged=context.privileged,
+            by_id=bool(context.partitions) and context.partitions[0].by_id,
             epoch=INITIAL_EPOCH + 1,
             created_at=now,
             used_at=now,
-            partitions={partition.ref: partition for partition in turn.partitions},
+            partitions={partition.ref: partition for partition in context.partitions},
         )
         return session_id
 
-    def _evict(self, turn: Turn, now: float) -> bool:
+    def _evict(self, context: FetchContext, now: float) -> bool:
         if not self._sessions:
             return False
         oldest = next(iter(self._sessions.values()))
@@ -201,11 +203,11 @@ class FetchSessions:
             del self._sessions[oldest.id]
             return True
         victim = min(
-            (s for s in self._sessions.values() if self._may_evict(s, turn, now)),
+            (s for s in self._sessions.values() if self._may_evict(s, context, now)),
             key=lambda session: (session.privileged, len(session.partitions)),
             default=None,
         )
-        if victim is None or (turn.privileged, len(turn.partitions)) < (
+        if victim is None or (context.privileged, len(context.partitions)) < (
             victim.privileged,
             len(victim.partitions),
         ):
@@ -213,8 +215,8 @@ class FetchSessions:
         del self._sessions[victim.id]
         return True
 
-    def _may_evict(self, session: Session, turn: Turn, now: float) -> bool:
-        if turn.privileged and not session.privileged:
+    def _may_evict(self, session: Session, context: FetchContext, now: float) -> bool:
+        if context.privileged and not session.privileged:
             return True
         return now - session.created_at > self.eviction_s
 

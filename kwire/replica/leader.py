@@ -26,7 +26,7 @@ class HasHighWatermark(Protocol):
 
 
 @attrs.frozen
-class Moved:
+class HighWatermarkChange:
     """A move of the high watermark; waits up to ``to_offset`` are complete."""
 
     from_offset: int
@@ -127,7 +127,7 @@ class Leader:
         """Whether acks=all must be refused (invariant 28)."""
         return len(self.isr) < self.effective_min_isr
 
-    def advance(self, now: float) -> Moved | None:
+    def advance(self, now: float) -> HighWatermarkChange | None:
         """Move the high watermark as far as the in-sync replicas allow."""
         target = self.log_end
         if self.followers:
@@ -141,7 +141,7 @@ class Leader:
         if target <= before:
             return None
         self.log.high_watermark = target
-        return Moved(before, target)
+        return HighWatermarkChange(before, target)
 
     def _joining(self, follower: Follower, now: float) -> bool:
         return (
@@ -150,7 +150,7 @@ class Leader:
             and now - follower.caught_up_at <= self.lag_max
         )
 
-    def on_appended(self, log_end: int, now: float) -> Moved | None:
+    def on_appended(self, log_end: int, now: float) -> HighWatermarkChange | None:
         """Advance the leader's own log end offset, up to which records can be read back."""
         self.log_end = log_end
         if self.followers:
@@ -159,7 +159,7 @@ class Leader:
         if log_end <= before:
             return None
         self.log.high_watermark = log_end
-        return Moved(before, log_end)
+        return HighWatermarkChange(before, log_end)
 
     def on_fetched(
         self,
@@ -169,7 +169,7 @@ class Leader:
         log_start: int,
         now: float,
         broker_epoch: int = -1,
-    ) -> Moved | None:
+    ) -> HighWatermarkChange | None:
         """Record a follower's fetch from ``offset``: it holds everything before that."""
         follower = self.followers[node]
         if offset >= self.log_end:
@@ -214,7 +214,7 @@ class Leader:
 
     def on_isr_committed(
         self, isr: Collection[int], partition_epoch: int, now: float
-    ) -> Moved | None:
+    ) -> HighWatermarkChange | None:
         """Adopt the ISR that the controller committed, from its answer or from newer metadata."""
         if partition_epoch < self.partition_epoch:
             return None

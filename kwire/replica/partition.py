@@ -29,7 +29,7 @@ from kwire.log.region import FileRegion
 from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
 from kwire.records.validate import check_timestamps
-from kwire.replica.leader import Leader, Moved
+from kwire.replica.leader import HighWatermarkChange, Leader
 from kwire.replica.purgatory import FetchIsolation
 from kwire.waits import OffsetWaits
 
@@ -43,7 +43,7 @@ NO_EPOCH: Final = -1
 ACKS_ALL: Final = -1
 
 
-class Produced(NamedTuple):
+class ProduceResult(NamedTuple):
     """The result of appending a producer's batch."""
 
     base_offset: int
@@ -62,7 +62,7 @@ class Produced(NamedTuple):
     """Whether this broker has stored the batch, so that acks=1 need not wait."""
 
 
-class Read(NamedTuple):
+class ReadResult(NamedTuple):
     """A range for a fetcher, or the point where its log diverges from this one."""
 
     region: FileRegion | None
@@ -76,7 +76,7 @@ class Read(NamedTuple):
     """(producer id, first offset) of aborted transactions, for read_committed."""
 
 
-class Located(NamedTuple):
+class OffsetLookupResult(NamedTuple):
     """The answer to an offset lookup; -1 for a value that does not exist."""
 
     offset: int
@@ -84,7 +84,7 @@ class Located(NamedTuple):
     leader_epoch: int
 
 
-NOWHERE: Final = Located(-1, -1, -1)
+UNKNOWN_OFFSET: Final = OffsetLookupResult(-1, -1, -1)
 
 
 @attrs.define(eq=False)
@@ -186,7 +186,7 @@ class Partition:
         now_ms: int,
         *,
         from_client: bool = True,
-    ) -> Produced:
+    ) -> ProduceResult:
         """Append a producer's checked batch, or return the place of the one it repeats.
 
         Timestamps and sequences of coordinators' batches are not checked.
@@ -210,7 +210,7 @@ class Partition:
         )
         end_offset = done.last_offset + 1
         if done.duplicate:
-            return Produced(
+            return ProduceResult(
                 done.base_offset,
                 done.timestamp_ms,
                 done.start_offset,
@@ -220,7 +220,7 @@ class Partition:
             )
         stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
         readable = self._on_appended(leader, end_offset, size, now)
-        return Produced(
+        return ProduceResult(
             done.base_offset,
             stamp,
             done.start_offset,
@@ -247,14 +247,14 @@ class Partition:
             return _EVERYONE
         return _UNCOMMITTED
 
-    def on_committed(self, moved: Moved) -> int:
+    def on_committed(self, change: HighWatermarkChange) -> int:
         """Return the number of bytes that became readable as the high watermark moved."""
         size = 0
-        while self._uncommitted and self._uncommitted[0][0] <= moved.to_offset:
+        while self._uncommitted and self._uncommitted[0][0] <= change.to_offset:
             size += self._uncommitted.popleft()[1]
         return size
 
-    def on_stored(self, now: float) -> Moved | None:
+    def on_stored(self, now: float) -> HighWatermarkChange | None:
         """Advance the leader's log end offset after a thread has written or synced records."""
         leader = self.leader
         return None if leader is None else leader.on_appended(self._stored_end(leader.log_end), now)
@@ -268,7 +268,7 @@ class Partition:
         at_least_one: bool = True,
         last_fetched_epoch: int = NO_EPOCH,
         wait: bool = True,
-    ) -> Read:
+    ) -> ReadResult:
         """Return a range from ``offset`` on; raises OffsetOutOfRange, WouldWait without ``wait``.
 
         ``max_bytes`` of 0 without ``at_least_one`` returns the offsets alone.
@@ -280,7 +280,7 @@ class Partition:
         if last_fetched_epoch != NO_EPOCH:
             diverging = self._diverging(last_fetched_epoch, offset)
             if diverging is not None:
-                return Read(None, high_watermark, stable, start, -1, diverging)
+                return ReadResult(None, high_watermark, stable, start, -1, diverging)
         if upto is FetchIsolation.LOG_END:
             end = log.writer.written_offset
         else:
@@ -288,14 +288,14 @@ class Partition:
         if not start <= offset <= log.end_offset:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
-            return Read(None, high_watermark, stable, start, end)
+            return ReadResult(None, high_watermark, stable, start, end)
         aborted = None
         if upto is FetchIsolation.STABLE:
             transactions = log.segments.aborted_transactions(offset, end, wait=wait)
             aborted = [(a.producer_id, a.first_offset) for a in transactions]
         # This comes last, because the region holds a file open.
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
-        return Read(region, high_watermark, stable, start, end, None, aborted)
+        return ReadResult(region, high_watermark, stable, start, end, None, aborted)
 
     def readable_state(self) -> tuple[object, ...]:
         """Return the state that a read depends on beside its arguments.
@@ -351,7 +351,7 @@ class Partition:
         timestamp: int,
         upto: FetchIsolation,
         record: timestamp_search.OffsetAndTimestamp | None = None,
-    ) -> Located:
+    ) -> OffsetLookupResult:
         """Return the offset of a timestamp, or of a special position with a negative number.
 
         ``record`` is the result of :meth:`search`.
@@ -360,18 +360,20 @@ class Partition:
         log = self.log
         if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
             if timestamp == EARLIEST_PENDING_UPLOAD:
-                return NOWHERE
+                return UNKNOWN_OFFSET
             epoch = log.epochs.at(log.start_offset)
-            return Located(log.start_offset, -1, NO_EPOCH if epoch is None else epoch)
+            return OffsetLookupResult(log.start_offset, -1, NO_EPOCH if epoch is None else epoch)
         if timestamp == LATEST_TIERED:
-            return NOWHERE
+            return UNKNOWN_OFFSET
         end = self._last_readable(upto)
         if timestamp == LATEST:
-            return Located(end, -1, self.leader_epoch)
+            return OffsetLookupResult(end, -1, self.leader_epoch)
         if record is None or not log.start_offset <= record.offset < end:
-            return NOWHERE
+            return UNKNOWN_OFFSET
         epoch = log.epochs.at(record.offset)
-        return Located(record.offset, record.timestamp, NO_EPOCH if epoch is None else epoch)
+        return OffsetLookupResult(
+            record.offset, record.timestamp, NO_EPOCH if epoch is None else epoch
+        )
 
     def _last_readable(self, upto: FetchIsolation) -> int:
         """Return the readable end offset.

@@ -52,9 +52,9 @@ class Roles:
             self._lead(partition, state)
             return
         leader.on_replicas_changed(state.replicas)
-        moved = leader.on_isr_committed(state.isr, state.partition_epoch, self.now())
-        if moved is not None:
-            self.completion.on_committed(partition, moved)
+        change = leader.on_isr_committed(state.isr, state.partition_epoch, self.now())
+        if change is not None:
+            self.completion.on_committed(partition, change)
 
     def end(self, partition: Partition) -> None:
         """End the role in a partition that leaves this broker, or whose directory failed."""
@@ -67,9 +67,9 @@ class Roles:
         if leader is not None:
             self.syncs.start(partition)
             self.completion.on_stored(partition)
-            moved = leader.advance(self.now())
-            if moved is not None:
-                self.completion.on_committed(partition, moved)
+            change = leader.advance(self.now())
+            if change is not None:
+                self.completion.on_committed(partition, change)
 
     def _lead(self, partition: Partition, state: PartitionState) -> None:
         self._warn_of_replicas(partition.topic, len(state.replicas))

@@ -38,7 +38,7 @@ from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.leader import Leader
 from kwire.replica.metadata_applier import MetadataApplier
-from kwire.replica.partition import ACKS_ALL, Located, Partition, Produced
+from kwire.replica.partition import ACKS_ALL, OffsetLookupResult, Partition, ProduceResult
 from kwire.replica.ports import Logs
 from kwire.replica.purgatory import FetchIsolation
 from kwire.replica.required_syncs import RequiredSyncs
@@ -120,7 +120,7 @@ class ReplicaService:
         now_ms: int,
         *,
         from_client: bool = True,
-    ) -> Produced:
+    ) -> ProduceResult:
         """Append a checked batch as the leader: the only way to append to a partition.
 
         It counts the batch, wakes the fetches that it completes and starts a sync if the topic
@@ -140,7 +140,7 @@ class ReplicaService:
         return produced
 
     async def wait_acknowledged(
-        self, partition: Partition, produced: Produced, acks: int, deadline: float
+        self, partition: Partition, produced: ProduceResult, acks: int, deadline: float
     ) -> None:
         """Wait until a batch may be acknowledged: stored here and, for acks=all, committed.
 
@@ -206,15 +206,15 @@ class ReplicaService:
         That may move the high watermark, and so wake producers and consumers.
         """
         leader = partition.check_leader()
-        moved = leader.on_fetched(
+        change = leader.on_fetched(
             node,
             offset=offset,
             log_start=log_start,
             now=self.now(),
             broker_epoch=broker_epoch,
         )
-        if moved is not None:
-            self._completion.on_committed(partition, moved)
+        if change is not None:
+            self._completion.on_committed(partition, change)
 
     def on_log_written(self, opened: PartitionLog) -> None:
         """Account for the queued writes of a log that a slow directory has written."""
@@ -224,7 +224,9 @@ class ReplicaService:
             self._syncs.start(partition)
             self.fetch_waits.on_changed(partition)
 
-    async def locate(self, partition: Partition, timestamp: int, upto: FetchIsolation) -> Located:
+    async def locate(
+        self, partition: Partition, timestamp: int, upto: FetchIsolation
+    ) -> OffsetLookupResult:
         """Return the offset of a timestamp, searching batches in slices if necessary."""
         search = partition.search(timestamp)
         if search is None:

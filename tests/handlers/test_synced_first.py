@@ -16,7 +16,7 @@ from kwire import errors
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.log.config import LogConfig
 from kwire.records import header
-from kwire.replica.partition import Partition, Produced
+from kwire.replica.partition import Partition, ProduceResult
 from kwire.types import CONSUMER_OFFSETS
 from tests.handlers.test_fetch import at, fetch, made, values
 from tests.handlers.test_produce import produce
@@ -199,7 +199,7 @@ async def test_producer_is_answered_after_another_flush_made_its_sync_unnecessar
     partition = await made(subject, flush_messages=2)
     answers: list[Any] = []
 
-    def append() -> Produced:
+    def append() -> ProduceResult:
         batch = one_batch()
         return subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
 

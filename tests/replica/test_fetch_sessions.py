@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire import errors
-from kwire.replica.fetch_sessions import FetchPartition, FetchSessions, Ref, Turn
+from kwire.replica.fetch_sessions import FetchContext, FetchPartition, FetchSessions, Ref
 
 
 @attrs.define
@@ -41,7 +41,7 @@ def begin(
     *,
     privileged: bool = False,
     now: float = 0.0,
-) -> Turn:
+) -> FetchContext:
     return sessions.begin(
         session_id=session_id,
         epoch=epoch,
@@ -56,8 +56,8 @@ def open_session(
     sessions: FetchSessions, *topics: str, privileged: bool = False, now: float = 0.0
 ) -> int:
     partitions = tuple(fetch_partition(topic) for topic in topics)
-    turn = begin(sessions, partitions=partitions, privileged=privileged, now=now)
-    session_id, sent = sessions.finish(turn, [Reply() for _ in topics], now)
+    context = begin(sessions, partitions=partitions, privileged=privileged, now=now)
+    session_id, sent = sessions.finish(context, [Reply() for _ in topics], now)
     assert len(sent) == len(topics)
     return session_id
 
@@ -65,15 +65,15 @@ def open_session(
 def test_full_fetch_opens_session_and_incremental_answers_hold_only_changes():
     sessions = session_cache()
     session_id = open_session(sessions, "a", "b")
-    turn = begin(sessions, session_id, 1)
-    assert [p.topic for p in turn.partitions] == ["a", "b"]
-    assert sessions.finish(turn, [Reply(), Reply()], 0.0) == (session_id, [])
-    turn = begin(sessions, session_id, 2)
-    a, b = turn.partitions
+    context = begin(sessions, session_id, 1)
+    assert [p.topic for p in context.partitions] == ["a", "b"]
+    assert sessions.finish(context, [Reply(), Reply()], 0.0) == (session_id, [])
+    context = begin(sessions, session_id, 2)
+    a, b = context.partitions
     moved = Reply(high_watermark=5)
-    assert sessions.finish(turn, [Reply(), moved], 0.0) == (session_id, [(b, moved)])
-    turn = begin(sessions, session_id, 3)
-    assert sessions.finish(turn, [Reply(), moved], 0.0) == (session_id, [])
+    assert sessions.finish(context, [Reply(), moved], 0.0) == (session_id, [(b, moved)])
+    context = begin(sessions, session_id, 3)
+    assert sessions.finish(context, [Reply(), moved], 0.0) == (session_id, [])
     assert a.topic == "a"
 
 
@@ -90,35 +90,35 @@ def test_full_fetch_opens_session_and_incremental_answers_hold_only_changes():
 def test_incremental_answer_holds_partition_with_a_change(reply: Reply):
     sessions = session_cache()
     session_id = open_session(sessions, "a")
-    turn = begin(sessions, session_id, 1)
-    assert len(sessions.finish(turn, [reply], 0.0)[1]) == 1
+    context = begin(sessions, session_id, 1)
+    assert len(sessions.finish(context, [reply], 0.0)[1]) == 1
 
 
 def test_first_answer_after_an_error_is_sent():
     sessions = session_cache()
     session_id = open_session(sessions, "a")
-    turn = begin(sessions, session_id, 1)
-    sessions.finish(turn, [Reply(error_code=3, high_watermark=-1, log_start_offset=-1)], 0.0)
-    turn = begin(sessions, session_id, 2)
-    assert len(sessions.finish(turn, [Reply()], 0.0)[1]) == 1
+    context = begin(sessions, session_id, 1)
+    sessions.finish(context, [Reply(error_code=3, high_watermark=-1, log_start_offset=-1)], 0.0)
+    context = begin(sessions, session_id, 2)
+    assert len(sessions.finish(context, [Reply()], 0.0)[1]) == 1
 
 
 def test_incremental_fetch_adds_changes_and_removes_partitions():
     sessions = session_cache()
     session_id = open_session(sessions, "a", "b")
     changes = (fetch_partition("c"), fetch_partition("a", 0, 7))
-    turn = begin(sessions, session_id, 1, changes, (("b", 0),))
-    assert [(p.topic, p.fetch_offset) for p in turn.partitions] == [("a", 7), ("c", 0)]
+    context = begin(sessions, session_id, 1, changes, (("b", 0),))
+    assert [(p.topic, p.fetch_offset) for p in context.partitions] == [("a", 7), ("c", 0)]
     # The added partition is answered, the changed one is not: its answer was sent before.
-    _, sent = sessions.finish(turn, [Reply(), Reply()], 0.0)
+    _, sent = sessions.finish(context, [Reply(), Reply()], 0.0)
     assert [p.topic for p, _ in sent] == ["c"]
 
 
 def test_partition_that_gave_records_moves_to_the_end():
     sessions = session_cache()
     session_id = open_session(sessions, "a", "b", "c")
-    turn = begin(sessions, session_id, 1)
-    sessions.finish(turn, [Reply(records=b"x"), Reply(), Reply()], 0.0)
+    context = begin(sessions, session_id, 1)
+    sessions.finish(context, [Reply(records=b"x"), Reply(), Reply()], 0.0)
     assert [p.topic for p in begin(sessions, session_id, 2).partitions] == ["b", "c", "a"]
 
 
@@ -142,24 +142,24 @@ def test_unknown_session_wrong_epoch_and_changed_topic_ids_are_refused(
 def test_final_epoch_closes_the_session_and_opens_none():
     sessions = session_cache()
     session_id = open_session(sessions, "a")
-    turn = begin(sessions, session_id, -1, (fetch_partition("a"),))
-    assert sessions.finish(turn, [Reply()], 0.0)[0] == 0
+    context = begin(sessions, session_id, -1, (fetch_partition("a"),))
+    assert sessions.finish(context, [Reply()], 0.0)[0] == 0
     assert len(sessions) == 0
 
 
 def test_session_without_partitions_is_closed():
     sessions = session_cache()
     session_id = open_session(sessions, "a")
-    turn = begin(sessions, session_id, 1, (), (("a", 0),))
-    assert sessions.finish(turn, [], 0.0) == (0, [])
+    context = begin(sessions, session_id, 1, (), (("a", 0),))
+    assert sessions.finish(context, [], 0.0) == (0, [])
     assert len(sessions) == 0
 
 
 def test_full_fetch_replaces_its_session():
     sessions = session_cache()
     session_id = open_session(sessions, "a")
-    turn = begin(sessions, session_id, 0, (fetch_partition("b"),))
-    new_id, _ = sessions.finish(turn, [Reply()], 0.0)
+    context = begin(sessions, session_id, 0, (fetch_partition("b"),))
+    new_id, _ = sessions.finish(context, [Reply()], 0.0)
     assert new_id not in (0, session_id)
     assert len(sessions) == 1
 
@@ -227,16 +227,16 @@ def test_client_of_incremental_answers_has_every_high_watermark(requests):
         broker_watermarks |= new_watermarks
         topics = (topics | {topic for topic, _ in additions}) - set(removals)
         client_watermarks = {t: v for t, v in client_watermarks.items() if t in topics}
-        turn = begin(
+        context = begin(
             sessions,
             session_id,
             epoch,
             tuple(fetch_partition(topic, 0, offset) for topic, offset in additions),
             tuple((topic, 0) for topic in removals),
         )
-        assert {p.topic for p in turn.partitions} == topics
-        replies = [Reply(broker_watermarks[p.topic]) for p in turn.partitions]
-        _, sent = sessions.finish(turn, replies, 0.0)
+        assert {p.topic for p in context.partitions} == topics
+        replies = [Reply(broker_watermarks[p.topic]) for p in context.partitions]
+        _, sent = sessions.finish(context, replies, 0.0)
         if not topics:
             return
         client_watermarks |= {p.topic: reply.high_watermark for p, reply in sent}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.replica.leader import Leader, Moved, Proposal
+from kwire.replica.leader import HighWatermarkChange, Leader, Proposal
 
 
 @dataclass
@@ -39,7 +39,7 @@ def leader(
     return subject
 
 
-def fetch(subject: Leader, node: int, offset: int, now: float = 0.0) -> Moved | None:
+def fetch(subject: Leader, node: int, offset: int, now: float = 0.0) -> HighWatermarkChange | None:
     return subject.on_fetched(node, offset=offset, log_start=0, now=now)
 
 
@@ -47,15 +47,23 @@ def fetch(subject: Leader, node: int, offset: int, now: float = 0.0) -> Moved | 
     ("isr", "min_isr", "fetches", "expected"),
     [
         ((1, 2, 3), 1, [(2, 10)], None),  # 3 has fetched nothing yet.
-        ((1, 2, 3), 1, [(2, 10), (3, 7)], Moved(0, 7)),
-        ((1, 2), 1, [(2, 10)], Moved(0, 10)),  # 3 is not in the ISR.
+        ((1, 2, 3), 1, [(2, 10), (3, 7)], HighWatermarkChange(0, 7)),
+        ((1, 2), 1, [(2, 10)], HighWatermarkChange(0, 10)),  # 3 is not in the ISR.
         ((1, 2), 1, [(3, 10)], None),
         ((1, 2), 3, [(2, 10)], None),  # The ISR is smaller than min.insync.replicas.
-        ((1, 2, 3), 9, [(2, 10), (3, 10)], Moved(0, 10)),  # It is at most the replica count.
+        (
+            (1, 2, 3),
+            9,
+            [(2, 10), (3, 10)],
+            HighWatermarkChange(0, 10),
+        ),  # It is at most the replica count.
     ],
 )
 def test_high_watermark_is_the_smallest_log_end_of_the_isr(
-    isr: tuple[int, ...], min_isr: int, fetches: list[tuple[int, int]], expected: Moved | None
+    isr: tuple[int, ...],
+    min_isr: int,
+    fetches: list[tuple[int, int]],
+    expected: HighWatermarkChange | None,
 ):
     subject = leader(isr=isr, min_isr=min_isr)
     assert [fetch(subject, node, offset) for node, offset in fetches][-1] == expected
@@ -65,7 +73,7 @@ def test_leader_of_a_single_replica_commits_at_once():
     subject = leader(replicas=(1,), isr=(1,), min_isr=2, log_end=3)
     assert subject.log.high_watermark == 3
     assert not subject.under_min_isr
-    assert subject.on_appended(8, 0.0) == Moved(3, 8)
+    assert subject.on_appended(8, 0.0) == HighWatermarkChange(3, 8)
     assert subject.on_appended(8, 0.0) is None
 
 
@@ -76,7 +84,7 @@ def test_high_watermark_waits_for_caught_up_follower_outside_the_isr():
     fetch(subject, 2, 10)
     subject.on_appended(12, 0.0)
     fetch(subject, 3, 11)
-    assert fetch(subject, 2, 12) == Moved(10, 11)
+    assert fetch(subject, 2, 12) == HighWatermarkChange(10, 11)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +131,12 @@ def test_high_watermark_waits_for_the_members_of_a_proposed_isr():
     assert subject.propose(joins=[3]) is None  # One proposal is in flight.
     subject.on_appended(15, 0.0)
     fetch(subject, 3, 11, now=100.0)
-    assert fetch(subject, 2, 15, now=100.0) == Moved(10, 11)
+    assert fetch(subject, 2, 15, now=100.0) == HighWatermarkChange(10, 11)
     assert subject.on_isr_committed([1, 2, 3], 10, 100.0) is None
     assert subject.isr == {1, 2, 3}
     assert subject.propose(leaves=[3]) is not None
     assert subject.maximal_isr == {1, 2, 3}
-    assert subject.on_isr_committed([1, 2], 11, 100.0) == Moved(11, 15)
+    assert subject.on_isr_committed([1, 2], 11, 100.0) == HighWatermarkChange(11, 15)
 
 
 def test_isr_of_an_older_partition_epoch_is_ignored():

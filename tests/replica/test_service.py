@@ -13,7 +13,7 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.log.config import LogConfig
 from kwire.records import header
-from kwire.replica.partition import Partition, Produced
+from kwire.replica.partition import Partition, ProduceResult
 from kwire.replica.purgatory import FetchIsolation
 from kwire.simulation.disk import PLENTY
 from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
@@ -30,7 +30,7 @@ def write(subject: Broker, partition: Partition) -> int:
     return append(subject, partition).end_offset
 
 
-def append(subject: Broker, partition: Partition) -> Produced:
+def append(subject: Broker, partition: Partition) -> ProduceResult:
     batch = one_batch()
     return subject.replicas.append(partition, batch, header.parse(batch), -1, NOW_MS)
 
