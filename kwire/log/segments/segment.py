@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
+from itertools import islice
 from typing import Final
 
 from kwire.log.cold import ReadAt, reader
@@ -218,8 +219,7 @@ class Segment:
     def write_index_files(self) -> None:
         """Write the indexes, and release the space that the log file reserved.
 
-        Nothing in memory changes: a thread may do it, with the log file pinned, as long as nothing
-        is appended or cut off.
+        A thread may do it, with the log file pinned, while nothing is appended or truncated.
         """
         self.indexes.write()
         if not self.space.is_trimmed:
@@ -283,8 +283,7 @@ class Segment:
         place = bisect_right(ends, offset)
         if place < len(ends) and (place or not self._recent_position[0]):
             position = self._recent_position[place]
-            following = place + 1
-            after = self._recent_position[following] if following < len(ends) else self.size
+            after = self._recent_position[place + 1] if place + 1 < len(ends) else self.size
             return position, after - position
         start, last_offset = self.floor(offset, wait=wait)
         sound = last_offset is None
@@ -330,9 +329,8 @@ class Segment:
     def load_first_timestamp(self) -> int:
         """Return the timestamp at which ``segment.ms`` starts, -1 for an empty segment."""
         if self.first_timestamp < 0 < self.size:
-            for _, header in self.scan():
+            for _, header in islice(self.scan(), 1):
                 self.first_timestamp = header.max_timestamp
-                break
         return self.first_timestamp
 
     def floor(self, offset: int, *, wait: bool = True) -> tuple[int, int | None]:
