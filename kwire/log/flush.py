@@ -16,7 +16,7 @@ from kwire.log.segments.segment import Segment
 
 
 @attrs.define(eq=False)
-class Unsynced:
+class UnsyncedWrites:
     """A log's unsynced writes, done or still to do, beside the segments' records."""
 
     closed: list[Segment] = attrs.Factory(list)
@@ -45,7 +45,7 @@ class Unsynced:
         for suffix in names.SEGMENT_SUFFIXES[1:]:
             self.files.pop(segment.files.name(suffix), None)
 
-    def put_back(self, other: "Unsynced") -> None:
+    def put_back(self, other: "UnsyncedWrites") -> None:
         """Take over the files of a failed flush."""
         self.closed = other.closed + self.closed
         self.files = other.files | self.files
@@ -63,7 +63,7 @@ class Flush:
     _disk: Disk
     _directory: str
     _segments: Sequence[Segment]
-    unsynced: Unsynced
+    unsynced: UnsyncedWrites
     end_offset: int
     indexed_end: int
     """The segments below this offset have their indexes on disk once this flush has worked."""

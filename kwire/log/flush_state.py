@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kwire.log.config import LogConfig
-from kwire.log.flush import Flush, Unsynced
+from kwire.log.flush import Flush, UnsyncedWrites
 from kwire.log.log_changes import LogChanges
 from kwire.log.log_segments import LogSegments
 from kwire.log.log_writer import LogWriter
@@ -43,7 +43,7 @@ class FlushState:
         """Everything below this offset is synced."""
         self.indexed_end = 0
         """The segments below this offset have their indexes on disk, synced."""
-        self.unsynced = Unsynced()
+        self.unsynced = UnsyncedWrites()
         self.running: Flush | None = None
         self._closed_end: int | None = None
         """The log's end once all indexes are written; nothing is appended any more."""
@@ -102,7 +102,7 @@ class FlushState:
         with storage_errors(self._changes):
             flush = Flush(disk, directory, chosen, unsynced, end_offset, indexed_end)
         self.running = flush
-        self.unsynced = Unsynced(names=False, directory=False)
+        self.unsynced = UnsyncedWrites(names=False, directory=False)
         self._changes.clean()
         return flush
 

@@ -42,14 +42,15 @@ from kwire.records.header import (
 from kwire.types import ZERO_UUID, TopicPartition
 
 
-class Appended(NamedTuple):
-    """The place of a batch in the log. ``duplicate``: it was there before, nothing was written."""
+class LogAppendInfo(NamedTuple):
+    """The offsets of an appended batch."""
 
     base_offset: int
     last_offset: int
     timestamp_ms: int
     start_offset: int
     duplicate: bool = False
+    """Whether the batch was in the log already, so that nothing was written."""
 
 
 class UnexpectedOffset(ValueError):
@@ -99,7 +100,7 @@ class PartitionLog:
         now_ms: int,
         *,
         from_client: bool = True,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Assign offsets to a validated batch and write it.
 
         ``from_client``: the producer's sequence is checked; a coordinator's is not.
@@ -109,7 +110,7 @@ class PartitionLog:
             if from_client:
                 duplicate = self.producers.check(header)
                 if duplicate is not None:
-                    return Appended(*duplicate, self.start_offset, True)
+                    return LogAppendInfo(*duplicate, self.start_offset, True)
             elif header.attributes & CONTROL:
                 self.producers.check_epoch(header)
         if self.disk.full:
@@ -144,9 +145,9 @@ class PartitionLog:
             aborted = self.producers.append(records, 0, header, base_offset, timestamp)
             if aborted is not None:
                 segment.indexes.add_aborted(aborted)
-        return Appended(base_offset, next_offset - 1, timestamp, self.start_offset)
+        return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.start_offset)
 
-    def append_follower(self, records: Buffer, now_ms: int = 0) -> Appended:
+    def append_follower(self, records: Buffer, now_ms: int = 0) -> LogAppendInfo:
         """Append batches with the offsets of another log (or of the quorum's leader).
 
         A cut-off last one is left out. Raises UnexpectedOffset on overlap, or CorruptMessage.
@@ -168,7 +169,7 @@ class PartitionLog:
             run.append((pos, header))
             timestamp = max(timestamp, last_timestamp)
         self._append_run(records, run)
-        return Appended(first, self.end_offset - 1, timestamp, self.start_offset)
+        return LogAppendInfo(first, self.end_offset - 1, timestamp, self.start_offset)
 
     def _append_run(self, records: Buffer, run: list[tuple[int, BatchHeader]]) -> None:
         """Write batches of one segment in one call and account for them.

@@ -1,7 +1,7 @@
 """Batches for tests of the log."""
 
 from kwire.log import timestamp_search
-from kwire.log.partition_log import Appended, PartitionLog
+from kwire.log.partition_log import LogAppendInfo, PartitionLog
 from kwire.records.build import New, batch
 from kwire.records.control import end_txn_marker
 from kwire.records.header import headers, parse
@@ -22,7 +22,7 @@ def append(
     now_ms: int = TIME_MS,
     timestamp_ms: int = TIME_MS,
     **more: object,
-) -> Appended:
+) -> LogAppendInfo:
     """Append one batch as the leader does."""
     data = encode(values, timestamp_ms=timestamp_ms, **more)
     return log.append_leader(memoryview(data), parse(data), epoch, now_ms)
@@ -53,7 +53,7 @@ def marker(producer_id: int, *, commit: bool, **more: int) -> bytes:
 
 def end_transaction(
     log: PartitionLog, producer_id: int, *, commit: bool, epoch: int = 0
-) -> Appended:
+) -> LogAppendInfo:
     """Append a marker as the leader does for the coordinator."""
     data = marker(producer_id, commit=commit)
     return log.append_leader(memoryview(data), parse(data), epoch, TIME_MS, from_client=False)
