@@ -142,7 +142,7 @@ class CoordinatorService(Generic[M]):
             for step in shard.machine.on_loaded():
                 self._perform(shard, step(self._moment()))
             shard.phase = Phase.ACTIVE
-            self._keep_in_time(shard)
+            self._wake_by_deadline(shard)
         else:
             self._queue(shard)
 
@@ -217,11 +217,11 @@ class CoordinatorService(Generic[M]):
         await self._wait_committed(shard, shard.written)
         return result
 
-    def each(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
+    def schedule_for_all(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
         """Schedule these steps in every partition that answers requests."""
         for shard in self._shards.values():
             if shard.phase is Phase.ACTIVE:
-                self._later(shard, steps_of(shard.machine))
+                self._schedule_steps(shard, steps_of(shard.machine))
 
     def on_transaction_ended(self, index: int, producer_id: int, *, committed: bool) -> None:
         """Apply a transaction marker that was appended to the partition."""
@@ -252,10 +252,10 @@ class CoordinatorService(Generic[M]):
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         self._wakes.wake(answered)
         if decision.steps:
-            self._later(shard, decision.steps)
-        self._keep_in_time(shard)
+            self._schedule_steps(shard, decision.steps)
+        self._wake_by_deadline(shard)
 
-    def _keep_in_time(self, shard: Shard[M]) -> None:
+    def _wake_by_deadline(self, shard: Shard[M]) -> None:
         """Wake no later than the earliest deadline of an active shard.
 
         The deadlines of a shard that is being loaded wait.
@@ -263,7 +263,7 @@ class CoordinatorService(Generic[M]):
         if shard.phase is Phase.ACTIVE and shard.timers.deadline < self._sleep.deadline:
             self._sleep.deadline = shard.timers.deadline
 
-    def _later(self, shard: Shard[M], steps: Iterable[Step]) -> None:
+    def _schedule_steps(self, shard: Shard[M], steps: Iterable[Step]) -> None:
         self._steps.append((shard, iter(steps)))
         self._has_steps.set()
 
@@ -304,10 +304,10 @@ class CoordinatorService(Generic[M]):
                 await trio.sleep_forever()
             slices = Slices()
             for shard in list(self._shards.values()):
-                while shard.phase is Phase.ACTIVE and self._fire_one(shard):
+                while shard.phase is Phase.ACTIVE and self._fire_next_deadline(shard):
                     await slices.pause()
 
-    def _fire_one(self, shard: Shard[M]) -> bool:
+    def _fire_next_deadline(self, shard: Shard[M]) -> bool:
         """Decide on one deadline that has passed; False if there is none."""
         now = self.clock.now()
         name = shard.timers.pop_due(now)
@@ -336,13 +336,13 @@ class CoordinatorService(Generic[M]):
                         self._perform(shard, step(self._moment()))
                     except KafkaError as error:
                         log.warning("step put off partition=%s error=%r", shard.partition, error)
-                        nursery.start_soon(self._step_again, shard, chain((step,), steps))
+                        nursery.start_soon(self._retry_steps, shard, chain((step,), steps))
                         break
                     await slices.pause()
 
-    async def _step_again(self, shard: Shard[M], steps: Iterator[Step]) -> None:
+    async def _retry_steps(self, shard: Shard[M], steps: Iterator[Step]) -> None:
         await trio.sleep(_RETRY_SECONDS)
-        self._later(shard, steps)
+        self._schedule_steps(shard, steps)
 
     def _queue(self, shard: Shard[M]) -> None:
         self._to_load.append(shard)
@@ -360,9 +360,9 @@ class CoordinatorService(Generic[M]):
                     await self._load(shard)
                 except (KafkaError, OSError, ValueError) as error:
                     log.error("loading failed partition=%s error=%r", shard.partition, error)
-                    nursery.start_soon(self._load_again, shard)
+                    nursery.start_soon(self._retry_load, shard)
 
-    async def _load_again(self, shard: Shard[M]) -> None:
+    async def _retry_load(self, shard: Shard[M]) -> None:
         """Queue a failed load again after a delay that doubles: a damaged log stays damaged."""
         shard.failures += 1
         await trio.sleep(min(_RETRY_SECONDS * 2 ** (shard.failures - 1), _RETRY_MAX_SECONDS))
@@ -393,7 +393,7 @@ class CoordinatorService(Generic[M]):
             if shard.phase is not Phase.LOADING:
                 return
         shard.phase = Phase.ACTIVE
-        self._keep_in_time(shard)
+        self._wake_by_deadline(shard)
         log.info(
             "coordinator loaded partition=%s end=%d ms=%d",
             shard.partition,

@@ -249,11 +249,11 @@ class GroupCoordinator:
 
     def on_topics_deleted(self, names: Mapping[bytes, str]) -> None:
         """Remove the offsets of deleted topics, which are given by id."""
-        self.service.each(lambda shard: shard.remove_deleted_topics(names))
+        self.service.schedule_for_all(lambda shard: shard.remove_deleted_topics(names))
 
     def on_metadata_caught_up(self) -> None:
         """Remove the offsets of topics whose deletion this node missed; the metadata is current."""
-        self.service.each(lambda shard: shard.remove_missing_topics())
+        self.service.schedule_for_all(lambda shard: shard.remove_missing_topics())
 
     async def _call(
         self, group_id: str, decide: Callable[[GroupShard, Moment, int], Decision]
