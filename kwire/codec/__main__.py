@@ -22,7 +22,7 @@ def _in_module(name: str) -> list[type[Any]]:
     return [value for value in values if hasattr(value, "__kwire__")]
 
 
-def _named(name: str) -> list[type[Any]]:
+def _messages_of(name: str) -> list[type[Any]]:
     """Return the messages of a module, or the one message of this name."""
     modules = [module.name for module in iter_modules(messages.__path__)]
     if name in modules:
@@ -38,13 +38,13 @@ def main(arguments: list[str]) -> int:
         case _:
             sys.stderr.write(_USAGE)
             return 1
-    found = [cls for cls in _named(name) if version in spec_of(cls).versions]
-    for cls in found:
+    classes = [cls for cls in _messages_of(name) if version in spec_of(cls).versions]
+    for cls in classes:
         for source in (decoder_source(cls, version), encoder_source(cls, version)):
             sys.stdout.write(f"# {source.title}\n{source.text()}\n")
-    if not found:
+    if not classes:
         sys.stderr.write(f"no message {name} in version {version}\n")
-    return 0 if found else 1
+    return 0 if classes else 1
 
 
 if __name__ == "__main__":

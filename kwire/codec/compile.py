@@ -43,11 +43,11 @@ def decoder(cls: type[M], version: int) -> Decoder[M]:
     ``records`` are memoryviews into the buffer; the function ignores bytes after the end.
     Damaged input raises :class:`~kwire.codec.primitives.MalformedError` and nothing else.
     """
-    made = _decoders.get((cls, version))
-    if made is None:
+    function = _decoders.get((cls, version))
+    if function is None:
         _check(cls, version)
-        made = _decoders[cls, version] = decoder_source(cls, version).function("decode")
-    return made
+        function = _decoders[cls, version] = decoder_source(cls, version).function("decode")
+    return function
 
 
 def encoder(cls: type[M], version: int) -> Encoder[M]:
@@ -55,11 +55,11 @@ def encoder(cls: type[M], version: int) -> Encoder[M]:
 
     A ``records`` value becomes a part of its own, without a copy.
     """
-    made = _encoders.get((cls, version))
-    if made is None:
+    function = _encoders.get((cls, version))
+    if function is None:
         _check(cls, version)
-        made = _encoders[cls, version] = encoder_source(cls, version).function("encode")
-    return made
+        function = _encoders[cls, version] = encoder_source(cls, version).function("encode")
+    return function
 
 
 def decode(cls: type[M], buf: Buffer, version: int) -> M:

@@ -11,14 +11,14 @@ from struct import error as struct_error
 from typing import Any, Final
 
 from kwire.codec import primitives
-from kwire.codec.layout import Field, Layout, Shape, has_records, is_flexible, layout
+from kwire.codec.layout import Field, Layout, Shape, has_records, is_flexible, layout_of
 from kwire.codec.source import Source
 
 _NAMES: Final[dict[str, Any]] = {
     "new": object.__new__,
     "repeat": repeat,
     "struct_error": struct_error,
-    "damaged": primitives.damaged,
+    "decode_error": primitives.decode_error,
     "is_null": primitives.is_null,
     "too_long": primitives.too_long,
     "uvarint_rest": primitives.uvarint_rest,
@@ -36,11 +36,11 @@ def decoder_source(cls: type[Any], version: int) -> Source:
     with source.block("try:"):
         emit = _Emit(source, version, flexible, viewed=has_records(cls, version, flexible))
         emit.prologue()
-        made = emit.struct(cls, "")
+        instance = emit.struct(cls, "")
         emit.flush()
-        source.add(f"return {made}, pos")
+        source.add(f"return {instance}, pos")
     with source.block("except (struct_error, IndexError, UnicodeError, MalformedError) as error:"):
-        source.add("raise damaged(TITLE, PATHS, error) from error")
+        source.add("raise decode_error(TITLE, PATHS, error) from error")
     return source
 
 
@@ -49,12 +49,12 @@ def default_lines(source: Source, target: str, field: Field) -> None:
     if not isinstance(field.default, type):
         source.add(f"{target} = {field.default!r}")
         return
-    made = source.variable("o")
-    source.add(f"{target} = {made} = new({_class(source, field.default)})")
-    found = layout(field.default, 0, False)
-    for inner in (*found.fields, *found.tagged, *found.absent):
-        default_lines(source, f"{made}.{inner.name}", inner)
-    source.add(f"{made}.unknown_tags = ()")
+    instance = source.variable("o")
+    source.add(f"{target} = {instance} = new({_class(source, field.default)})")
+    layout = layout_of(field.default, 0, False)
+    for inner in (*layout.fields, *layout.tagged, *layout.absent):
+        default_lines(source, f"{instance}.{inner.name}", inner)
+    source.add(f"{instance}.unknown_tags = ()")
 
 
 def _class(source: Source, cls: type[Any]) -> str:
@@ -99,21 +99,21 @@ class _Emit:
     def struct(self, cls: type[Any], path: str) -> str:
         """Read a structure; return the variable that holds it (after the next flush)."""
         self.flush(path)
-        made = self.source.variable("o")
-        found = layout(cls, self.version, self.flexible)
-        self.source.add(f"{made} = new({_class(self.source, cls)})")
-        self.fill(made, found)
-        for field in found.fields:
-            self.value(field, f"{made}.{field.name}", _join(path, field.name))
+        instance = self.source.variable("o")
+        layout = layout_of(cls, self.version, self.flexible)
+        self.source.add(f"{instance} = new({_class(self.source, cls)})")
+        self.fill(instance, layout)
+        for field in layout.fields:
+            self.value(field, f"{instance}.{field.name}", _join(path, field.name))
         if self.flexible:
-            self.tags(made, found, path)
-        return made
+            self.tags(instance, layout, path)
+        return instance
 
-    def fill(self, made: str, found: Layout) -> None:
+    def fill(self, instance: str, layout: Layout) -> None:
         """Write the defaults of fields that this version lacks or that may be left out."""
-        for field in (*found.absent, *found.tagged):
-            default_lines(self.source, f"{made}.{field.name}", field)
-        self.source.add(f"{made}.unknown_tags = ()")
+        for field in (*layout.absent, *layout.tagged):
+            default_lines(self.source, f"{instance}.{field.name}", field)
+        self.source.add(f"{instance}.unknown_tags = ()")
 
     def value(self, field: Field, target: str, path: str) -> None:
         shape = field.shape
@@ -124,7 +124,7 @@ class _Emit:
         elif shape.form == "array":
             self.array(field, target, path)
         else:
-            self.sized(shape, field.nullable, field.compact, target, path)
+            self.variable_size(shape, field.nullable, field.compact, target, path)
 
     def length(self, compact: bool, code: str, nullable: bool, target: str, path: str) -> str:
         """Read a length and handle null, without opening a block; return the length's variable.
@@ -142,7 +142,9 @@ class _Emit:
             self.source.add(f"{target} = None" if nullable else "is_null()", path)
         return count
 
-    def sized(self, shape: Shape, nullable: bool, compact: bool, target: str, path: str) -> None:
+    def variable_size(
+        self, shape: Shape, nullable: bool, compact: bool, target: str, path: str
+    ) -> None:
         """Read text, bytes, or record batches: a length, and that many bytes."""
         count = self.length(compact, "h" if shape.form == "string" else "i", nullable, target, path)
         content = "buf[pos:end]"
@@ -163,9 +165,9 @@ class _Emit:
         assert cls is not None
         if not field.nullable:
             self.flush(path)
-            made = self.struct(cls, path)
+            instance = self.struct(cls, path)
             self.flush(path)
-            self.source.add(f"{target} = {made}")
+            self.source.add(f"{target} = {instance}")
             return
         marker = self.source.variable("n")
         self.run.append(("b", marker))
@@ -173,9 +175,9 @@ class _Emit:
         with self.source.block(f"if {marker} < {0 if field.tag is None else 1}:"):
             self.source.add(f"{target} = None")
         with self.source.block("else:"):
-            made = self.struct(cls, path)
+            instance = self.struct(cls, path)
             self.flush(path)
-            self.source.add(f"{target} = {made}")
+            self.source.add(f"{target} = {instance}")
 
     def array(self, field: Field, target: str, path: str) -> None:
         element = field.shape.element
@@ -205,52 +207,52 @@ class _Emit:
         items = self.source.variable("a")
         self.source.add(f"{target} = {items} = []")
         with self.source.block(f"for _ in range({count}):"):
-            self.sized(element, False, field.compact, "item", path)
+            self.variable_size(element, False, field.compact, "item", path)
             self.source.add(f"{items}.append(item)")
 
     def structures(self, cls: type[Any], count: str, target: str, path: str) -> None:
         """Read an array of structures: at once if their size is fixed, else one by one."""
-        found = layout(cls, self.version, self.flexible)
-        if not found.codes:
+        layout = layout_of(cls, self.version, self.flexible)
+        if not layout.codes:
             self.one_by_one(cls, count, target, path)
             return
-        width = calcsize(">" + found.codes) + self.flexible
+        width = calcsize(">" + layout.codes) + self.flexible
         self.source.add(f"end = pos + {count} * {width}")
         if self.flexible:
             # The last byte of each is its number of tags; the shortcut holds only if all are 0.
             tags = f"bytes(buf[pos + {width - 1}:end:{width}])"
             with self.source.block(f"if end <= size and {tags}.count(0) == {count}:"):
-                self.at_once(found, count, target, path)
+                self.at_once(layout, count, target, path)
             with self.source.block("else:"):
                 self.one_by_one(cls, count, target, path)
             return
         with self.source.block("if end > size:"):
             self.source.add(f"too_long({count}, size - pos)", path)
-        self.at_once(found, count, target, path)
+        self.at_once(layout, count, target, path)
 
-    def at_once(self, found: Layout, count: str, target: str, path: str) -> None:
-        assert found.codes
-        made = self.source.variable("o")
+    def at_once(self, layout: Layout, count: str, target: str, path: str) -> None:
+        assert layout.codes
+        instance = self.source.variable("o")
         items = self.source.variable("a")
-        name = _class(self.source, found.cls)
-        iterate = self.source.iter_unpack(found.codes + "x" * self.flexible)
+        name = _class(self.source, layout.cls)
+        iterate = self.source.iter_unpack(layout.codes + "x" * self.flexible)
         self.source.add(f"{target} = {items} = list(map(new, repeat({name}, {count})))")
         # The loop's own target assigns the fields: an unpack and its stores, no name in between.
-        targets = "".join(f"{made}.{field.name}, " for field in found.fields)
+        targets = "".join(f"{instance}.{field.name}, " for field in layout.fields)
         pairs = f"zip({items}, {iterate}(buf[pos:end]))"
-        with self.source.block(f"for {made}, ({targets}) in {pairs}:", path):
-            self.fill(made, found)
+        with self.source.block(f"for {instance}, ({targets}) in {pairs}:", path):
+            self.fill(instance, layout)
         self.source.add("pos = end")
 
     def one_by_one(self, cls: type[Any], count: str, target: str, path: str) -> None:
         items = self.source.variable("a")
         self.source.add(f"{target} = {items} = []")
         with self.source.block(f"for _ in range({count}):"):
-            made = self.struct(cls, path)
+            instance = self.struct(cls, path)
             self.flush(path)
-            self.source.add(f"{items}.append({made})")
+            self.source.add(f"{items}.append({instance})")
 
-    def tags(self, made: str, found: Layout, path: str) -> None:
+    def tags(self, instance: str, layout: Layout, path: str) -> None:
         """Read tagged fields: usually only their count, 0."""
         count = self.source.variable("t")
         self.run.append(("B", count))
@@ -258,13 +260,13 @@ class _Emit:
         with self.source.block(f"if {count}:"):
             with self.source.block(f"if {count} > 127:"):
                 self.source.add(f"{count}, pos = uvarint_rest(buf, pos, {count})", path)
-            if not found.tagged:
+            if not layout.tagged:
                 call = f"unknown_tags(buf, pos, {count})"
-                self.source.add(f"{made}.unknown_tags, pos = {call}", path)
+                self.source.add(f"{instance}.unknown_tags, pos = {call}", path)
                 return
-            self.known_tags(made, found, count, path)
+            self.known_tags(instance, layout, count, path)
 
-    def known_tags(self, made: str, found: Layout, count: str, path: str) -> None:
+    def known_tags(self, instance: str, layout: Layout, count: str, path: str) -> None:
         """Read the fields with known tags; their announced sizes are ignored, as in Kafka."""
         tag, width = self.source.variable("tag"), self.source.variable("n")
         unknown = self.source.variable("a")
@@ -272,12 +274,12 @@ class _Emit:
         with self.source.block(f"for _ in range({count}):"):
             self.source.add(f"{tag}, {width}, pos = read_tag(buf, pos)", path)
             word = "if"
-            for field in found.tagged:
+            for field in layout.tagged:
                 with self.source.block(f"{word} {tag} == {field.tag}:"):
-                    self.value(field, f"{made}.{field.name}", _join(path, field.name))
+                    self.value(field, f"{instance}.{field.name}", _join(path, field.name))
                     self.flush(path)
                 word = "elif"
             with self.source.block("else:"):
-                self.source.add(f"kept, pos = unknown_tag(buf, pos, {tag}, {width})", path)
-                self.source.add(f"{unknown}.append(kept)")
-        self.source.add(f"{made}.unknown_tags = tuple({unknown})")
+                self.source.add(f"field, pos = unknown_tag(buf, pos, {tag}, {width})", path)
+                self.source.add(f"{unknown}.append(field)")
+        self.source.add(f"{instance}.unknown_tags = tuple({unknown})")

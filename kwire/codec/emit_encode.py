@@ -12,7 +12,7 @@ from struct import error as struct_error
 from typing import TYPE_CHECKING, Any, Final
 
 from kwire.codec import primitives
-from kwire.codec.layout import Field, Layout, Shape, is_flexible, layout
+from kwire.codec.layout import Field, Layout, Shape, is_flexible, layout_of
 from kwire.codec.source import Source
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _NAMES: Final[dict[str, Any]] = {
     "is_null": primitives.null_given,
     "struct_error": struct_error,
     "too_long": primitives.too_long_to_write,
-    "unwritable": primitives.unwritable,
+    "encode_error": primitives.encode_error,
     "uvarint": primitives.uvarint,
     "write_tags": primitives.write_tags,
 }
@@ -46,7 +46,7 @@ def encoder_source(cls: type[Any], version: int) -> Source:
         with source.block("if pieces:"):
             source.add("parts.append(join(pieces))")
     with source.block(f"except {_ERRORS} as error:"):
-        source.add("raise unwritable(TITLE, PATHS, error) from error")
+        source.add("raise encode_error(TITLE, PATHS, error) from error")
     return source
 
 
@@ -57,8 +57,8 @@ def differs(field: Field, value: str) -> str:
     if default is None:
         return f"{value} is not None"
     if isinstance(default, type):
-        found = layout(default, 0, False)
-        inner = (*found.fields, *found.tagged, *found.absent)
+        layout = layout_of(default, 0, False)
+        inner = (*layout.fields, *layout.tagged, *layout.absent)
         tests = [differs(item, f"{value}.{item.name}") for item in inner]
         first = f"{value} is None or " if field.maybe_null else ""
         return "(" + first + " or ".join([*tests, f"{value}.unknown_tags"]) + ")"
@@ -83,7 +83,7 @@ class _Emit:
         self.run: list[tuple[str, str]] = []
         self.run_paths: list[str] = []
 
-    def packed(self, *more: tuple[str, str]) -> str:
+    def pack_expression(self, *more: tuple[str, str]) -> str:
         """Return the pending run, and ``more``, as one expression of bytes; the run stays."""
         run = [*self.run, *more]
         codes = "".join(code for code, _ in run)
@@ -100,7 +100,7 @@ class _Emit:
 
     def flush(self) -> None:
         if self.run:
-            self.put(self.packed())
+            self.put(self.pack_expression())
             self.clear()
 
     @contextmanager
@@ -112,15 +112,15 @@ class _Emit:
         self.run, self.run_paths = run, paths
 
     def struct(self, cls: type[Any], value: str, path: str) -> None:
-        found = layout(cls, self.version, self.flexible)
-        for field in found.absent:
+        layout = layout_of(cls, self.version, self.flexible)
+        for field in layout.absent:
             if not (field.ignorable or self.drops):
                 with self.source.block(f"if {differs(field, f'{value}.{field.name}')}:"):
                     self.source.add("not_in_version()", _join(path, field.name))
-        for field in found.fields:
+        for field in layout.fields:
             self.value(field, f"{value}.{field.name}", _join(path, field.name))
         if self.flexible:
-            self.tags(found, value, path)
+            self.tags(layout, value, path)
 
     def value(self, field: Field, value: str, path: str) -> None:
         shape = field.shape
@@ -131,15 +131,15 @@ class _Emit:
         if shape.form == "struct" and not field.nullable:
             self.structure(shape, value, path)
             return
-        held = self.source.variable("v")
-        self.source.add(f"{held} = {value}", path)
-        with self.branch(f"if {held} is None:"):
+        local = self.source.variable("v")
+        self.source.add(f"{local} = {value}", path)
+        with self.branch(f"if {local} is None:"):
             if field.nullable:
                 self.null(field, path)
             else:
                 self.source.add("is_null()", path)
         with self.branch("else:"):
-            self.present(field, held, path)
+            self.present(field, local, path)
         self.clear()
 
     def null(self, field: Field, path: str) -> None:
@@ -149,7 +149,7 @@ class _Emit:
             mark = ("B", "0")
         else:
             mark = ("h" if field.shape.form == "string" else "i", "-1")
-        self.put(self.packed(mark), path)
+        self.put(self.pack_expression(mark), path)
 
     def present(self, field: Field, value: str, path: str) -> None:
         form = field.shape.form
@@ -160,20 +160,20 @@ class _Emit:
         elif form == "array":
             self.array(field, value, path)
         else:
-            self.sized(form, field.compact, value, path)
+            self.variable_size(form, field.compact, value, path)
 
     def structure(self, shape: Shape, value: str, path: str) -> None:
         assert shape.cls is not None
-        held = self.source.variable("v")
-        self.source.add(f"{held} = {value}", path)
-        self.struct(shape.cls, held, path)
+        local = self.source.variable("v")
+        self.source.add(f"{local} = {value}", path)
+        self.struct(shape.cls, local, path)
 
     def length(self, value: str, code: str, compact: bool, path: str) -> str:
         """Write the run and then the length of ``value``; return the length's variable."""
         count = self.source.variable("n")
         if not compact:
             self.source.add(f"{count} = len({value})", path)
-            self.put(self.packed((code, count)), path)
+            self.put(self.pack_expression((code, count)), path)
             self.clear()
             return count
         self.source.add(f"{count} = len({value}) + 1", path)
@@ -181,13 +181,13 @@ class _Emit:
             self.put(f"UVARINT_BYTE[{count}] if {count} < 128 else uvarint({count})", path)
             return count
         with self.source.block(f"if {count} < 128:"):
-            self.put(self.packed(("B", count)), path)
+            self.put(self.pack_expression(("B", count)), path)
         with self.source.block("else:"):
-            self.put(f"{self.packed()} + uvarint({count})", path)
+            self.put(f"{self.pack_expression()} + uvarint({count})", path)
         self.clear()
         return count
 
-    def sized(self, form: str, compact: bool, value: str, path: str) -> None:
+    def variable_size(self, form: str, compact: bool, value: str, path: str) -> None:
         """Write text, bytes, or record batches: a length, and that many bytes."""
         if form == "string":
             text = self.source.variable("s")
@@ -217,9 +217,9 @@ class _Emit:
             self.put(f"join([{pack}({item}) for {item} in {value}])", path)
             return
         if element.cls is not None and self.plain(element.cls):
-            found = layout(element.cls, self.version, self.flexible)
-            self.run = [(inner.shape.code, f"{item}.{inner.name}") for inner in found.fields]
-            self.put(f"join([{self.packed()} for {item} in {value}])", path)
+            layout = layout_of(element.cls, self.version, self.flexible)
+            self.run = [(inner.shape.code, f"{item}.{inner.name}") for inner in layout.fields]
+            self.put(f"join([{self.pack_expression()} for {item} in {value}])", path)
             self.clear()
             return
         with self.source.block(f"for {item} in {value}:", path):
@@ -227,27 +227,27 @@ class _Emit:
                 self.struct(element.cls, item, path)
                 self.flush()
             else:
-                self.sized(element.form, field.compact, item, path)
+                self.variable_size(element.form, field.compact, item, path)
 
     def plain(self, cls: type[Any]) -> bool:
         """Whether a structure is one pack for all values."""
-        found = layout(cls, self.version, self.flexible)
-        lossless = self.drops or all(field.ignorable for field in found.absent)
-        return bool(found.codes) and not self.flexible and lossless
+        layout = layout_of(cls, self.version, self.flexible)
+        lossless = self.drops or all(field.ignorable for field in layout.absent)
+        return bool(layout.codes) and not self.flexible and lossless
 
-    def tags(self, found: Layout, value: str, path: str) -> None:
+    def tags(self, layout: Layout, value: str, path: str) -> None:
         """Write tagged fields: nearly always none, which is a zero at the end of the run."""
-        tests = [differs(field, f"{value}.{field.name}") for field in found.tagged]
+        tests = [differs(field, f"{value}.{field.name}") for field in layout.tagged]
         with self.branch(f"if {' or '.join([*tests, f'{value}.unknown_tags'])}:", path):
             self.flush()
             tags = self.source.variable("t")
             self.source.add(f"{tags} = list({value}.unknown_tags)", path)
-            for field, test in zip(found.tagged, tests, strict=True):
+            for field, test in zip(layout.tagged, tests, strict=True):
                 with self.source.block(f"if {test}:", path):
                     self.tag(field, tags, f"{value}.{field.name}", _join(path, field.name))
             self.source.add(f"write_tags({self.sink}, {tags})", path)
         with self.branch("else:"):
-            self.put(self.packed(("B", "0")) if self.run else r'b"\0"', path)
+            self.put(self.pack_expression(("B", "0")) if self.run else r'b"\0"', path)
         self.clear()
 
     def tag(self, field: Field, tags: str, value: str, path: str) -> None:

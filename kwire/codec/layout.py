@@ -67,27 +67,30 @@ def is_flexible(cls: type[Any], version: int) -> bool:
     return version in spec_of(cls).flexible
 
 
-def layout(cls: type[Any], version: int, flexible: bool) -> Layout:
+def layout_of(cls: type[Any], version: int, flexible: bool) -> Layout:
     """Return the layout of a message or structure; the message determines ``flexible``."""
     key = cls, version, flexible
     if key not in _layouts:
-        _layouts[key] = _layout(cls, version, flexible)
+        _layouts[key] = _resolve(cls, version, flexible)
     return _layouts[key]
 
 
-def _layout(cls: type[Any], version: int, flexible: bool) -> Layout:
+layout = layout_of
+
+
+def _resolve(cls: type[Any], version: int, flexible: bool) -> Layout:
     fields: list[Field] = []
     tagged: list[Field] = []
     absent: list[Field] = []
     for attribute in fields_of(cls):
         spec = attribute.spec
-        made = _field(attribute, version, flexible)
+        field = _field(attribute, version, flexible)
         if version not in spec.versions:
-            absent.append(made)
-        elif made.tag is not None:
-            tagged.append(made)
+            absent.append(field)
+        elif field.tag is not None:
+            tagged.append(field)
         else:
-            fields.append(made)
+            fields.append(field)
     tagged.sort(key=lambda field: field.tag or 0)
     return Layout(cls, version, flexible, tuple(fields), tuple(tagged), tuple(absent))
 
@@ -154,5 +157,5 @@ def has_records(cls: type[Any], version: int, flexible: bool) -> bool:
             return has_records(shape.cls, version, flexible)
         return shape.form == "records"
 
-    found = layout(cls, version, flexible)
-    return any(holds(field.shape) for field in (*found.fields, *found.tagged))
+    layout = layout_of(cls, version, flexible)
+    return any(holds(field.shape) for field in (*layout.fields, *layout.tagged))

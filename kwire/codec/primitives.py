@@ -71,8 +71,8 @@ def unknown_tags(buf: Buffer, pos: int, count: int) -> tuple[tuple[tuple[int, by
     tags = []
     for _ in range(count):
         tag, size, pos = read_tag(buf, pos)
-        kept, pos = unknown_tag(buf, pos, tag, size)
-        tags.append(kept)
+        field, pos = unknown_tag(buf, pos, tag, size)
+        tags.append(field)
     return tuple(tags), pos
 
 
@@ -95,18 +95,18 @@ def _field(error: BaseException, paths: Sequence[str]) -> str:
     return paths[trace.tb_lineno] if trace and trace.tb_lineno < len(paths) else ""
 
 
-def damaged(title: str, paths: Sequence[str], error: Exception) -> MalformedError:
+def decode_error(title: str, paths: Sequence[str], error: Exception) -> MalformedError:
     """Return the error that a compiled decoder raises for the exception that stopped it."""
     return MalformedError(f"{title}: {_field(error, paths) or 'message'}: {error}")
 
 
-def unwritable(title: str, paths: Sequence[str], error: Exception) -> EncodeError:
+def encode_error(title: str, paths: Sequence[str], error: Exception) -> EncodeError:
     """Return the error that a compiled encoder raises for the exception that stopped it."""
     return EncodeError(f"{title}: {_field(error, paths) or 'message'}: {error}")
 
 
-def too_long(length: int, left: int) -> NoReturn:
-    raise MalformedError(f"{length} bytes or elements announced, {left} bytes left")
+def too_long(length: int, remaining: int) -> NoReturn:
+    raise MalformedError(f"{length} bytes or elements announced, {remaining} bytes left")
 
 
 def is_null() -> NoReturn:

@@ -155,8 +155,8 @@ def fields(cls: type[Any]) -> tuple[Attribute, ...]:
     """Return the fields that the table of a message or structure declares, in its order."""
     declared: dict[str, tuple[Any, _Declared]] = cls.__declared__
     return tuple(
-        Attribute(name, kind, told.spec(), told.default, told.factory)
-        for name, (kind, told) in declared.items()
+        Attribute(name, kind, declaration.spec(), declaration.default, declaration.factory)
+        for name, (kind, declaration) in declared.items()
     )
 
 
@@ -215,15 +215,15 @@ def _initializer(cls: Any) -> Any:
     """Return a class's ``__init__``: all fields by name, as attrs would write it."""
     names: dict[str, Any] = {"nothing": attrs.NOTHING}
     parameters, lines = ["self", "*"], []
-    for name, (_, told) in cls.__declared__.items():
-        if told.factory is not None:
-            names[f"make_{name}"] = told.factory
+    for name, (_, declaration) in cls.__declared__.items():
+        if declaration.factory is not None:
+            names[f"make_{name}"] = declaration.factory
             parameters.append(f"{name}=nothing")
             lines.append(f"self.{name} = make_{name}() if {name} is nothing else {name}")
             continue
-        names[f"default_{name}"] = told.default
-        given = told.default is attrs.NOTHING
-        parameters.append(name if given else f"{name}=default_{name}")
+        names[f"default_{name}"] = declaration.default
+        is_required = declaration.default is attrs.NOTHING
+        parameters.append(name if is_required else f"{name}=default_{name}")
         lines.append(f"self.{name} = {name}")
     lines.append("self.unknown_tags = unknown_tags")
     body = "".join(f"    {line}\n" for line in lines)
@@ -259,15 +259,15 @@ def message(
     """Make a class a protocol message."""
 
     def decorate(cls: type[T]) -> type[T]:
-        made = _define(cls)
-        made.__kwire__ = MessageSpec(  # type: ignore[attr-defined]
+        message_class = _define(cls)
+        message_class.__kwire__ = MessageSpec(  # type: ignore[attr-defined]
             versions=Versions.parse(versions),
             flexible=Versions.parse(flexible),
             api_key=api_key,
             record_type=record_type,
             unstable=Versions.parse(unstable),
         )
-        return made
+        return message_class
 
     return decorate
 

@@ -68,5 +68,5 @@ class Source:
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
         self.names["PATHS"] = tuple(self.paths)
         exec(compile(text, filename, "exec"), self.names)
-        made: Callable[..., Any] = self.names[name]
-        return made
+        function: Callable[..., Any] = self.names[name]
+        return function

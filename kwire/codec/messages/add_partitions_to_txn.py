@@ -90,7 +90,11 @@ def narrow_response(
     """
     if version > 3:
         return response
-    results = [topic for found in response.results_by_transaction for topic in found.topic_results]
+    results = [
+        topic
+        for transaction in response.results_by_transaction
+        for topic in transaction.topic_results
+    ]
     if response.error_code:
         results = [
             _failed_topic(topic, response.error_code)
@@ -98,9 +102,10 @@ def narrow_response(
             for topic in transaction.topics
         ]
     if version < 2:
-        for result in (one for topic in results for one in topic.results_by_partition):
-            if result.partition_error_code == ProducerFenced.code:
-                result.partition_error_code = InvalidProducerEpoch.code
+        for topic in results:
+            for result in topic.results_by_partition:
+                if result.partition_error_code == ProducerFenced.code:
+                    result.partition_error_code = InvalidProducerEpoch.code
     response.results_by_topic_v3_and_below, response.results_by_transaction = results, []
     return response
 

@@ -66,9 +66,10 @@ class AlterPartitionResponse:
 def widen_request(request: AlterPartitionRequest, version: int) -> AlterPartitionRequest:
     """Give the ISR's brokers of old versions the epoch -1, which is not checked."""
     if version < 3:
-        for partition in (one for topic in request.topics for one in topic.partitions):
-            partition.new_isr_with_epochs = [
-                partition.BrokerState(broker_id=broker) for broker in partition.new_isr
-            ]
-            partition.new_isr = []
+        for topic in request.topics:
+            for partition in topic.partitions:
+                partition.new_isr_with_epochs = [
+                    partition.BrokerState(broker_id=broker) for broker in partition.new_isr
+                ]
+                partition.new_isr = []
     return request

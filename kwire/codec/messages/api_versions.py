@@ -85,6 +85,7 @@ def narrow_response(
     Source: KAFKA-17492.
     """
     if version < 4:
-        known = [feature for feature in response.supported_features if feature.min_version > 0]
-        response.supported_features = known
+        response.supported_features = [
+            feature for feature in response.supported_features if feature.min_version > 0
+        ]
     return response

@@ -64,10 +64,12 @@ def narrow_response(
 ) -> FindCoordinatorResponse:
     """Make the only coordinator the answer itself."""
     if version < 4 and response.coordinators:
-        found = response.coordinators[0]
-        response.node_id, response.host, response.port = found.node_id, found.host, found.port
-        response.error_code, response.error_message = found.error_code, found.error_message
-        if not found.error_code:
+        coordinator = response.coordinators[0]
+        response.node_id = coordinator.node_id
+        response.host, response.port = coordinator.host, coordinator.port
+        response.error_code = coordinator.error_code
+        response.error_message = coordinator.error_message
+        if not coordinator.error_code:
             response.error_message = "NONE"
         response.coordinators = []
     return response

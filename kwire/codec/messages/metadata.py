@@ -122,8 +122,8 @@ def _narrow_partition(
 ) -> None:
     if partition.error_code == ListenerNotFound.code:
         partition.error_code = LeaderNotAvailable.code
-    gone = partition.offline_replicas
-    if version == 0 and gone:
-        partition.replica_nodes = [node for node in partition.replica_nodes if node not in gone]
-        partition.isr_nodes = [node for node in partition.isr_nodes if node not in gone]
+    offline = partition.offline_replicas
+    if version == 0 and offline:
+        partition.replica_nodes = [node for node in partition.replica_nodes if node not in offline]
+        partition.isr_nodes = [node for node in partition.isr_nodes if node not in offline]
         partition.error_code = partition.error_code or ReplicaNotAvailable.code

@@ -78,7 +78,8 @@ def narrow_response(
 ) -> OffsetCommitResponse:
     """Before version 9 replace GroupIdNotFound by IllegalGeneration."""
     if version < 9:
-        for partition in (one for topic in response.topics for one in topic.partitions):
-            if partition.error_code == GroupIdNotFound.code:
-                partition.error_code = IllegalGeneration.code
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code == GroupIdNotFound.code:
+                    partition.error_code = IllegalGeneration.code
     return response

@@ -137,8 +137,8 @@ def narrow_response(
     if version > 1 or not group.error_code:
         response.topics = [_old_topic(topic) for topic in group.topics]
     else:
-        asked = request.groups[0].topics or []
-        response.topics = [_failed_topic(topic, group.error_code) for topic in asked]
+        topics = request.groups[0].topics or []
+        response.topics = [_failed_topic(topic, group.error_code) for topic in topics]
     return response
 
 

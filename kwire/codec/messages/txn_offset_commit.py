@@ -79,7 +79,8 @@ def narrow_response(
 ) -> TxnOffsetCommitResponse:
     """Replace CoordinatorLoadInProgress by CoordinatorNotAvailable for clients before version 2."""
     if version < 2:
-        for partition in (one for topic in response.topics for one in topic.partitions):
-            if partition.error_code == CoordinatorLoadInProgress.code:
-                partition.error_code = CoordinatorNotAvailable.code
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code == CoordinatorLoadInProgress.code:
+                    partition.error_code = CoordinatorNotAvailable.code
     return response
