@@ -7,7 +7,6 @@ message class that is named: ``python -m kwire.codec show TransactionLogValue 1`
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
 
 from kwire.codec import messages
 from kwire.codec.emit_decode import decoder_source
@@ -17,12 +16,12 @@ from kwire.codec.schema import spec_of
 _USAGE = "usage: python -m kwire.codec show MODULE|MESSAGE VERSION\n"
 
 
-def _in_module(name: str) -> list[type[Any]]:
+def _in_module(name: str) -> list[type]:
     values = vars(import_module(f"{messages.__name__}.{name}")).values()
     return [value for value in values if hasattr(value, "__kwire__")]
 
 
-def _messages_of(name: str) -> list[type[Any]]:
+def _messages_of(name: str) -> list[type]:
     """Return the messages of a module, or the one message of this name."""
     modules = [module.name for module in iter_modules(messages.__path__)]
     if name in modules:

@@ -8,6 +8,7 @@ brokers, C for the controller's, and F if brokers forward it to the active contr
 import enum
 from functools import cached_property
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
 
 import attrs
@@ -49,17 +50,17 @@ class Api:
     @cached_property
     def request(self) -> type[Any]:
         """The request's message class, imported on first use."""
-        return self._class("Request")
+        request: type[Any] = getattr(self._messages(), f"{self.name}Request")
+        return request
 
     @cached_property
     def response(self) -> type[Any]:
         """The response's message class, imported on first use."""
-        return self._class("Response")
+        response: type[Any] = getattr(self._messages(), f"{self.name}Response")
+        return response
 
-    def _class(self, suffix: str) -> type[Any]:
-        module = import_module(f"kwire.codec.messages.{self.module}")
-        message: type[Any] = getattr(module, self.name + suffix)
-        return message
+    def _messages(self) -> ModuleType:
+        return import_module(f"kwire.codec.messages.{self.module}")
 
 
 _ALL_STABLE: Final = (-1, -1)

@@ -14,25 +14,27 @@ Compiling a function takes 0.5 to 1.7 ms, once.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from kwire.codec.emit_decode import decoder_source
 from kwire.codec.emit_encode import encoder_source
 from kwire.codec.primitives import Buffer
-from kwire.codec.schema import spec_of
+from kwire.codec.schema import RecordBatches, spec_of
 
 M = TypeVar("M")
 
-Part = Any
+Part: TypeAlias = RecordBatches
 """A piece of a message: a buffer, or a ``records`` value, of which ``len()`` gives the size."""
 Decoder = Callable[[Buffer, int], tuple[M, int]]
 Encoder = Callable[[M, list[Part]], None]
 
-_decoders: Final[dict[tuple[type[Any], int], Decoder[Any]]] = {}
-_encoders: Final[dict[tuple[type[Any], int], Encoder[Any]]] = {}
+# Any: a function is of the class in its key, which the type of a dict cannot say.
+_ClassOfKey: TypeAlias = Any
+_decoders: Final[dict[tuple[type, int], Decoder[_ClassOfKey]]] = {}
+_encoders: Final[dict[tuple[type, int], Encoder[_ClassOfKey]]] = {}
 
 
-def _check(cls: type[Any], version: int) -> None:
+def _check(cls: type, version: int) -> None:
     if version not in spec_of(cls).versions:
         raise ValueError(f"{cls.__name__} has no version {version}")
 
@@ -46,7 +48,8 @@ def decoder(cls: type[M], version: int) -> Decoder[M]:
     function = _decoders.get((cls, version))
     if function is None:
         _check(cls, version)
-        function = _decoders[cls, version] = decoder_source(cls, version).function("decode")
+        function = cast("Decoder[M]", decoder_source(cls, version).function("decode"))
+        _decoders[cls, version] = function
     return function
 
 
@@ -58,7 +61,8 @@ def encoder(cls: type[M], version: int) -> Encoder[M]:
     function = _encoders.get((cls, version))
     if function is None:
         _check(cls, version)
-        function = _encoders[cls, version] = encoder_source(cls, version).function("encode")
+        function = cast("Encoder[M]", encoder_source(cls, version).function("encode"))
+        _encoders[cls, version] = function
     return function
 
 
@@ -67,7 +71,7 @@ def decode(cls: type[M], buf: Buffer, version: int) -> M:
     return decoder(cls, version)(buf, 0)[0]
 
 
-def encode(message: Any, version: int) -> bytes:
+def encode(message: object, version: int) -> bytes:
     """Return the message's bytes, record batches included."""
     parts: list[Part] = []
     encoder(type(message), version)(message, parts)

@@ -8,13 +8,13 @@ an array of fixed-size structures is one ``iter_unpack``.
 from itertools import repeat
 from struct import calcsize
 from struct import error as struct_error
-from typing import Any, Final
+from typing import Final
 
 from kwire.codec import primitives
 from kwire.codec.layout import Field, Layout, Shape, has_records, is_flexible, layout_of
 from kwire.codec.source import Source
 
-_NAMES: Final[dict[str, Any]] = {
+_NAMES: Final[dict[str, object]] = {
     "new": object.__new__,
     "repeat": repeat,
     "struct_error": struct_error,
@@ -29,7 +29,7 @@ _NAMES: Final[dict[str, Any]] = {
 }
 
 
-def decoder_source(cls: type[Any], version: int) -> Source:
+def decoder_source(cls: type, version: int) -> Source:
     """Return the source of ``decode(buf, pos) -> (message, pos)`` for one version."""
     flexible = is_flexible(cls, version)
     source = Source(f"{cls.__name__} v{version}", "def decode(buf, pos):", _NAMES)
@@ -57,7 +57,7 @@ def default_lines(source: Source, target: str, field: Field) -> None:
     source.add(f"{instance}.unknown_tags = ()")
 
 
-def _class(source: Source, cls: type[Any]) -> str:
+def _class(source: Source, cls: type) -> str:
     return source.constant(cls.__name__, cls, cls)
 
 
@@ -96,7 +96,7 @@ class _Emit:
         self.source.add(f"pos += {calcsize('>' + codes)}")
         self.run.clear()
 
-    def struct(self, cls: type[Any], path: str) -> str:
+    def struct(self, cls: type, path: str) -> str:
         """Read a structure; return the variable that holds it (after the next flush)."""
         self.flush(path)
         instance = self.source.variable("o")
@@ -210,7 +210,7 @@ class _Emit:
             self.variable_size(element, False, field.compact, "item", path)
             self.source.add(f"{items}.append(item)")
 
-    def structures(self, cls: type[Any], count: str, target: str, path: str) -> None:
+    def structures(self, cls: type, count: str, target: str, path: str) -> None:
         """Read an array of structures: at once if their size is fixed, else one by one."""
         layout = layout_of(cls, self.version, self.flexible)
         if not layout.codes:
@@ -244,7 +244,7 @@ class _Emit:
             self.fill(instance, layout)
         self.source.add("pos = end")
 
-    def one_by_one(self, cls: type[Any], count: str, target: str, path: str) -> None:
+    def one_by_one(self, cls: type, count: str, target: str, path: str) -> None:
         items = self.source.variable("a")
         self.source.add(f"{target} = {items} = []")
         with self.source.block(f"for _ in range({count}):"):

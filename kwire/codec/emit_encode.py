@@ -9,7 +9,7 @@ a handler does not know the version of the request.
 
 from contextlib import contextmanager
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kwire.codec import primitives
 from kwire.codec.layout import Field, Layout, Shape, is_flexible, layout_of
@@ -18,7 +18,7 @@ from kwire.codec.source import Source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_NAMES: Final[dict[str, Any]] = {
+_NAMES: Final[dict[str, object]] = {
     "UVARINT_BYTE": primitives.UVARINT_BYTE,
     "EncodeError": primitives.EncodeError,
     "join": b"".join,
@@ -33,7 +33,7 @@ _NAMES: Final[dict[str, Any]] = {
 _ERRORS: Final = "(struct_error, TypeError, AttributeError, UnicodeError, EncodeError)"
 
 
-def encoder_source(cls: type[Any], version: int) -> Source:
+def encoder_source(cls: type, version: int) -> Source:
     """Return the source of ``encode(message, parts)`` for one version."""
     source = Source(f"{cls.__name__} v{version}", "def encode(message, parts):", _NAMES)
     with source.block("try:"):
@@ -111,7 +111,7 @@ class _Emit:
             yield
         self.run, self.run_paths = run, paths
 
-    def struct(self, cls: type[Any], value: str, path: str) -> None:
+    def struct(self, cls: type, value: str, path: str) -> None:
         layout = layout_of(cls, self.version, self.flexible)
         for field in layout.absent:
             if not (field.ignorable or self.drops):
@@ -229,7 +229,7 @@ class _Emit:
             else:
                 self.variable_size(element.form, field.compact, item, path)
 
-    def plain(self, cls: type[Any]) -> bool:
+    def plain(self, cls: type) -> bool:
         """Whether a structure is one pack for all values."""
         layout = layout_of(cls, self.version, self.flexible)
         lossless = self.drops or all(field.ignorable for field in layout.absent)

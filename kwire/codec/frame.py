@@ -9,7 +9,7 @@ server's versions yet (KIP-511).
 from functools import cache
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import Part, decoder, encoder
@@ -23,6 +23,11 @@ _NEVER: Final = 1 << 15
 _REQUEST: Final = Struct(">hhih")
 _RESPONSE: Final = Struct(">ii")
 _INT32: Final = Struct(">i")
+
+
+# Any: the API key in a frame decides about the class of its body.
+Body: TypeAlias = Any
+"""A request or a response of an API that is known only at run time."""
 
 
 class RequestHead(NamedTuple):
@@ -77,12 +82,12 @@ def read_header(frame: Buffer) -> tuple[RequestHead, int]:
     return RequestHead(key, version, correlation_id, client_id), pos
 
 
-def read_request(head: RequestHead, frame: Buffer, pos: int) -> Any:
+def read_request(head: RequestHead, frame: Buffer, pos: int) -> Body:
     """Return the body after a header that :func:`read_header` has read."""
     return decoder(BY_KEY[head.api_key].request, head.api_version)(frame, pos)[0]
 
 
-def response_parts(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+def response_parts(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
     """Return the parts of a response to send, its size first; record batches are own parts."""
     parts: list[Part] = [b""]
     encoder(type(response), version)(response, parts)
@@ -93,7 +98,7 @@ def response_parts(api_key: int, version: int, correlation_id: int, response: An
 
 
 def request_frame(
-    api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any
+    api_key: int, version: int, correlation_id: int, client_id: str | None, request: object
 ) -> bytes:
     """Return the bytes of a request to send, its size first."""
     name = b"" if client_id is None else client_id.encode()
@@ -106,7 +111,7 @@ def request_frame(
     return b"".join([_INT32.pack(sum(map(len, parts))), *parts])
 
 
-def read_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
+def read_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Body]:
     """Return a response's correlation id and body."""
     correlation_id, pos = _response_header(api_key, version, frame)
     return correlation_id, decoder(BY_KEY[api_key].response, version)(frame, pos)[0]
@@ -136,7 +141,7 @@ def _response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, in
     return correlation_id, pos
 
 
-def with_body(frame: Buffer, request: Any) -> bytes:
+def with_body(frame: Buffer, request: object) -> bytes:
     """Return a received request's frame with another body."""
     head, _ = read_header(frame)
     return request_frame(
@@ -144,7 +149,7 @@ def with_body(frame: Buffer, request: Any) -> bytes:
     )[4:]
 
 
-def response_to(frame: Buffer, answer: Buffer) -> Any:
+def response_to(frame: Buffer, answer: Buffer) -> Body:
     """Return the body of an answer to a received request."""
     head, _ = read_header(frame)
     return read_response(head.api_key, head.api_version, answer)[1]

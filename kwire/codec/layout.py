@@ -3,11 +3,11 @@
 The compiler and the JSON form both use layouts; nothing here handles bytes.
 """
 
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import attrs
 
-from kwire.codec.schema import Attribute, Wire, spec_of
+from kwire.codec.schema import Attribute, Message, Wire, spec_of
 from kwire.codec.schema import fields as fields_of
 from kwire.types import ZERO_UUID
 
@@ -21,7 +21,7 @@ class Shape:
     """Kafka's name of the type."""
     code: str = ""
     """The :mod:`struct` code of a fixed form."""
-    cls: type[Any] | None = None
+    cls: type[Message] | None = None
     element: "Shape | None" = None
 
 
@@ -35,7 +35,7 @@ class Field:
     compact: bool
     ignorable: bool
     tag: int | None
-    default: Any
+    default: object
     """A literal, an empty list, or a structure's class (for an instance with its defaults)."""
     maybe_null: bool
     """Whether it is nullable in some version, so that the Python type includes None."""
@@ -45,7 +45,7 @@ class Field:
 class Layout:
     """The fields of one class in one version."""
 
-    cls: type[Any]
+    cls: type[Message]
     version: int
     flexible: bool
     fields: tuple[Field, ...]
@@ -60,14 +60,14 @@ class Layout:
         return None
 
 
-_layouts: Final[dict[tuple[type[Any], int, bool], Layout]] = {}
+_layouts: Final[dict[tuple[type, int, bool], Layout]] = {}
 
 
-def is_flexible(cls: type[Any], version: int) -> bool:
+def is_flexible(cls: type, version: int) -> bool:
     return version in spec_of(cls).flexible
 
 
-def layout_of(cls: type[Any], version: int, flexible: bool) -> Layout:
+def layout_of(cls: type, version: int, flexible: bool) -> Layout:
     """Return the layout of a message or structure; the message determines ``flexible``."""
     key = cls, version, flexible
     if key not in _layouts:
@@ -78,7 +78,7 @@ def layout_of(cls: type[Any], version: int, flexible: bool) -> Layout:
 layout = layout_of
 
 
-def _resolve(cls: type[Any], version: int, flexible: bool) -> Layout:
+def _resolve(cls: type, version: int, flexible: bool) -> Layout:
     fields: list[Field] = []
     tagged: list[Field] = []
     absent: list[Field] = []
@@ -110,7 +110,7 @@ def _field(attribute: Attribute, version: int, flexible: bool) -> Field:
     )
 
 
-def default_of(attribute: Attribute, shape: Shape) -> Any:
+def default_of(attribute: Attribute, shape: Shape) -> object:
     if attribute.factory is not None:
         return [] if attribute.factory is list else attribute.factory
     if attribute.default is not attrs.NOTHING:
@@ -120,7 +120,7 @@ def default_of(attribute: Attribute, shape: Shape) -> Any:
     return shape.cls if shape.form == "struct" else _WIRE_DEFAULTS[shape.wire]
 
 
-_WIRE_DEFAULTS: Final[dict[str, Any]] = {
+_WIRE_DEFAULTS: Final[dict[str, object]] = {
     "bool": False,
     "float64": 0.0,
     "uuid": ZERO_UUID,
@@ -131,10 +131,11 @@ _WIRE_DEFAULTS: Final[dict[str, Any]] = {
 }
 
 
-def shape_of(annotation: Any) -> Shape:
+def shape_of(annotation: object) -> Shape:
     """Return the shape that a field's annotation declares."""
     wire = next((item for item in get_args(annotation)[1:] if isinstance(item, Wire)), None)
     if wire is None:
+        assert isinstance(annotation, type)
         return Shape("struct", "struct", cls=annotation)
     inner = get_args(annotation)[0]
     if wire.name == "array":
@@ -147,7 +148,7 @@ def shape_of(annotation: Any) -> Shape:
     return Shape("fixed" if wire.code else wire.name, wire.name, code=wire.code)
 
 
-def has_records(cls: type[Any], version: int, flexible: bool) -> bool:
+def has_records(cls: type, version: int, flexible: bool) -> bool:
     """Whether a message may include record batches, which are then not copied."""
 
     def holds(shape: Shape) -> bool:

@@ -13,6 +13,8 @@ Rules of the tables:
   comes before the message.
 * Every class has ``unknown_tags`` beside its fields: tagged fields of a newer
   peer, kept as received and written back.
+* A request names the class of its response, so that the type checker knows the type of
+  what a call returns: ``class FetchRequest(Request["FetchResponse"])``.
 * A module may convert the old versions of a message to the newest shape and back:
   ``widen_request(request, version)`` before a handler gets it, and
   ``narrow_response(response, version, request)`` after.  A field of no version
@@ -21,13 +23,24 @@ Rules of the tables:
 
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast, dataclass_transform
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    cast,
+    dataclass_transform,
+)
 
 import attrs
 
 from kwire.types import ZERO_UUID
 
 T = TypeVar("T")
+Response_co = TypeVar("Response_co", covariant=True)
 
 _MAX_VERSION: Final = 32767
 
@@ -79,8 +92,10 @@ String = Annotated[str, Wire("string", default="")]
 NullableString = Annotated[str | None, Wire("string", default="")]
 Bytes = Annotated[bytes, Wire("bytes", default=b"")]
 NullableBytes = Annotated[bytes | None, Wire("bytes", default=b"")]
-Records = Annotated[Any, Wire("records", default=None)]
+# Any: received batches are a memoryview; those to send may be a Region, of kwire.net.send.
+RecordBatches: TypeAlias = Any
 """Record batches: a memoryview into the received frame, or anything sendable with a length."""
+Records = Annotated[RecordBatches, Wire("records", default=None)]
 Array = Annotated[list[T], Wire("array")]
 NullableArray = Annotated[list[T] | None, Wire("array")]
 Nullable = Annotated[T | None, Wire("struct")]
@@ -107,17 +122,17 @@ class Attribute:
     name: str
     type: Any
     spec: FieldSpec
-    default: Any
+    default: object
     """:data:`attrs.NOTHING` if it must be given, or if ``factory`` makes it."""
-    factory: Callable[[], Any] | None
+    factory: Callable[[], object] | None
 
 
 class _Declared(NamedTuple):
     """The arguments of one :func:`field`, which are parsed on first use."""
 
     versions: str
-    default: Any
-    factory: Callable[[], Any] | None
+    default: object
+    factory: Callable[[], object] | None
     nullable: str
     tag: int | None
     tagged: str
@@ -131,17 +146,21 @@ class _Declared(NamedTuple):
         return FieldSpec(carried, nullable, self.tag, tagged, self.ignorable, self.compact)
 
 
+# Any: in a class body a field's description is the value of an attribute of the field's type.
+FieldValue: TypeAlias = Any
+
+
 def field(
     versions: str,
     *,
-    default: Any = attrs.NOTHING,
-    factory: Callable[[], Any] | None = None,
+    default: object = attrs.NOTHING,
+    factory: Callable[[], object] | None = None,
     nullable: str = "",
     tag: int | None = None,
     tagged: str = "",
     ignorable: bool = False,
     compact: bool = True,
-) -> Any:
+) -> FieldValue:
     """Describe one field.
 
     ``versions`` have it, in ``nullable`` ones it may be null, in ``tagged`` ones (all, if
@@ -151,13 +170,18 @@ def field(
     return _Declared(versions, default, factory, nullable, tag, tagged, ignorable, compact)
 
 
-def fields(cls: type[Any]) -> tuple[Attribute, ...]:
+def fields(cls: type) -> tuple[Attribute, ...]:
     """Return the fields that the table of a message or structure declares, in its order."""
-    declared: dict[str, tuple[Any, _Declared]] = cls.__declared__
     return tuple(
         Attribute(name, kind, declaration.spec(), declaration.default, declaration.factory)
-        for name, (kind, declaration) in declared.items()
+        for name, (kind, declaration) in _declarations(cls).items()
     )
+
+
+def _declarations(cls: type) -> dict[str, tuple[object, _Declared]]:
+    """Return the annotation and the :func:`field` of each field, by name."""
+    declarations: dict[str, tuple[object, _Declared]] = vars(cls)["__declared__"]
+    return declarations
 
 
 @attrs.frozen
@@ -187,12 +211,12 @@ Tags = tuple[tuple[int, bytes], ...]
 """Tagged fields that the table does not have, as received: number and content."""
 
 
-class _Made:
-    """The base class of all messages and structures."""
+class Message:
+    """The base class of all messages and structures; their decorators add it."""
 
     __slots__: tuple[str, ...] = ()
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         """Run for a class's first object only, which makes the class's own ``__init__``."""
         cls = type(self)
         cls.__init__ = _initializer(cls)  # type: ignore[method-assign]
@@ -211,11 +235,17 @@ class _Made:
         return f"{type(self).__qualname__}({', '.join(fields)})"
 
 
-def _initializer(cls: Any) -> Any:
+class Request(Message, Generic[Response_co]):
+    """The base class of requests, each of which names the class of its response."""
+
+    __slots__ = ()
+
+
+def _initializer(cls: type) -> Callable[..., None]:
     """Return a class's ``__init__``: all fields by name, as attrs would write it."""
-    names: dict[str, Any] = {"nothing": attrs.NOTHING}
+    names: dict[str, object] = {"nothing": attrs.NOTHING}
     parameters, lines = ["self", "*"], []
-    for name, (_, declaration) in cls.__declared__.items():
+    for name, (_, declaration) in _declarations(cls).items():
         if declaration.factory is not None:
             names[f"make_{name}"] = declaration.factory
             parameters.append(f"{name}=nothing")
@@ -228,7 +258,7 @@ def _initializer(cls: Any) -> Any:
     lines.append("self.unknown_tags = unknown_tags")
     body = "".join(f"    {line}\n" for line in lines)
     exec(f"def __init__({', '.join(parameters)}, unknown_tags=()):\n{body}", names)
-    return names["__init__"]
+    return cast("Callable[..., None]", names["__init__"])
 
 
 def _define(cls: type[T]) -> type[T]:
@@ -244,7 +274,8 @@ def _define(cls: type[T]) -> type[T]:
     body["__slots__"] = (*annotations, "unknown_tags")
     for own in ("__dict__", "__weakref__"):
         body.pop(own, None)
-    return cast(type[T], type(cls.__name__, (_Made,), body))
+    bases = cls.__bases__ if issubclass(cls, Message) else (Message,)
+    return cast(type[T], type(cls.__name__, bases, body))
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))

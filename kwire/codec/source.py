@@ -5,21 +5,21 @@ at no cost while there is no error.
 """
 
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from struct import Struct
-from typing import Any
+from typing import cast
 
 
 class Source:
     """A function under construction: its lines, and the names they use."""
 
-    def __init__(self, title: str, head: str, names: dict[str, Any]) -> None:
+    def __init__(self, title: str, head: str, names: Mapping[str, object]) -> None:
         self.title = title
         self.lines = [head]
         self.paths = ["", ""]  # counted from one, as lines are
-        self.names: dict[str, Any] = {**names, "TITLE": title}
-        self._constants: dict[tuple[str, Any], str] = {}
+        self.names: dict[str, object] = {**names, "TITLE": title}
+        self._constants: dict[tuple[str, Hashable], str] = {}
         self._depth = 1
         self._count = 0
 
@@ -41,7 +41,7 @@ class Source:
         self._count += 1
         return f"{stem}{self._count}"
 
-    def constant(self, stem: str, key: Any, value: Any) -> str:
+    def constant(self, stem: str, key: Hashable, value: object) -> str:
         """Return the name of a global that holds ``value``; one name per ``key``."""
         name = self._constants.get((stem, key))
         if name is None:
@@ -61,12 +61,11 @@ class Source:
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
 
-    def function(self, name: str) -> Callable[..., Any]:
+    def function(self, name: str) -> Callable[..., object]:
         """Return the compiled function; tracebacks and debuggers find its source."""
         text = self.text()
         filename = f"<kwire {self.title} {name}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
         self.names["PATHS"] = tuple(self.paths)
         exec(compile(text, filename, "exec"), self.names)
-        function: Callable[..., Any] = self.names[name]
-        return function
+        return cast("Callable[..., object]", self.names[name])

@@ -1,11 +1,11 @@
 """AddOffsetsToTxn (API key 25): its request and its response."""
 
-from kwire.codec.schema import Int16, Int32, Int64, String, field, message
+from kwire.codec.schema import Int16, Int32, Int64, Request, String, field, message
 from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 
 @message(api_key=25, versions="0-4", flexible="3+")
-class AddOffsetsToTxnRequest:
+class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
     """Request of API key 25.
 
     Version 3 is flexible.

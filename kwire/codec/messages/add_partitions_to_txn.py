@@ -1,6 +1,17 @@
 """AddPartitionsToTxn (API key 24): its request and its response."""
 
-from kwire.codec.schema import Array, Bool, Int16, Int32, Int64, String, field, message, struct
+from kwire.codec.schema import (
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Request,
+    String,
+    field,
+    message,
+    struct,
+)
 from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 
@@ -11,7 +22,7 @@ class AddPartitionsToTxnTopic:
 
 
 @message(api_key=24, versions="0-5", flexible="3+")
-class AddPartitionsToTxnRequest:
+class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     """Request of API key 24.
 
     Version 3 is flexible. Version 4 adds transactions and drops v3_and_below_transactional_id,

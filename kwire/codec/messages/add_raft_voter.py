@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     UInt16,
     Uuid,
@@ -16,7 +17,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=80, versions="0-1", flexible="0+")
-class AddRaftVoterRequest:
+class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
     """Request of API key 80.
 
     Version 1 adds ack_when_committed.

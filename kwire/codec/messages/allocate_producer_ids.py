@@ -1,10 +1,10 @@
 """AllocateProducerIds (API key 67): its request and its response."""
 
-from kwire.codec.schema import Int16, Int32, Int64, field, message
+from kwire.codec.schema import Int16, Int32, Int64, Request, field, message
 
 
 @message(api_key=67, versions="0", flexible="0+")
-class AllocateProducerIdsRequest:
+class AllocateProducerIdsRequest(Request["AllocateProducerIdsResponse"]):
     """Request of API key 67."""
 
     broker_id: Int32 = field("0+")

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=49, versions="0-1", flexible="1+")
-class AlterClientQuotasRequest:
+class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
     """Request of API key 49.
 
     Version 1 is flexible.

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=33, versions="0-2", flexible="2+")
-class AlterConfigsRequest:
+class AlterConfigsRequest(Request["AlterConfigsResponse"]):
     """Request of API key 33.
 
     Version 2 is flexible.

@@ -1,10 +1,21 @@
 """AlterPartition (API key 56): its request and its response."""
 
-from kwire.codec.schema import Array, Int8, Int16, Int32, Int64, Uuid, field, message, struct
+from kwire.codec.schema import (
+    Array,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Request,
+    Uuid,
+    field,
+    message,
+    struct,
+)
 
 
 @message(api_key=56, versions="2-3", flexible="0+")
-class AlterPartitionRequest:
+class AlterPartitionRequest(Request["AlterPartitionResponse"]):
     """Request of API key 56.
 
     Version 3 adds topics.partitions.new_isr_with_epochs and drops topics.partitions.new_isr.

@@ -1,10 +1,10 @@
 """AlterReplicaLogDirs (API key 34): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, String, field, message, struct
+from kwire.codec.schema import Array, Int16, Int32, Request, String, field, message, struct
 
 
 @message(api_key=34, versions="1-2", flexible="2+")
-class AlterReplicaLogDirsRequest:
+class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
     """Request of API key 34.
 
     Version 2 is flexible.

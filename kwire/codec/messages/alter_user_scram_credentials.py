@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=51, versions="0", flexible="0+")
-class AlterUserScramCredentialsRequest:
+class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsResponse"]):
     """Request of API key 51."""
 
     @struct

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=18, versions="0-5", flexible="3+")
-class ApiVersionsRequest:
+class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     """Request of API key 18.
 
     Version 3 adds client_software_name, client_software_version and is flexible. Version 5 adds

@@ -1,10 +1,10 @@
 """AssignReplicasToDirs (API key 73): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, Int64, Uuid, field, message, struct
+from kwire.codec.schema import Array, Int16, Int32, Int64, Request, Uuid, field, message, struct
 
 
 @message(api_key=73, versions="0", flexible="0+")
-class AssignReplicasToDirsRequest:
+class AssignReplicasToDirsRequest(Request["AssignReplicasToDirsResponse"]):
     """Request of API key 73."""
 
     broker_id: Int32 = field("0+")

@@ -5,6 +5,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     UInt16,
     Uuid,
@@ -16,7 +17,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=53, versions="0-1", flexible="1+")
-class BeginQuorumEpochRequest:
+class BeginQuorumEpochRequest(Request["BeginQuorumEpochResponse"]):
     """Request of API key 53.
 
     Version 1 adds voter_id, topics.partitions.voter_directory_id, leader_endpoints and is

@@ -1,10 +1,21 @@
 """BrokerHeartbeat (API key 63): its request and its response."""
 
-from kwire.codec.schema import Array, Bool, Int16, Int32, Int64, NullableArray, Uuid, field, message
+from kwire.codec.schema import (
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableArray,
+    Request,
+    Uuid,
+    field,
+    message,
+)
 
 
 @message(api_key=63, versions="0-2", flexible="0+")
-class BrokerHeartbeatRequest:
+class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"]):
     """Request of API key 63.
 
     Version 1 adds offline_log_dirs. Version 2 adds cordoned_log_dirs.

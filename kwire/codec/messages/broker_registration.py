@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     UInt16,
     Uuid,
@@ -17,7 +18,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=62, versions="0-4", flexible="0+")
-class BrokerRegistrationRequest:
+class BrokerRegistrationRequest(Request["BrokerRegistrationResponse"]):
     """Request of API key 62.
 
     Version 1 adds is_migrating_zk_broker. Version 2 adds log_dirs. Version 3 adds

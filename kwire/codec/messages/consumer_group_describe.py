@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -16,7 +17,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=69, versions="0-1", flexible="0+")
-class ConsumerGroupDescribeRequest:
+class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     """Request of API key 69."""
 
     group_ids: Array[String] = field("0+", factory=list)

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Nullable,
     NullableArray,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -16,7 +17,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=68, versions="0-1", flexible="0+")
-class ConsumerGroupHeartbeatRequest:
+class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """Request of API key 68.
 
     Version 1 adds subscribed_topic_regex.

@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     UInt16,
     Uuid,
@@ -16,7 +17,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=70, versions="0", flexible="0+")
-class ControllerRegistrationRequest:
+class ControllerRegistrationRequest(Request["ControllerRegistrationResponse"]):
     """Request of API key 70."""
 
     controller_id: Int32 = field("0+")

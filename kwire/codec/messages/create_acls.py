@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -14,7 +15,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=30, versions="1-3", flexible="2+")
-class CreateAclsRequest:
+class CreateAclsRequest(Request["CreateAclsResponse"]):
     """Request of API key 30.
 
     Version 2 is flexible.

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=38, versions="1-3", flexible="2+")
-class CreateDelegationTokenRequest:
+class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
     """Request of API key 38.
 
     Version 2 is flexible. Version 3 adds owner_principal_type, owner_principal_name.

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     NullableArray,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=37, versions="0-3", flexible="2+")
-class CreatePartitionsRequest:
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     """Request of API key 37.
 
     Version 2 is flexible.

@@ -8,6 +8,7 @@ from kwire.codec.schema import (
     Int32,
     NullableArray,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -18,7 +19,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=19, versions="2-7", flexible="5+")
-class CreateTopicsRequest:
+class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     """Request of API key 19.
 
     Version 5 is flexible.

@@ -1,10 +1,20 @@
 """DeleteGroups (API key 42): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, NullableString, String, field, message, struct
+from kwire.codec.schema import (
+    Array,
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    String,
+    field,
+    message,
+    struct,
+)
 
 
 @message(api_key=42, versions="0-3", flexible="2+")
-class DeleteGroupsRequest:
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
     """Request of API key 42.
 
     Version 2 is flexible.

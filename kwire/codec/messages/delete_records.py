@@ -1,10 +1,10 @@
 """DeleteRecords (API key 21): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, Int64, String, field, message, struct
+from kwire.codec.schema import Array, Int16, Int32, Int64, Request, String, field, message, struct
 
 
 @message(api_key=21, versions="0-2", flexible="2+")
-class DeleteRecordsRequest:
+class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
     """Request of API key 21.
 
     Version 2 is flexible.

@@ -5,6 +5,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -14,7 +15,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=92, versions="0", flexible="0+")
-class DeleteShareGroupOffsetsRequest:
+class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"]):
     """Request of API key 92."""
 
     group_id: String = field("0+")

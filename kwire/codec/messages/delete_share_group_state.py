@@ -5,6 +5,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -14,7 +15,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=86, versions="0", flexible="0+")
-class DeleteShareGroupStateRequest:
+class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"]):
     """Request of API key 86."""
 
     group_id: String = field("0+")

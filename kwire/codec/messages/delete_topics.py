@@ -5,6 +5,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -15,7 +16,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=20, versions="1-6", flexible="4+")
-class DeleteTopicsRequest:
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """Request of API key 20.
 
     Version 4 is flexible. Version 6 adds topics and drops topic_names.

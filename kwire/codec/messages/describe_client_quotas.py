@@ -9,6 +9,7 @@ from kwire.codec.schema import (
     Int32,
     NullableArray,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -17,7 +18,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=48, versions="0-1", flexible="1+")
-class DescribeClientQuotasRequest:
+class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
     """Request of API key 48.
 
     Version 1 is flexible.

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=60, versions="0-2", flexible="0+")
-class DescribeClusterRequest:
+class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     """Request of API key 60.
 
     Version 1 adds endpoint_type. Version 2 adds include_fenced_brokers.

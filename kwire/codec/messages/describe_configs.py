@@ -8,6 +8,7 @@ from kwire.codec.schema import (
     Int32,
     NullableArray,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -16,7 +17,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=32, versions="1-4", flexible="4+")
-class DescribeConfigsRequest:
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """Request of API key 32.
 
     Version 3 adds include_documentation. Version 4 is flexible.

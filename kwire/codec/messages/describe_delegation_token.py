@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableArray,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=41, versions="1-3", flexible="2+")
-class DescribeDelegationTokenRequest:
+class DescribeDelegationTokenRequest(Request["DescribeDelegationTokenResponse"]):
     """Request of API key 41.
 
     Version 2 is flexible.

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -19,7 +20,7 @@ UNASKED = -2147483648
 
 
 @message(api_key=15, versions="0-6", flexible="5+")
-class DescribeGroupsRequest:
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
     """Request of API key 15.
 
     Version 3 adds include_authorized_operations. Version 5 is flexible.

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableArray,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=35, versions="1-5", flexible="2+")
-class DescribeLogDirsRequest:
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     """Request of API key 35.
 
     Version 2 is flexible.

@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -14,7 +15,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=61, versions="0", flexible="0+")
-class DescribeProducersRequest:
+class DescribeProducersRequest(Request["DescribeProducersResponse"]):
     """Request of API key 61."""
 
     @struct

@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     UInt16,
     Uuid,
@@ -17,7 +18,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=55, versions="0-2", flexible="0+")
-class DescribeQuorumRequest:
+class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
     """Request of API key 55."""
 
     @struct

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int64,
     NullableArray,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -16,7 +17,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=90, versions="0-1", flexible="0+")
-class DescribeShareGroupOffsetsRequest:
+class DescribeShareGroupOffsetsRequest(Request["DescribeShareGroupOffsetsResponse"]):
     """Request of API key 90."""
 
     @struct

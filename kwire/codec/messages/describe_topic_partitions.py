@@ -8,6 +8,7 @@ from kwire.codec.schema import (
     Nullable,
     NullableArray,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -17,7 +18,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=75, versions="0", flexible="0+")
-class DescribeTopicPartitionsRequest:
+class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
     """Request of API key 75."""
 
     @struct

@@ -1,10 +1,10 @@
 """DescribeTransactions (API key 65): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, Int64, String, field, message, struct
+from kwire.codec.schema import Array, Int16, Int32, Int64, Request, String, field, message, struct
 
 
 @message(api_key=65, versions="0", flexible="0+")
-class DescribeTransactionsRequest:
+class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
     """Request of API key 65."""
 
     transactional_ids: Array[String] = field("0+", factory=list)

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     NullableArray,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=50, versions="0", flexible="0+")
-class DescribeUserScramCredentialsRequest:
+class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
     """Request of API key 50."""
 
     @struct

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     NullableArray,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=43, versions="0-2", flexible="2+")
-class ElectLeadersRequest:
+class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     """Request of API key 43.
 
     Version 1 adds election_type. Version 2 is flexible.

@@ -5,6 +5,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     UInt16,
     Uuid,
@@ -16,7 +17,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=54, versions="0-1", flexible="1+")
-class EndQuorumEpochRequest:
+class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"]):
     """Request of API key 54.
 
     Version 1 adds topics.partitions.preferred_candidates, leader_endpoints and drops

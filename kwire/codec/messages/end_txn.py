@@ -1,11 +1,11 @@
 """EndTxn (API key 26): its request and its response."""
 
-from kwire.codec.schema import Bool, Int16, Int32, Int64, String, field, message
+from kwire.codec.schema import Bool, Int16, Int32, Int64, Request, String, field, message
 from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 
 @message(api_key=26, versions="0-5", flexible="3+")
-class EndTxnRequest:
+class EndTxnRequest(Request["EndTxnResponse"]):
     """Request of API key 26.
 
     Version 3 is flexible.

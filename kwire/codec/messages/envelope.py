@@ -1,10 +1,10 @@
 """Envelope (API key 58): its request and its response."""
 
-from kwire.codec.schema import Bytes, Int16, NullableBytes, field, message
+from kwire.codec.schema import Bytes, Int16, NullableBytes, Request, field, message
 
 
 @message(api_key=58, versions="0", flexible="0+")
-class EnvelopeRequest:
+class EnvelopeRequest(Request["EnvelopeResponse"]):
     """Request of API key 58."""
 
     request_data: Bytes = field("0+")

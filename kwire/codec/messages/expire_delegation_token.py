@@ -1,10 +1,10 @@
 """ExpireDelegationToken (API key 40): its request and its response."""
 
-from kwire.codec.schema import Bytes, Int16, Int32, Int64, field, message
+from kwire.codec.schema import Bytes, Int16, Int32, Int64, Request, field, message
 
 
 @message(api_key=40, versions="1-2", flexible="2+")
-class ExpireDelegationTokenRequest:
+class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"]):
     """Request of API key 40.
 
     Version 2 is flexible.

@@ -10,6 +10,7 @@ from kwire.codec.schema import (
     NullableArray,
     NullableString,
     Records,
+    Request,
     String,
     Uuid,
     field,
@@ -21,7 +22,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=1, versions="4-18", flexible="12+")
-class FetchRequest:
+class FetchRequest(Request["FetchResponse"]):
     """Request of API key 1.
 
     Version 5 adds topics.partitions.log_start_offset. Version 7 adds session_id, session_epoch,

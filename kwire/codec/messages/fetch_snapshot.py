@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int64,
     NullableString,
     Records,
+    Request,
     String,
     UInt16,
     Uuid,
@@ -18,7 +19,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=59, versions="0-1", flexible="0+")
-class FetchSnapshotRequest:
+class FetchSnapshotRequest(Request["FetchSnapshotResponse"]):
     """Request of API key 59.
 
     Version 1 adds topics.partitions.replica_directory_id.

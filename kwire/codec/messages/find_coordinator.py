@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -14,7 +15,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=10, versions="0-6", flexible="3+")
-class FindCoordinatorRequest:
+class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     """Request of API key 10.
 
     Version 1 adds key_type. Version 3 is flexible. Version 4 adds coordinator_keys and drops key.

@@ -1,10 +1,21 @@
 """GetTelemetrySubscriptions (API key 71): its request and its response."""
 
-from kwire.codec.schema import Array, Bool, Int8, Int16, Int32, String, Uuid, field, message
+from kwire.codec.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Request,
+    String,
+    Uuid,
+    field,
+    message,
+)
 
 
 @message(api_key=71, versions="0", flexible="0+")
-class GetTelemetrySubscriptionsRequest:
+class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsResponse"]):
     """Request of API key 71."""
 
     client_instance_id: Uuid = field("0+")

@@ -1,10 +1,10 @@
 """Heartbeat (API key 12): its request and its response."""
 
-from kwire.codec.schema import Int16, Int32, NullableString, String, field, message
+from kwire.codec.schema import Int16, Int32, NullableString, Request, String, field, message
 
 
 @message(api_key=12, versions="0-4", flexible="4+")
-class HeartbeatRequest:
+class HeartbeatRequest(Request["HeartbeatResponse"]):
     """Request of API key 12.
 
     Version 3 adds group_instance_id. Version 4 is flexible.

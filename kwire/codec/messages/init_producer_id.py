@@ -1,11 +1,11 @@
 """InitProducerId (API key 22): its request and its response."""
 
-from kwire.codec.schema import Bool, Int16, Int32, Int64, NullableString, field, message
+from kwire.codec.schema import Bool, Int16, Int32, Int64, NullableString, Request, field, message
 from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 
 @message(api_key=22, versions="0-6", flexible="2+", unstable="6")
-class InitProducerIdRequest:
+class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """Request of API key 22.
 
     Version 2 is flexible. Version 3 adds producer_id, producer_epoch. Version 6 adds enable2_pc,

@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=83, versions="0", flexible="0+")
-class InitializeShareGroupStateRequest:
+class InitializeShareGroupStateRequest(Request["InitializeShareGroupStateResponse"]):
     """Request of API key 83."""
 
     group_id: String = field("0+")

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=11, versions="0-9", flexible="6+")
-class JoinGroupRequest:
+class JoinGroupRequest(Request["JoinGroupResponse"]):
     """Request of API key 11.
 
     Version 1 adds rebalance_timeout_ms. Version 5 adds group_instance_id. Version 6 is flexible.

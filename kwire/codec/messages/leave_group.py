@@ -1,10 +1,20 @@
 """LeaveGroup (API key 13): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, NullableString, String, field, message, struct
+from kwire.codec.schema import (
+    Array,
+    Int16,
+    Int32,
+    NullableString,
+    Request,
+    String,
+    field,
+    message,
+    struct,
+)
 
 
 @message(api_key=13, versions="0-5", flexible="4+")
-class LeaveGroupRequest:
+class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     """Request of API key 13.
 
     Version 3 adds members and drops member_id. Version 4 is flexible. Version 5 adds

@@ -1,10 +1,10 @@
 """ListConfigResources (API key 74): its request and its response."""
 
-from kwire.codec.schema import Array, Int8, Int16, Int32, String, field, message, struct
+from kwire.codec.schema import Array, Int8, Int16, Int32, Request, String, field, message, struct
 
 
 @message(api_key=74, versions="0-1", flexible="0+")
-class ListConfigResourcesRequest:
+class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
     """Request of API key 74.
 
     Version 1 adds resource_types.

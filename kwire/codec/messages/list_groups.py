@@ -1,10 +1,10 @@
 """ListGroups (API key 16): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, String, field, message, struct
+from kwire.codec.schema import Array, Int16, Int32, Request, String, field, message, struct
 
 
 @message(api_key=16, versions="0-5", flexible="3+")
-class ListGroupsRequest:
+class ListGroupsRequest(Request["ListGroupsResponse"]):
     """Request of API key 16.
 
     Version 3 is flexible. Version 4 adds states_filter. Version 5 adds types_filter.

@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from kwire.codec.schema import Array, Int8, Int16, Int32, Int64, String, field, message, struct
+from kwire.codec.schema import (
+    Array,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Request,
+    String,
+    field,
+    message,
+    struct,
+)
 from kwire.errors import LeaderNotAvailable, OffsetNotAvailable
 
 MEANINGLESS: Final = -(1 << 63)
@@ -12,7 +23,7 @@ _SPECIAL_SINCE: Final = ((7, -2), (8, -3), (9, -4), (11, -5))
 
 
 @message(api_key=2, versions="1-11", flexible="6+")
-class ListOffsetsRequest:
+class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     """Request of API key 2.
 
     Version 2 adds isolation_level. Version 4 adds topics.partitions.current_leader_epoch. Version

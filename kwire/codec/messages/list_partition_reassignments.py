@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int32,
     NullableArray,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -14,7 +15,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=46, versions="0", flexible="0+")
-class ListPartitionReassignmentsRequest:
+class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
     """Request of API key 46."""
 
     timeout_ms: Int32 = field("0+", default=60000)

@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -14,7 +15,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=66, versions="0-2", flexible="0+")
-class ListTransactionsRequest:
+class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     """Request of API key 66.
 
     Version 1 adds duration_filter. Version 2 adds transactional_id_pattern.

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     NullableArray,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -23,7 +24,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=3, versions="0-13", flexible="9+")
-class MetadataRequest:
+class MetadataRequest(Request["MetadataResponse"]):
     """Request of API key 3.
 
     Version 4 adds allow_auto_topic_creation. Version 8 adds

@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -17,7 +18,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=8, versions="2-10", flexible="8+")
-class OffsetCommitRequest:
+class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """Request of API key 8.
 
     Version 5 drops retention_time_ms. Version 6 adds topics.partitions.committed_leader_epoch.

@@ -1,10 +1,10 @@
 """OffsetDelete (API key 47): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, String, field, message, struct
+from kwire.codec.schema import Array, Int16, Int32, Request, String, field, message, struct
 
 
 @message(api_key=47, versions="0")
-class OffsetDeleteRequest:
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     """Request of API key 47."""
 
     group_id: String = field("0+")

@@ -8,6 +8,7 @@ from kwire.codec.schema import (
     Int64,
     NullableArray,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -18,7 +19,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=9, versions="1-10", flexible="6+")
-class OffsetFetchRequest:
+class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     """Request of API key 9.
 
     Version 6 is flexible. Version 7 adds require_stable. Version 8 adds groups and drops

@@ -1,10 +1,10 @@
 """OffsetForLeaderEpoch (API key 23): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, Int64, String, field, message, struct
+from kwire.codec.schema import Array, Int16, Int32, Int64, Request, String, field, message, struct
 
 
 @message(api_key=23, versions="2-4", flexible="4+")
-class OffsetForLeaderEpochRequest:
+class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     """Request of API key 23.
 
     Version 3 adds replica_id. Version 4 is flexible.

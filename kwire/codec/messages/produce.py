@@ -8,6 +8,7 @@ from kwire.codec.schema import (
     Int64,
     NullableString,
     Records,
+    Request,
     String,
     Uuid,
     field,
@@ -18,7 +19,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=0, versions="3-13", flexible="9+")
-class ProduceRequest:
+class ProduceRequest(Request["ProduceResponse"]):
     """Request of API key 0.
 
     Version 9 is flexible. Version 13 adds topic_data.topic_id and drops topic_data.name.

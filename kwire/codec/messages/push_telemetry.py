@@ -1,10 +1,10 @@
 """PushTelemetry (API key 72): its request and its response."""
 
-from kwire.codec.schema import Bool, Bytes, Int8, Int16, Int32, Uuid, field, message
+from kwire.codec.schema import Bool, Bytes, Int8, Int16, Int32, Request, Uuid, field, message
 
 
 @message(api_key=72, versions="0", flexible="0+")
-class PushTelemetryRequest:
+class PushTelemetryRequest(Request["PushTelemetryResponse"]):
     """Request of API key 72."""
 
     client_instance_id: Uuid = field("0+")

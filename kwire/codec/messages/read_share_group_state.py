@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -16,7 +17,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=84, versions="0", flexible="0+")
-class ReadShareGroupStateRequest:
+class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"]):
     """Request of API key 84."""
 
     group_id: String = field("0+")

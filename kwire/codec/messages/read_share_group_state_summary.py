@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=87, versions="0-1", flexible="0+")
-class ReadShareGroupStateSummaryRequest:
+class ReadShareGroupStateSummaryRequest(Request["ReadShareGroupStateSummaryResponse"]):
     """Request of API key 87."""
 
     group_id: String = field("0+")

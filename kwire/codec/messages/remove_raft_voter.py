@@ -1,10 +1,10 @@
 """RemoveRaftVoter (API key 81): its request and its response."""
 
-from kwire.codec.schema import Int16, Int32, NullableString, Uuid, field, message
+from kwire.codec.schema import Int16, Int32, NullableString, Request, Uuid, field, message
 
 
 @message(api_key=81, versions="0", flexible="0+")
-class RemoveRaftVoterRequest:
+class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"]):
     """Request of API key 81."""
 
     cluster_id: NullableString = field("0+", nullable="0+")

@@ -1,10 +1,10 @@
 """RenewDelegationToken (API key 39): its request and its response."""
 
-from kwire.codec.schema import Bytes, Int16, Int32, Int64, field, message
+from kwire.codec.schema import Bytes, Int16, Int32, Int64, Request, field, message
 
 
 @message(api_key=39, versions="1-2", flexible="2+")
-class RenewDelegationTokenRequest:
+class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"]):
     """Request of API key 39.
 
     Version 2 is flexible.

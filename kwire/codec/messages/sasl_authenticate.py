@@ -1,10 +1,10 @@
 """SaslAuthenticate (API key 36): its request and its response."""
 
-from kwire.codec.schema import Bytes, Int16, Int64, NullableString, field, message
+from kwire.codec.schema import Bytes, Int16, Int64, NullableString, Request, field, message
 
 
 @message(api_key=36, versions="0-2", flexible="2+")
-class SaslAuthenticateRequest:
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
     """Request of API key 36.
 
     Version 2 is flexible.

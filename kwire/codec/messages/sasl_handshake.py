@@ -1,10 +1,10 @@
 """SaslHandshake (API key 17): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, String, field, message
+from kwire.codec.schema import Array, Int16, Request, String, field, message
 
 
 @message(api_key=17, versions="0-1")
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     """Request of API key 17."""
 
     mechanism: String = field("0+")

@@ -8,6 +8,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -17,7 +18,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=79, versions="1-2", flexible="0+")
-class ShareAcknowledgeRequest:
+class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
     """Request of API key 79.
 
     Version 2 adds is_renew_ack.

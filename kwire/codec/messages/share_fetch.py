@@ -9,6 +9,7 @@ from kwire.codec.schema import (
     Int64,
     NullableString,
     Records,
+    Request,
     String,
     Uuid,
     field,
@@ -18,7 +19,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=78, versions="1-2", flexible="0+")
-class ShareFetchRequest:
+class ShareFetchRequest(Request["ShareFetchResponse"]):
     """Request of API key 78.
 
     Version 2 adds share_acquire_mode, is_renew_ack.

@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=77, versions="1", flexible="0+")
-class ShareGroupDescribeRequest:
+class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"]):
     """Request of API key 77."""
 
     group_ids: Array[String] = field("0+", factory=list)

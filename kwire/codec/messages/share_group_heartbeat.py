@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Nullable,
     NullableArray,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -16,7 +17,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=76, versions="1", flexible="0+")
-class ShareGroupHeartbeatRequest:
+class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
     """Request of API key 76."""
 
     group_id: String = field("0+")

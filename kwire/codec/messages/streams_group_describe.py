@@ -10,6 +10,7 @@ from kwire.codec.schema import (
     Nullable,
     NullableArray,
     NullableString,
+    Request,
     String,
     UInt16,
     field,
@@ -19,7 +20,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=89, versions="0-1", flexible="0+")
-class StreamsGroupDescribeRequest:
+class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"]):
     """Request of API key 89.
 
     Version 1 adds include_topology_description.

@@ -10,6 +10,7 @@ from kwire.codec.schema import (
     Nullable,
     NullableArray,
     NullableString,
+    Request,
     String,
     UInt16,
     field,
@@ -52,7 +53,7 @@ class TaskIds:
 
 
 @message(api_key=88, versions="0-1", flexible="0+")
-class StreamsGroupHeartbeatRequest:
+class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"]):
     """Request of API key 88."""
 
     group_id: String = field("0+")

@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -42,7 +43,9 @@ class TopologyDescription:
 
 
 @message(api_key=93, versions="0", flexible="0+")
-class StreamsGroupTopologyDescriptionUpdateRequest:
+class StreamsGroupTopologyDescriptionUpdateRequest(
+    Request["StreamsGroupTopologyDescriptionUpdateResponse"]
+):
     """Request of API key 93."""
 
     group_id: String = field("0+")

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=14, versions="0-5", flexible="4+")
-class SyncGroupRequest:
+class SyncGroupRequest(Request["SyncGroupResponse"]):
     """Request of API key 14.
 
     Version 3 adds group_instance_id. Version 4 is flexible. Version 5 adds protocol_type,

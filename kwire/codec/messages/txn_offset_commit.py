@@ -6,6 +6,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -17,7 +18,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=28, versions="0-6", flexible="3+")
-class TxnOffsetCommitRequest:
+class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """Request of API key 28.
 
     Version 2 adds topics.partitions.committed_leader_epoch. Version 3 adds

@@ -1,10 +1,10 @@
 """UnregisterBroker (API key 64): its request and its response."""
 
-from kwire.codec.schema import Int16, Int32, NullableString, field, message
+from kwire.codec.schema import Int16, Int32, NullableString, Request, field, message
 
 
 @message(api_key=64, versions="0", flexible="0+")
-class UnregisterBrokerRequest:
+class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"]):
     """Request of API key 64."""
 
     broker_id: Int32 = field("0+")

@@ -1,10 +1,10 @@
 """UnregisterController (API key 94): its request and its response."""
 
-from kwire.codec.schema import Int16, Int32, NullableString, field, message
+from kwire.codec.schema import Int16, Int32, NullableString, Request, field, message
 
 
 @message(api_key=94, versions="0", flexible="0+")
-class UnregisterControllerRequest:
+class UnregisterControllerRequest(Request["UnregisterControllerResponse"]):
     """Request of API key 94."""
 
     controller_id: Int32 = field("0+")

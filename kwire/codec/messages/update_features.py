@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=57, versions="0-2", flexible="0+")
-class UpdateFeaturesRequest:
+class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
     """Request of API key 57.
 
     Version 1 adds feature_updates.upgrade_type, validate_only and drops

@@ -5,6 +5,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     NullableString,
+    Request,
     String,
     UInt16,
     Uuid,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=82, versions="0", flexible="0+")
-class UpdateRaftVoterRequest:
+class UpdateRaftVoterRequest(Request["UpdateRaftVoterResponse"]):
     """Request of API key 82."""
 
     cluster_id: NullableString = field("0+", nullable="0+")

@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     UInt16,
     Uuid,
@@ -18,7 +19,7 @@ from kwire.types import ZERO_UUID
 
 
 @message(api_key=52, versions="0-2", flexible="0+")
-class VoteRequest:
+class VoteRequest(Request["VoteResponse"]):
     """Request of API key 52.
 
     Version 1 adds voter_id, topics.partitions.replica_directory_id,

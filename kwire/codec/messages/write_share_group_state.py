@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableString,
+    Request,
     String,
     Uuid,
     field,
@@ -16,7 +17,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=85, versions="0-1", flexible="0+")
-class WriteShareGroupStateRequest:
+class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
     """Request of API key 85.
 
     Version 1 adds topics.partitions.delivery_complete_count.

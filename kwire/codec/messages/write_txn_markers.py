@@ -7,6 +7,7 @@ from kwire.codec.schema import (
     Int16,
     Int32,
     Int64,
+    Request,
     String,
     field,
     message,
@@ -15,7 +16,7 @@ from kwire.codec.schema import (
 
 
 @message(api_key=27, versions="1-2", flexible="1+")
-class WriteTxnMarkersRequest:
+class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
     """Request of API key 27.
 
     Version 2 adds markers.transaction_version.

@@ -31,8 +31,10 @@ def load() -> list[MetadataLog]:
     logs = []
     for line in gzip.open(_FILE, "rt"):  # noqa: SIM115
         stored = json.loads(line)
-        records = [(o, from_json(class_of(k), j, v)) for o, k, v, j in stored["log"]]
-        snapshots = {
+        records: list[tuple[int, Any]] = [
+            (o, from_json(class_of(k), j, v)) for o, k, v, j in stored["log"]
+        ]
+        snapshots: dict[int, list[Any]] = {
             int(re.split("-", name)[0]): [from_json(class_of(k), j, v) for k, v, j in listed]
             for name, listed in stored["snapshots"].items()
         }
