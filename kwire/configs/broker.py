@@ -8,7 +8,7 @@ file's, one for this broker over one for all brokers.
 import functools
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar, cast
 
 from kwire.configs.declare import (
     INT_MAX,
@@ -533,16 +533,21 @@ class BrokerConfig(Config):
 
     def fallback(self, key: Key[T]) -> T:
         """Return the default; of ``node.id`` and ``broker.id`` the default is the other's value."""
-        value: T = self._values.get(_OTHER_NAME.get(key.name, ""), key.default)
-        return value
+        return cast(T, self._values.get(_OTHER_NAME.get(key.name, ""), key.default))
 
-    def raw(self, name: str) -> Any:
+    def raw(self, name: str) -> object:
         """Return the value of any setting of Kafka, whether or not kwire acts on it."""
         key = all_broker_keys()[name]
         for texts in (self.own, self.cluster, self.static):
             if name in texts:
                 return key.parse(texts[name])
         return key.default
+
+    def raw_integer(self, name: str) -> int:
+        """Return the value of any setting of Kafka that is a whole number."""
+        value = self.raw(name)
+        assert isinstance(value, int), name
+        return value
 
     @property
     def is_broker(self) -> bool:
@@ -652,6 +657,6 @@ _OTHER_NAME: Final = {"node.id": "broker.id", "broker.id": "node.id"}
 
 
 @functools.cache
-def all_broker_keys() -> dict[str, Key[Any]]:
+def all_broker_keys() -> dict[str, Key[object]]:
     """Return every broker setting of Kafka 4.3, by name in order."""
     return dict(sorted({**BrokerConfig.keys(), **inert_keys()}.items()))

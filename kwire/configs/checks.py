@@ -58,7 +58,8 @@ def warnings(properties: Mapping[str, str]) -> Iterator[str]:
             yield f"unknown setting ignored name={name}{hint}"
         elif key.kind is Kind.LIST and not key.repeats:
             count = len(text.split(",")) if text.strip() else 0
-            if len(value := key.parse(text)) < count:
+            value = key.parse(text)
+            if isinstance(value, tuple) and len(value) < count:
                 yield f"duplicate values removed name={name} value={key.text(value)}"
 
 
@@ -213,7 +214,7 @@ def check_changed(config: BrokerConfig, names: Iterable[str]) -> None:
     """Refuse a run-time change of ``names`` after which the node would fail or refuse clients."""
     _check_ages(config)
     for name in ("max.connections", "max.connection.creation.rate"):
-        _require(name not in names or config.raw(name) >= 1, f"{name} must be at least 1")
+        _require(name not in names or config.raw_integer(name) >= 1, f"{name} must be at least 1")
     _check_per_address(config)
 
 

@@ -11,9 +11,15 @@ Kafka's tools show the errors to people, so their words are Kafka's.
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, Self, TypeVar, overload
+from typing import Any, Final, Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Value: TypeAlias = bool | int | float | str | tuple[str, ...]
+"""The parsed value of a property's text."""
+# Any: a check takes the values of its own setting; a table has settings of all types.
+Check: TypeAlias = Callable[[Any], str | None]
+"""Returns the error text for a wrong parsed value, None for a right one."""
 
 LONG_MAX: Final = (1 << 63) - 1
 INT_MAX: Final = (1 << 31) - 1
@@ -26,7 +32,7 @@ class ConfigError(ValueError):
 class BadValue(ConfigError):
     """An invalid value of a setting, in the words that Kafka's tools show."""
 
-    def __init__(self, key: "Key[Any]", text: str, message: str) -> None:
+    def __init__(self, key: "Key[object]", text: str, message: str) -> None:
         super().__init__(message)
         self.key = key
         self.text = text
@@ -54,7 +60,7 @@ class Scope(enum.Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
-class Key(Generic[T]):
+class Key(Generic[T_co]):
     """One setting, read as an attribute of the config: ``config.log_segment_bytes``."""
 
     __slots__ = (
@@ -77,14 +83,14 @@ class Key(Generic[T]):
     def __init__(
         self,
         kind: Kind,
-        default: T,
+        default: T_co,
         doc: str,
         *,
         name: str = "",
         low: float | None = None,
         high: float | None = None,
         choices: Sequence[str] = (),
-        check: Callable[[Any], str | None] | None = None,
+        check: Check | None = None,
         scope: Scope = Scope.READ_ONLY,
         effective: bool = True,
         internal: bool = False,
@@ -100,7 +106,6 @@ class Key(Generic[T]):
         self.high = high
         self.choices = choices
         self.check = check
-        """Returns the error text for a wrong parsed value, None for a right one."""
         self.scope = scope
         self.effective = effective
         self.internal = internal
@@ -117,11 +122,11 @@ class Key(Generic[T]):
     @overload
     def __get__(self, owner: None, cls: type) -> Self: ...
     @overload
-    def __get__(self, owner: "Config", cls: type) -> T: ...
-    def __get__(self, owner: "Config | None", cls: type) -> Self | T:
+    def __get__(self, owner: "Config", cls: type) -> T_co: ...
+    def __get__(self, owner: "Config | None", cls: type) -> Self | T_co:
         if owner is None:
             return self
-        value: T = owner.value(self)
+        value: T_co = owner.value(self)
         owner.__dict__[self.attribute] = value
         return value
 
@@ -130,18 +135,17 @@ class Key(Generic[T]):
         """Whether the value is never shown."""
         return self.kind is Kind.PASSWORD
 
-    def parse(self, text: str) -> T:
+    def parse(self, text: str) -> T_co:
         """Return the value of a property's text; raise ConfigError if it is invalid."""
         try:
             value = _PARSERS[self.kind](text.strip())
         except ValueError as error:
             raise BadValue(self, text, self._wrong(text, str(error))) from None
-        if self.kind is Kind.LIST and not self.repeats:
+        if isinstance(value, tuple) and not self.repeats:
             value = self._distinct(text, value)
         if (wrong := self._judge(value)) is not None:
             raise BadValue(self, text, self._wrong(text, wrong))
-        parsed: T = value
-        return parsed
+        return cast(T_co, value)
 
     def _distinct(self, text: str, values: tuple[str, ...]) -> tuple[str, ...]:
         """Return the values in order, each once, as Kafka does; refuse empty values."""
@@ -170,11 +174,12 @@ class Key(Generic[T]):
         shown = "[hidden]" if self.sensitive else text
         return f"Invalid value {shown} for configuration {self.name}: {why}"
 
-    def _judge(self, value: Any) -> str | None:
-        if self.low is not None and value < self.low:
-            return f"Value must be at least {self.low}"
-        if self.high is not None and value > self.high:
-            return f"Value must be no more than {self.high}"
+    def _judge(self, value: Value) -> str | None:
+        if isinstance(value, int | float):
+            if self.low is not None and value < self.low:
+                return f"Value must be at least {self.low}"
+            if self.high is not None and value > self.high:
+                return f"Value must be no more than {self.high}"
         if self.choices:
             for item in value if isinstance(value, tuple) else (value,):
                 if item not in self.choices:
@@ -215,7 +220,7 @@ def _parse_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
-_PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
+_PARSERS: Final[dict[Kind, Callable[[str], Value]]] = {
     Kind.BOOLEAN: _parse_boolean,
     Kind.STRING: str,
     Kind.INT: _parse_whole(Kind.INT, 32),
@@ -233,14 +238,14 @@ class Config:
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         keys = self.keys()
-        self._values: dict[str, Any] = {
+        self._values: dict[str, object] = {
             name: keys[name].parse(text) for name, text in texts.items() if name in keys
         }
 
     @classmethod
-    def keys(cls) -> dict[str, Key[Any]]:
+    def keys(cls) -> dict[str, Key[object]]:
         """Return the settings of the table, by property name."""
-        keys: dict[str, Key[Any]] | None = cls.__dict__.get("_keys")
+        keys: dict[str, Key[object]] | None = cls.__dict__.get("_keys")
         if keys is None:
             keys = {key.name: key for key in vars(cls).values() if isinstance(key, Key)}
             cls._keys = keys  # type: ignore[attr-defined]
@@ -248,8 +253,8 @@ class Config:
 
     def value(self, key: Key[T]) -> T:
         """Return the value in force."""
-        value: T = self._values.get(key.name, _MISSING)
-        return self.fallback(key) if value is _MISSING else value
+        value = self._values.get(key.name, _MISSING)
+        return self.fallback(key) if value is _MISSING else cast(T, value)
 
     def fallback(self, key: Key[T]) -> T:
         """Return the value of a setting that was not given."""
@@ -260,49 +265,74 @@ class Config:
         return name in self._values
 
 
-_MISSING: Final[Any] = object()
+_MISSING: Final = object()
 
 
-def integer(default: int, doc: str = "", *, kind: Kind = Kind.INT, **more: Any) -> Key[int]:
+class Options(TypedDict, total=False):
+    """The optional arguments of a :class:`Key`."""
+
+    name: str
+    low: float | None
+    high: float | None
+    choices: Sequence[str]
+    check: Check | None
+    scope: Scope
+    effective: bool
+    internal: bool
+    filled: bool
+    repeats: bool
+
+
+def integer(
+    default: int, doc: str = "", *, kind: Kind = Kind.INT, **more: Unpack[Options]
+) -> Key[int]:
     """Declare a whole number of 32 bits, or of another ``kind``."""
     return Key(kind, default, doc, **more)
 
 
-def long(default: int, doc: str = "", **more: Any) -> Key[int]:
+def long(default: int, doc: str = "", **more: Unpack[Options]) -> Key[int]:
     """Declare a whole number of 64 bits."""
     return Key(Kind.LONG, default, doc, **more)
 
 
-def optional_integer(doc: str = "", *, kind: Kind = Kind.INT, **more: Any) -> Key[int | None]:
+def optional_integer(
+    doc: str = "", *, kind: Kind = Kind.INT, **more: Unpack[Options]
+) -> Key[int | None]:
     """Declare a whole number that may be unset."""
     return Key(kind, None, doc, **more)
 
 
-def double(default: float, doc: str = "", **more: Any) -> Key[float]:
+def double(default: float, doc: str = "", **more: Unpack[Options]) -> Key[float]:
     """Declare a number with a fraction."""
     return Key(Kind.DOUBLE, default, doc, **more)
 
 
-def boolean(default: bool, doc: str = "", **more: Any) -> Key[bool]:
+def boolean(default: bool, doc: str = "", **more: Unpack[Options]) -> Key[bool]:
     """Declare a boolean."""
     return Key(Kind.BOOLEAN, default, doc, **more)
 
 
-def string(default: str, doc: str = "", *, kind: Kind = Kind.STRING, **more: Any) -> Key[str]:
+def string(
+    default: str, doc: str = "", *, kind: Kind = Kind.STRING, **more: Unpack[Options]
+) -> Key[str]:
     """Declare a text."""
     return Key(kind, default, doc, **more)
 
 
-def optional_string(doc: str = "", *, kind: Kind = Kind.STRING, **more: Any) -> Key[str | None]:
+def optional_string(
+    doc: str = "", *, kind: Kind = Kind.STRING, **more: Unpack[Options]
+) -> Key[str | None]:
     """Declare a text that may be unset."""
     return Key(kind, None, doc, **more)
 
 
-def strings(default: tuple[str, ...], doc: str = "", **more: Any) -> Key[tuple[str, ...]]:
+def strings(
+    default: tuple[str, ...], doc: str = "", **more: Unpack[Options]
+) -> Key[tuple[str, ...]]:
     """Declare a list, written with commas."""
     return Key(Kind.LIST, default, doc, **more)
 
 
-def optional_strings(doc: str = "", **more: Any) -> Key[tuple[str, ...] | None]:
+def optional_strings(doc: str = "", **more: Unpack[Options]) -> Key[tuple[str, ...] | None]:
     """Declare a list that may be unset."""
     return Key(Kind.LIST, None, doc, **more)

@@ -9,7 +9,7 @@ beside ``log.retention.ms``; kwire does the same.
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import dropwhile
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -182,7 +182,7 @@ def _first_source(name: str, broker: BrokerConfig) -> int:
     return DEFAULT
 
 
-def _entry(key: Key[Any], value: str | None, synonyms: list[Synonym]) -> Entry:
+def _entry(key: Key[object], value: str | None, synonyms: list[Synonym]) -> Entry:
     return Entry(
         name=key.name,
         value=value,
@@ -194,7 +194,7 @@ def _entry(key: Key[Any], value: str | None, synonyms: list[Synonym]) -> Entry:
     )
 
 
-def _value(broker: BrokerConfig, name: str, key: Key[Any]) -> Any:
+def _value(broker: BrokerConfig, name: str, key: Key[object]) -> object:
     own_key = BrokerConfig.keys().get(name)
     return broker.raw(name) if own_key is None else broker.value(own_key)
 

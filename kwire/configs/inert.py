@@ -7,9 +7,9 @@ a list that is not empty; ``$`` is Kafka's package.
 """
 
 import functools
-from typing import Any, Final
+from typing import Final
 
-from kwire.configs.declare import Key, Kind, Scope
+from kwire.configs.declare import Check, Key, Kind, Scope
 
 _TABLE: Final = """
 add.partitions.to.txn.retry.backoff.max.ms int 100 0.. -
@@ -229,16 +229,16 @@ _SCOPES: Final = {"C": Scope.CLUSTER_WIDE, "B": Scope.PER_BROKER}
 
 
 @functools.cache
-def inert_keys() -> dict[str, Key[Any]]:
+def inert_keys() -> dict[str, Key[object]]:
     """Return the settings of the table above, by name."""
     keys = (_key(*line.split()) for line in _TABLE.strip().splitlines())
     return {key.name: key for key in keys}
 
 
-def _key(name: str, kind: str, default: str, bounds: str, flags: str) -> Key[Any]:
+def _key(name: str, kind: str, default: str, bounds: str, flags: str) -> Key[object]:
     low, dots, high = bounds.partition("..")
     choices = () if dots or bounds == "-" else tuple(bounds.lstrip("~").split("|"))
-    key: Key[Any] = Key(
+    key: Key[object] = Key(
         Kind[kind.upper()],
         None,
         "",
@@ -258,7 +258,7 @@ def _key(name: str, kind: str, default: str, bounds: str, flags: str) -> Key[Any
     return key
 
 
-def _one_of(choices: tuple[str, ...]) -> Any:
+def _one_of(choices: tuple[str, ...]) -> Check:
     """Return a check for one of the choices that ignores case."""
 
     def check(value: str) -> str | None:

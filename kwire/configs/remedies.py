@@ -4,7 +4,7 @@ Clients that alter settings get Kafka's error; an operator who starts a node als
 that are right.  Rules: one line, which names the setting, and no value of a secret.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kwire.configs.declare import INT_MAX, LONG_MAX, BadValue, Key, Kind
 
@@ -35,7 +35,7 @@ def in_words(error: BadValue) -> str:
     return f"{error}; {remedy(key)}"
 
 
-def remedy(key: Key[Any]) -> str:
+def remedy(key: Key[object]) -> str:
     """Return the remedy: a right value, or to leave the setting out."""
     if key.name in _ADVICE:
         return _ADVICE[key.name]
@@ -44,7 +44,7 @@ def remedy(key: Key[Any]) -> str:
     return f"give it {_valid_values(key)}, or leave it out{meaning}"
 
 
-def _valid_values(key: Key[Any]) -> str:
+def _valid_values(key: Key[object]) -> str:
     if key.choices:
         quantity = "one or more" if key.kind is Kind.LIST else "one"
         return f"{quantity} of {', '.join(key.choices)}"

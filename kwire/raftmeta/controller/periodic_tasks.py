@@ -71,7 +71,8 @@ class PeriodicTasks:
         """Elect leaders for leaderless partitions whose topics may now allow unclean leaders."""
         while True:
             await self._wait_other_brokers()
-            interval_ms = self.controller.state.config.raw("unclean.leader.election.interval.ms")
+            config = self.controller.state.config
+            interval_ms = config.raw_integer("unclean.leader.election.interval.ms")
             await trio.sleep(interval_ms / 1000)
             from kwire.raftmeta.controller.partitions import decide_elect_unclean
 

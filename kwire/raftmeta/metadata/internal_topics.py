@@ -55,8 +55,8 @@ def _share_state(config: BrokerConfig) -> "Topic":
     prefix = "share.coordinator.state.topic."
     return _topic(
         SHARE_GROUP_STATE,
-        config.raw(f"{prefix}num.partitions"),
-        config.raw(f"{prefix}replication.factor"),
+        config.raw_integer(f"{prefix}num.partitions"),
+        config.raw_integer(f"{prefix}replication.factor"),
         {
             "cleanup.policy": "delete",
             "compression.type": "producer",
