@@ -6,13 +6,13 @@ A frame that cannot be answered at all raises :class:`Disconnect`.
 import struct
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from kwire.codec.apis import BY_KEY, BY_NAME, Api, ListenerType
-from kwire.codec.compile import Part, decoder, encoder
-from kwire.codec.frame import leading_int32, read_header, response_parts
+from kwire.codec.compile import Decoder, Part, decoder, encoder
+from kwire.codec.frame import Body, leading_int32, read_header, response_parts
 from kwire.codec.primitives import MalformedError
 from kwire.drive import give_way
 from kwire.handlers import handler_name, served_on
@@ -29,10 +29,10 @@ _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
 _HEAD: Final = struct.Struct(">hhi")
 
 
-def handler_of(api: Api, listener_type: ListenerType) -> Handler[Any, Any]:
+def handler_of(api: Api, listener_type: ListenerType) -> Handler[Body, Body]:
     """Return the handler of an API on one kind of listener, imported on first use."""
     name = handler_name(api, listener_type)
-    handler: Handler[Any, Any] = getattr(import_module(f"kwire.handlers.{name}"), name)
+    handler: Handler[Body, Body] = getattr(import_module(f"kwire.handlers.{name}"), name)
     return handler
 
 
@@ -40,10 +40,10 @@ def handler_of(api: Api, listener_type: ListenerType) -> Handler[Any, Any]:
 class Route:
     """The functions and metrics that serve one version of one API, looked up once."""
 
-    handler: Handler[Any, Any]
-    decode: Callable[[Any, int], tuple[Any, int]]
-    widen: Callable[[Any, int], Any] | None
-    narrow: Callable[[Any, int, Any], Any] | None
+    handler: Handler[Body, Body]
+    decode: Decoder[Body]
+    widen: Callable[[Body, int], Body] | None
+    narrow: Callable[[Body, int, Body], Body] | None
     count: Cell
     seconds: Histogram
     forwarded: bool
@@ -188,7 +188,7 @@ class Session:
         """Whether a request changes nothing and may be cancelled when its client is gone."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
 
-    def _throttle(self, key: int, response: Any, frame_bytes: int) -> None:
+    def _throttle(self, key: int, response: Body, frame_bytes: int) -> None:
         """Set the throttle time of an answer, and mute the connection; every answer passes here."""
         wait_ms = self.dispatcher.throttle_ms(self.context, key, frame_bytes)
         response_ms = getattr(response, "throttle_time_ms", None)

@@ -3,9 +3,9 @@
 One bad resource fails alone; the results come in the order of the request's resources.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import attrs
 
@@ -16,6 +16,8 @@ from kwire.codec.messages.incremental_alter_configs import (
 )
 from kwire.errors import KafkaError
 from kwire.handlers.shared.config_resources import (
+    ConfigResource,
+    Result,
     add_results,
     check_altering,
     check_not_other_broker,
@@ -38,40 +40,54 @@ class Altering(Generic[Req, Resp]):
 
     def refuse(self, request: Req, error: KafkaError) -> Resp:
         """Return the answer to a request that fails as a whole."""
-        results = [self._refusal(resource, error) for resource in request.resources]
+        result_type = self.response_type.AlterConfigsResourceResponse
+        results = [_refusal(result_type, resource, error) for resource in request.resources]
         return self.response_type(responses=results)
 
-    def refuse_other_brokers(self, context: Context, request: Req) -> list[Any]:
+    def refuse_other_brokers(self, context: Context, request: Req) -> Sequence[ConfigResource]:
         """Remove other brokers' settings from a request to be forwarded; return the results."""
-        return self._refuse(request, lambda kind, name: check_not_other_broker(context, kind, name))
+        return self._refuse(
+            request,
+            self.response_type.AlterConfigsResourceResponse,
+            lambda kind, name: check_not_other_broker(context, kind, name),
+        )
 
     async def alter(self, context: Context, request: Req) -> Resp:
         """Change the settings that the client may change; refuse the others."""
         order = resources_of(request)
         request = copy(request)  # the original may have to be forwarded
-        results = self._refuse(request, lambda kind, name: check_altering(context, kind, name))
+        refusals = self._refuse(
+            request,
+            self.response_type.AlterConfigsResourceResponse,
+            lambda kind, name: check_altering(context, kind, name),
+        )
         response = await context.decide(self.decide, request)
-        add_results(response, results, order)
+        add_results(response.responses, refusals, order)
         return response
 
-    def _refuse(self, request: Req, check: Callable[[int, str], None]) -> list[Any]:
+    def _refuse(
+        self, request: Req, result_type: Callable[..., Result], check: Callable[[int, str], None]
+    ) -> list[Result]:
         """Keep the resources that pass a check in the request; return the others' results."""
         allowed, results = [], []
         for resource in request.resources:
             try:
                 check(resource.resource_type, resource.resource_name)
             except KafkaError as error:
-                results.append(self._refusal(resource, error))
+                results.append(_refusal(result_type, resource, error))
             else:
                 allowed.append(resource)
         request.resources = allowed
         return results
 
-    def _refusal(self, resource: Any, error: KafkaError) -> Any:
-        """Return the result for a resource whose settings are not changed."""
-        return self.response_type.AlterConfigsResourceResponse(
-            error_code=error.code,
-            error_message=error.text,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
+
+def _refusal(
+    result_type: Callable[..., Result], resource: ConfigResource, error: KafkaError
+) -> Result:
+    """Return the result for a resource whose settings are not changed."""
+    return result_type(
+        error_code=error.code,
+        error_message=error.text,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

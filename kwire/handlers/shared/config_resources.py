@@ -3,7 +3,8 @@
 Requests that change settings, and their results, are in the order of the client's resources.
 """
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from kwire.codec.apis import ListenerType
 from kwire.configs.resource_types import BROKER, GROUP, TOPIC
@@ -12,6 +13,23 @@ from kwire.handlers.shared.context import CLUSTER, Context
 
 ResourceName = tuple[int, str]
 """A resource's type and its name."""
+
+
+class ConfigResource(Protocol):
+    """A resource in a request that changes settings, or the result for it."""
+
+    resource_type: int
+    resource_name: str
+
+
+class AlteringRequest(Protocol):
+    """A request that changes the settings of resources."""
+
+    @property
+    def resources(self) -> Sequence[ConfigResource]: ...
+
+
+Result = TypeVar("Result", bound=ConfigResource)
 
 
 def check_config_allowed(context: Context, operation: str, resource_type: int, name: str) -> None:
@@ -47,16 +65,18 @@ def check_not_other_broker(context: Context, resource_type: int, name: str) -> N
         raise InvalidRequest(f"Unexpected broker id, expected {own}, but received {name}")
 
 
-def resources_of(request: Any) -> list[ResourceName]:
+def resources_of(request: AlteringRequest) -> list[ResourceName]:
     """Return a request's resources, in its order."""
     return [_name(resource) for resource in request.resources]
 
 
-def add_results(response: Any, results: list[Any], order: list[ResourceName]) -> None:
+def add_results(
+    results: list[Result], refusals: Iterable[Result], order: list[ResourceName]
+) -> None:
     """Add the results for resources that were refused earlier, in the request's order."""
-    response.responses += results
-    response.responses.sort(key=lambda result: order.index(_name(result)))
+    results += refusals
+    results.sort(key=lambda result: order.index(_name(result)))
 
 
-def _name(item: Any) -> ResourceName:
+def _name(item: ConfigResource) -> ResourceName:
     return item.resource_type, item.resource_name

@@ -5,7 +5,7 @@ which its node lacks.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
@@ -54,8 +54,12 @@ class Principal(NamedTuple):
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
-def _absent() -> Any:
-    """Return None for a part that this node lacks; Any, since users of a part have it."""
+# Any: no handler sees the None, since no API is served that needs a part which the node lacks.
+Absent: TypeAlias = Any
+
+
+def _absent() -> Absent:
+    """Return None for a part that this node lacks, or that the server has not made yet."""
     return None
 
 

@@ -7,12 +7,12 @@ the answer in their places.
 """
 
 from contextlib import suppress
-from typing import Any
 
 import attrs
 
 from kwire.codec.apis import BY_KEY, ListenerType
-from kwire.codec.frame import read_header, response_to, with_body
+from kwire.codec.compile import Part
+from kwire.codec.frame import Body, read_header, response_to, with_body
 from kwire.errors import KafkaError, NotController
 from kwire.handlers.shared.config_resources import add_results, resources_of
 from kwire.handlers.shared.context import Context
@@ -21,8 +21,8 @@ from kwire.net.controller_channel import ControllerChannel
 
 
 async def answer_by_controller(
-    context: Context, frame: memoryview, request: Any, handler: Handler[Any, Any]
-) -> Any:
+    context: Context, frame: memoryview, request: Body, handler: Handler[Body, Body]
+) -> Body | list[Part]:
     """Return the answer of this node's controller, or another node's as a list of parts.
 
     Requests of a controller's listener, and of a node without a channel, are not forwarded.
@@ -43,9 +43,9 @@ async def _forward_allowed(
     channel: ControllerChannel,
     context: Context,
     frame: memoryview,
-    request: Any,
-    handler: Handler[Any, Any],
-) -> Any:
+    request: Body,
+    handler: Handler[Body, Body],
+) -> Body | list[Part]:
     """Forward what this broker does not refuse itself.
 
     Return the answer as a list of parts, or as a response if results had to be added. Raises
@@ -53,10 +53,10 @@ async def _forward_allowed(
     """
     if handler.refuse_other_brokers is not None:
         order = resources_of(request)
-        results = handler.refuse_other_brokers(context, request)
-        if results:
+        refusals = handler.refuse_other_brokers(context, request)
+        if refusals:
             response = await _forward_rest(channel, context, frame, request, handler)
-            add_results(response, results, order)
+            add_results(response.responses, refusals, order)
             return response
     answer = await channel.forward(bytes(frame), context.principal, context.client_host)
     return [len(answer).to_bytes(4, "big") + answer]
@@ -66,9 +66,9 @@ async def _forward_rest(
     channel: ControllerChannel,
     context: Context,
     frame: memoryview,
-    request: Any,
-    handler: Handler[Any, Any],
-) -> Any:
+    request: Body,
+    handler: Handler[Body, Body],
+) -> Body:
     """Forward the resources that were not refused here and return the response to them."""
     if not request.resources:
         return BY_KEY[read_header(frame)[0].api_key].response(responses=[])

@@ -6,14 +6,16 @@ other exception is a bug: logged once with its traceback, answered as UnknownSer
 """
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar, overload
 
 import attrs
 
 from kwire.codec.apis import BY_KEY
+from kwire.codec.frame import Body
 from kwire.codec.schema import fields, spec_of
 from kwire.errors import KafkaError, NotController, UnknownServerError
+from kwire.handlers.shared.config_resources import ConfigResource
 from kwire.handlers.shared.context import Context
 from kwire.net.framing import Disconnect
 
@@ -21,9 +23,12 @@ log = logging.getLogger(__name__)
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
+RefuseOtherBrokers = Callable[[Context, Req], Sequence[ConfigResource]]
+"""Removes from a request the resources that a broker refuses itself before it forwards the rest;
+returns the results for them."""
 
 
-def _keep(response: Any) -> None:
+def _keep(response: object) -> None:
     """Do nothing: most answers hold only memory."""
 
 
@@ -35,9 +40,7 @@ class Handler(Generic[Req, Resp]):
     function: Callable[[Context, Req], Awaitable[Resp | None]]
     refuse: Callable[[Req, KafkaError], Resp | None]
     """Makes the answer to a request that fails as a whole."""
-    refuse_other_brokers: Callable[[Context, Req], list[Any]] | None = None
-    """Removes from a request the resources that a broker refuses itself before it forwards the
-    rest; returns the results for them."""
+    refuse_other_brokers: RefuseOtherBrokers[Req] | None = None
     discard: Callable[[Resp], None] = _keep
     """Releases the resources of an answer that will not be sent."""
 
@@ -57,7 +60,13 @@ class Handler(Generic[Req, Resp]):
 
 @overload
 def handles(
-    request_type: type[Req], *, discard: Callable[[Any], None] = _keep
+    request_type: type[Req],
+) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]: ...
+
+
+@overload
+def handles(
+    request_type: type[Req], *, discard: Callable[[Resp], None]
 ) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]: ...
 
 
@@ -66,18 +75,17 @@ def handles(
     request_type: type[Req],
     *,
     refuse: Callable[[Req, KafkaError], Resp | None],
-    refuse_other_brokers: Callable[[Context, Req], list[Any]] | None = None,
-    discard: Callable[[Resp], None] = _keep,
+    refuse_other_brokers: RefuseOtherBrokers[Req] | None = None,
 ) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]: ...
 
 
 def handles(
-    request_type: type[Any],
+    request_type: type[Req],
     *,
-    refuse: Callable[[Any, KafkaError], Any] | None = None,
-    refuse_other_brokers: Callable[[Context, Any], list[Any]] | None = None,
-    discard: Callable[[Any], None] = _keep,
-) -> Callable[[Callable[[Context, Any], Awaitable[Any]]], Handler[Any, Any]]:
+    refuse: Callable[[Req, KafkaError], Body] | None = None,
+    refuse_other_brokers: RefuseOtherBrokers[Req] | None = None,
+    discard: Callable[[Body], None] = _keep,
+) -> Callable[[Callable[[Context, Req], Awaitable[Body]]], Handler[Req, Body]]:
     """Make an ``async def`` the handler of one API.
 
     ``refuse`` makes the answer to a request that fails as a whole, where that is more than the
@@ -85,17 +93,17 @@ def handles(
     """
     refuse_request = _refuse_with_error_code(request_type) if refuse is None else refuse
 
-    def decorate(function: Callable[[Context, Any], Awaitable[Any]]) -> Handler[Any, Any]:
+    def decorate(function: Callable[[Context, Req], Awaitable[Body]]) -> Handler[Req, Body]:
         return Handler(request_type, function, refuse_request, refuse_other_brokers, discard)
 
     return decorate
 
 
-def _refuse_with_error_code(request_type: type[Any]) -> Callable[[Any, KafkaError], Any]:
+def _refuse_with_error_code(request_type: type) -> Callable[[object, KafkaError], Body]:
     """Return the function that answers with an error code and nothing else but its text."""
     key = spec_of(request_type).api_key
     assert key is not None, "only requests have handlers"
-    response_type = BY_KEY[key].response
-    if any(field.name == "error_message" for field in fields(response_type)):
+    response_type: Callable[..., Body] = BY_KEY[key].response
+    if any(field.name == "error_message" for field in fields(BY_KEY[key].response)):
         return lambda request, error: response_type(error_code=error.code, error_message=error.text)
     return lambda request, error: response_type(error_code=error.code)
