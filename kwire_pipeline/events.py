@@ -9,7 +9,7 @@ import datetime
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final, Protocol
 
 SCHEMA: Final = (
     "order_id STRING NOT NULL, customer BIGINT, item STRING, quantity INT, price DOUBLE, "
@@ -17,6 +17,21 @@ SCHEMA: Final = (
 )
 ITEMS: Final = (("kettle", 34.9), ("lamp", 19.5), ("chair", 89.0), ("desk", 249.0), ("rug", 64.0))
 COUNTRIES: Final = ("DE", "FR", "IT", "NL", "PL", "SE")
+
+
+class Future(Protocol):
+    """The acknowledgement of one event."""
+
+    def get(self, timeout: float) -> object:
+        """Wait for it; raise KafkaError if the event was not written."""
+
+
+class Producer(Protocol):
+    """A Kafka producer, as kafka-python's."""
+
+    def send(self, topic: str, /, *, key: bytes, value: bytes) -> Future: ...
+
+    def close(self) -> None: ...
 
 
 def events(
@@ -89,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{sent} events in {options.topic}")
 
 
-def send(producers: Callable[..., Any], options: argparse.Namespace) -> int:
+def send(producers: Callable[..., Producer], options: argparse.Namespace) -> int:
     """Send the events and return their number; raise KafkaError unless all are acknowledged."""
     now = datetime.datetime.now(datetime.UTC)
     producer = producers(bootstrap_servers=options.bootstrap_servers, acks="all", linger_ms=20)

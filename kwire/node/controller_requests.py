@@ -6,12 +6,13 @@ controller otherwise.
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
 
 from kwire import errors
+from kwire.codec.frame import Body
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
@@ -23,11 +24,12 @@ from kwire.raftmeta.controller.brokers import (
     keep_session,
 )
 from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.state import Decision
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.1
-_DECIDERS: Final[dict[type, Callable[..., Any]]] = {
+_DECIDERS: Final[dict[type, Callable[..., Decision[Body]]]] = {
     BrokerHeartbeatRequest: decide_heartbeat,
     BrokerRegistrationRequest: decide_register_broker,
     ControllerRegistrationRequest: decide_register_controller,
@@ -42,7 +44,7 @@ class InProcessController:
     others: Ask | None = None
     """Sends a request to the active controller on another node; None if there is no other."""
 
-    async def ask(self, request: Any) -> Any:
+    async def ask(self, request: Body) -> Body:
         """Return the active controller's answer, from this process while its controller is active.
 
         If this node is the only voter, the request waits until its controller is active, since no

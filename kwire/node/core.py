@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from functools import partial
 from ipaddress import IPv6Address
 from random import Random
-from typing import Any
 
 import attrs
 
 from kwire.clock import Clock
 from kwire.codec.apis import ListenerType
+from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage
 from kwire.handlers.dispatch import Dispatcher
@@ -106,7 +106,7 @@ class Core:
         controllers = self.controller_listeners
         return [endpoint for endpoint in self.endpoints if endpoint not in controllers]
 
-    def registration(self) -> Any:
+    def registration(self) -> ControllerRegistrationRequest:
         """Return the request with which this controller registers with the active one."""
         return controller_registration(
             self.config, self.incarnation_id, self.controller_listeners, SUPPORTED

@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     import trio
@@ -41,7 +41,7 @@ class StopSignals:
         """A second signal that came before it was known what it has to remove."""
         self._clean_up: Callable[[], None] | None = None
         self._on_first: Callable[[], object] | None = None
-        self._former: dict[int, Any] = {}
+        self._former: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __enter__(self) -> Self:
         self._former = {number: signal.signal(number, self._handle) for number in self.NUMBERS}

@@ -8,12 +8,14 @@ import socket
 from collections.abc import Sequence
 from struct import Struct
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self, TypeVar
 
 import trio
 
-from kwire.codec.frame import read_response, request_frame
-from kwire.codec.schema import spec_of
+from kwire.codec.frame import Body, read_response, request_frame
+from kwire.codec.schema import Request, spec_of
+
+Resp = TypeVar("Resp")
 
 _INT32: Final = Struct(">i")
 
@@ -22,7 +24,7 @@ class Closed(Exception):
     """The server closed the connection instead of answering."""
 
 
-def key_of(request: Any) -> int:
+def key_of(request: object) -> int:
     """Return the API key of a request message."""
     key = spec_of(type(request)).api_key
     assert key is not None, type(request)
@@ -37,14 +39,14 @@ class _Numbered:
         self._sent: dict[int, tuple[int, int]] = {}
         self._next = 0
 
-    def frame(self, request: Any, version: int) -> tuple[int, bytes]:
+    def frame(self, request: object, version: int) -> tuple[int, bytes]:
         """Return a request's correlation id and its frame."""
         self._next += 1
         key = key_of(request)
         self._sent[self._next] = key, version
         return self._next, request_frame(key, version, self._next, self.client_id, request)
 
-    def response(self, frame: bytes) -> tuple[int, Any]:
+    def response(self, frame: bytes) -> tuple[int, Body]:
         (correlation_id,) = _INT32.unpack_from(frame)
         key, version = self._sent.pop(correlation_id)
         return read_response(key, version, frame)
@@ -74,20 +76,21 @@ class WireClient(_Numbered):
     def close(self) -> None:
         self.sock.close()
 
-    def call(self, request: Any, version: int) -> Any:
+    def call(self, request: Request[Resp], version: int) -> Resp:
         """Send a request and return its response; raise Closed if there is none."""
         expected = self.send(request, version)
-        correlation_id, response = self.receive()
+        correlation_id, body = self.receive()
         assert correlation_id == expected
+        response: Resp = body
         return response
 
-    def send(self, request: Any, version: int) -> int:
+    def send(self, request: object, version: int) -> int:
         """Send a request without waiting; return its correlation id."""
         correlation_id, data = self.frame(request, version)
         self.sock.sendall(data)
         return correlation_id
 
-    def receive(self) -> tuple[int, Any]:
+    def receive(self) -> tuple[int, Body]:
         """Return the correlation id of the next response, and the response."""
         return self.response(self.read_frame())
 
@@ -142,26 +145,27 @@ class TrioWireClient(_Numbered):
     ) -> None:
         await self.stream.aclose()
 
-    async def call(self, request: Any, version: int) -> Any:
+    async def call(self, request: Request[Resp], version: int) -> Resp:
         """Send a request and return its response; raise Closed if there is none."""
         expected = await self.send(request, version)
-        correlation_id, response = await self.receive()
+        correlation_id, body = await self.receive()
         assert correlation_id == expected
+        response: Resp = body
         return response
 
-    async def send(self, request: Any, version: int) -> int:
+    async def send(self, request: object, version: int) -> int:
         """Send a request without waiting; return its correlation id."""
         correlation_id, data = self.frame(request, version)
         await self.stream.send_all(data)
         return correlation_id
 
-    async def send_many(self, requests: Sequence[tuple[Any, int]]) -> list[int]:
+    async def send_many(self, requests: Sequence[tuple[object, int]]) -> list[int]:
         """Send several requests in one write."""
         frames = [self.frame(request, version) for request, version in requests]
         await self.stream.send_all(b"".join(data for _, data in frames))
         return [correlation_id for correlation_id, _ in frames]
 
-    async def receive(self) -> tuple[int, Any]:
+    async def receive(self) -> tuple[int, Body]:
         """Return the correlation id of the next response, and the response."""
         return self.response(await self.read_frame())
 

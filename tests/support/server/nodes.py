@@ -53,4 +53,4 @@ async def create(server: Server, topic: str, partitions: int = 1) -> int:
 async def topics(server: Server) -> set[str]:
     async with await TrioWireClient.connect(*server.address) as client:
         response = await client.call(MetadataRequest(topics=None), 12)
-    return {topic.name for topic in response.topics}
+    return {topic.name for topic in response.topics if topic.name is not None}
