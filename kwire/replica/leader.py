@@ -223,10 +223,6 @@ class Leader:
         self.pending_isr = None
         return self.advance(now)
 
-    def on_isr_refused(self) -> None:
-        """Drop a refused proposal: the committed ISR stays."""
-        self.pending_isr = None
-
     def on_replicas_changed(self, replicas: Collection[int]) -> None:
         """Add and remove followers after a reassignment."""
         self.followers = {
