@@ -19,9 +19,9 @@ from kwire.drive import Slices, give_way
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN
 from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.ports import Delta, Metadata, TopicState
+from kwire.types import INTERNAL_TOPICS
 from kwire.waits import Signal
 
-_INTERNAL: Final = "__"
 _AT_ONCE: Final = 8
 """New partitions of a publication that are created before :meth:`MetadataApplier.apply` returns."""
 
@@ -106,7 +106,7 @@ class MetadataApplier:
             self._may_defer
             and state is not None
             and partitions.node in state.replicas
-            and not topic.name.startswith(_INTERNAL)
+            and topic.name not in INTERNAL_TOPICS
             and partitions.is_new(topic, index)
         ):
             partitions.defer(topic.id, index)
