@@ -8,7 +8,7 @@ sends a heartbeat to the active controller every ``broker.heartbeat.interval.ms`
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, overload
 
 import attrs
 import trio
@@ -16,11 +16,15 @@ import trio
 from kwire import errors
 from kwire.clock import Clock
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.codec.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import Endpoint
 from kwire.errors import raise_for_code
 from kwire.raftmeta.broker.registration import broker_registration
-from kwire.raftmeta.broker.state import Answer, BrokerState, State
+from kwire.raftmeta.broker.state import Answer, BrokerState, Request, State
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.levels import METADATA_VERSION
@@ -28,8 +32,6 @@ from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)
 
-Ask = Callable[[Any], Awaitable[Any]]
-"""Sends a request to the active controller; raises KafkaError."""
 IsGone = Callable[[], Awaitable[bool]]
 """Returns whether no node is left that could be the active controller."""
 
@@ -44,6 +46,18 @@ LOOK_SECONDS: Final = 0.1
 """Seconds without an answer after which a leaving broker checks if a controller can answer."""
 CORDONS_SINCE: Final = 30
 """4.3-IV0, the first metadata.version with cordoned directories in registrations (KIP-1066)."""
+
+
+class Ask(Protocol):
+    """Sends a request to the active controller; raises KafkaError."""
+
+    @overload
+    def __call__(self, request: Request, /) -> Awaitable[Answer]: ...
+
+    @overload
+    def __call__(
+        self, request: ControllerRegistrationRequest, /
+    ) -> Awaitable[ControllerRegistrationResponse]: ...
 
 
 class LocalController(Protocol):
@@ -259,7 +273,7 @@ class BrokerLifecycle:
         request = self.broker.request(image.applied.offset, cordons=cordons)
         may_hang = self.local is not None and self.local.may_wait_for_voters
         with trio.move_on_after(self.broker.interval if may_hang else math.inf):
-            answer: Answer = await self.ask(request)
+            answer = await self.ask(request)
             raise_for_code(answer.error_code)
             return answer
         raise errors.RequestTimedOut("no answer from the controller")
