@@ -1,11 +1,12 @@
 """Every message that Kafka's own classes wrote is read as stated, and written to the same bytes."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from kwire.codec.compile import decoder, encode
 from kwire.codec.json import from_json, to_json
+from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.codec.schema import spec_of
 from tests.support.codec.vectors import by_message, check_count, classes, lines
 
@@ -47,3 +48,8 @@ def test_record_types_are_those_of_the_tables():
         if "record_type" in line:
             spec = spec_of(classes()[line["name"]])
             assert spec.record_type == line["record_type"], line["id"]
+
+
+def test_metadata_record_is_any_class_of_the_metadata_log():
+    records = [cls for cls in classes().values() if cls.__module__.endswith(".metadata_records")]
+    assert set(get_args(MetadataRecord)) == set(records)

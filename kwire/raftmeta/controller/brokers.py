@@ -1,7 +1,8 @@
 """Registration, heartbeats, fencing and controlled shutdown of brokers and controllers."""
 
 import math
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final, TypeVar
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
@@ -22,10 +23,14 @@ from kwire.raftmeta.controller.broker_sessions import BrokerSession
 from kwire.raftmeta.controller.leaders import bring_in, slice_without, take_out
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import BrokerImage
+from kwire.raftmeta.metadata.image_records import endpoint_structures
 from kwire.types import RESERVED_UUIDS, uuid_text
 
 _NEVER_BEHIND: Final = 1 << 63
 """Above every offset: a broker in this process has applied every answer."""
+
+RequestFeature = BrokerRegistrationRequest.Feature | ControllerRegistrationRequest.Feature
+F = TypeVar("F", r.RegisterBrokerRecord.BrokerFeature, r.RegisterControllerRecord.ControllerFeature)
 
 
 def decide_register_controller(
@@ -37,8 +42,12 @@ def decide_register_controller(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
         zk_migration_ready=request.zk_migration_ready,
-        end_points=_same(r.RegisterControllerRecord.ControllerEndpoint, request.listeners),
-        features=_same(r.RegisterControllerRecord.ControllerFeature, request.features),
+        end_points=endpoint_structures(
+            r.RegisterControllerRecord.ControllerEndpoint, request.listeners
+        ),
+        features=_feature_structures(
+            r.RegisterControllerRecord.ControllerFeature, request.features
+        ),
     )
     return Decision((record,), ControllerRegistrationResponse(error_message=""))
 
@@ -73,7 +82,9 @@ def decide_register_broker(
 _UNREGISTERED: Final = BrokerRegistrationResponse()
 
 
-def _fencing_records(state: ControllerState, existing: BrokerImage | None) -> list[Any]:
+def _fencing_records(
+    state: ControllerState, existing: BrokerImage | None
+) -> list[r.BrokerRegistrationChangeRecord]:
     """Fence a broker before it is taken out of its partitions in slices, so it cannot rejoin ISRs.
 
     The sweep continues even if the request for the next slice never comes.
@@ -140,7 +151,7 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
 
 def _out_of_isr(
     state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
-) -> tuple[list[Any], bool]:
+) -> tuple[list[r.MetadataRecord], bool]:
     """Take a new incarnation out of the ISRs, since it has to catch up first.
 
     A broker that did not stop cleanly may have lost records that were not flushed: with ELR it is
@@ -160,8 +171,8 @@ def _registration(
         is_migrating_zk_broker=False,
         incarnation_id=request.incarnation_id,
         broker_epoch=state.next_offset,
-        end_points=_same(r.RegisterBrokerRecord.BrokerEndpoint, request.listeners),
-        features=_same(r.RegisterBrokerRecord.BrokerFeature, request.features),
+        end_points=endpoint_structures(r.RegisterBrokerRecord.BrokerEndpoint, request.listeners),
+        features=_feature_structures(r.RegisterBrokerRecord.BrokerFeature, request.features),
         rack=request.rack,
         log_dirs=list(request.log_dirs),
     )
@@ -172,10 +183,16 @@ def _registration(
     return record
 
 
-def _same(kind: Any, listed: list[Any]) -> list[Any]:
-    """Copy the fields of a list of structures to another type."""
-    fields = [name for name in kind.__slots__ if name != "unknown_tags"]
-    return [kind(**{name: getattr(structure, name) for name in fields}) for structure in listed]
+def _feature_structures(kind: type[F], features: Iterable[RequestFeature]) -> list[F]:
+    """Return the features of a registration's request as structures of its record."""
+    return [
+        kind(
+            name=feature.name,
+            min_supported_version=feature.min_supported_version,
+            max_supported_version=feature.max_supported_version,
+        )
+        for feature in features
+    ]
 
 
 def decide_heartbeat(
@@ -192,7 +209,7 @@ def decide_heartbeat(
         unfinished = BrokerHeartbeatResponse(should_shut_down=False)
         return Decision(tuple(moved), unfinished, again=True)
     state = state.supposing(moved)
-    records: list[Any] = []
+    records: list[r.MetadataRecord] = []
     fenced, should_stop = broker.fenced, False
     if request.want_shut_down:
         should_stop = _may_stop(state, broker, request)
@@ -246,7 +263,7 @@ def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartb
     return lowest is None or session.shutdown_offset <= lowest
 
 
-def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[Any]:
+def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
     """Begin a controlled shutdown: no new leaderships; a sweep moves those it has."""
     if broker.in_controlled_shutdown:
         return []
@@ -256,7 +273,9 @@ def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[An
     return [change, *take_out(state, broker.id)]
 
 
-def _cordon_records(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
+def _cordon_records(
+    broker: BrokerImage, request: BrokerHeartbeatRequest
+) -> list[r.BrokerRegistrationChangeRecord]:
     """Return the change of the broker's cordoned directories, if there is one (KIP-1066)."""
     cordoned, registered = request.cordoned_log_dirs, broker.cordoned_log_dirs
     if cordoned is None or (registered is not None and set(registered) == set(cordoned)):
@@ -270,7 +289,7 @@ def _cordon_records(broker: BrokerImage, request: BrokerHeartbeatRequest) -> lis
 
 def _offline_directories(
     state: ControllerState, broker: BrokerImage, offline: list[bytes]
-) -> tuple[list[Any], bool]:
+) -> tuple[list[r.MetadataRecord], bool]:
     """Take replicas in failed directories out of ISRs; the last slice removes the directories."""
     removed = set(offline) & set(broker.log_dirs)
     if not removed:
@@ -287,12 +306,12 @@ def _offline_directories(
     return [*records, change], False
 
 
-def fencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
+def fencing(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
     """Fence a broker and take it out of the ISRs."""
     return [*take_out(state, broker.id), _fencing_record(broker)]
 
 
-def unfencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
+def unfencing(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
     """Unfence a broker, and let it lead partitions without a leader if it may."""
     change = r.BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1

@@ -48,14 +48,14 @@ def decide_incremental_alter(
     """Set, delete, append to and subtract from settings."""
     del now
     twice = _twice([(item.resource_type, item.resource_name) for item in request.resources])
-    records: list[Any] = []
+    config_records: list[r.ConfigRecord] = []
     responses = []
     for alteration in request.resources:
         resource = (alteration.resource_type, alteration.resource_name)
         operations = [(c.name, c.config_operation, c.value) for c in alteration.configs]
         change = partial(operate, operations=operations, resource=resource)
         named = [name for name, _, _ in operations]
-        went = _alter(state, resource, resource in twice, records, change, named)
+        went = _alter(state, resource, resource in twice, config_records, change, named)
         responses.append(
             IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
                 error_code=went.code,
@@ -64,10 +64,13 @@ def decide_incremental_alter(
                 resource_name=resource[1],
             )
         )
-    records += clear_elr(state, records)
+    records: tuple[r.MetadataRecord, ...] = (
+        *config_records,
+        *clear_elr(state, config_records),
+    )
     check_bound(records)
     reply = IncrementalAlterConfigsResponse(responses=responses)
-    return Decision(() if request.validate_only else tuple(records), reply)
+    return Decision(() if request.validate_only else records, reply)
 
 
 def decide_alter(
@@ -76,13 +79,13 @@ def decide_alter(
     """Replace all settings of a resource; those not named return to their defaults."""
     del now
     twice = _twice([(item.resource_type, item.resource_name) for item in request.resources])
-    records: list[Any] = []
+    config_records: list[r.ConfigRecord] = []
     responses = []
     for alteration in request.resources:
         resource = (alteration.resource_type, alteration.resource_name)
         texts = {config.name: config.value for config in alteration.configs}
         change = partial(_replace, new=texts)
-        went = _alter(state, resource, resource in twice, records, change, list(texts))
+        went = _alter(state, resource, resource in twice, config_records, change, list(texts))
         responses.append(
             AlterConfigsResponse.AlterConfigsResourceResponse(
                 error_code=went.code,
@@ -91,10 +94,13 @@ def decide_alter(
                 resource_name=resource[1],
             )
         )
-    records += clear_elr(state, records)
+    records: tuple[r.MetadataRecord, ...] = (
+        *config_records,
+        *clear_elr(state, config_records),
+    )
     check_bound(records)
     reply = AlterConfigsResponse(responses=responses)
-    return Decision(() if request.validate_only else tuple(records), reply)
+    return Decision(() if request.validate_only else records, reply)
 
 
 def _twice(resources: list[Resource]) -> set[Resource]:
@@ -105,7 +111,7 @@ def _alter(
     state: ControllerState,
     resource: Resource,
     twice: bool,
-    records: list[Any],
+    records: list[r.ConfigRecord],
     change: Callable[[dict[str, str]], dict[str, str]],
     named: Sequence[str],
 ) -> Outcome:

@@ -1,7 +1,7 @@
 """The features a node knows, and the first records of a cluster."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import BROKER
@@ -38,20 +38,25 @@ Without ``ONE_REPLICA``, the controller would place replicated partitions on it.
 """
 
 
-def bootstrap_records(state: ControllerState, checkpoint: list[Any]) -> list[Any]:
+def bootstrap_records(
+    state: ControllerState, checkpoint: list[r.MetadataRecord]
+) -> list[r.MetadataRecord]:
     """Return the first records of a metadata log, as one metadata transaction.
 
     ``checkpoint`` has those of the bootstrap checkpoint. With ELR, min.insync.replicas is a setting
     of the whole cluster, since brokers must not differ in it.
     """
-    records: list[Any] = [r.BeginTransactionRecord(name="Bootstrap records"), *checkpoint]
+    records: list[r.MetadataRecord] = [
+        r.BeginTransactionRecord(name="Bootstrap records"),
+        *checkpoint,
+    ]
     levels = {x.name: x.feature_level for x in checkpoint if isinstance(x, r.FeatureLevelRecord)}
     if levels.get(ELR, 0) > 0:
         records.append(cluster_min_isr(state))
     return [*records, r.EndTransactionRecord()]
 
 
-def elr_safety_records(state: ControllerState) -> list[Any]:
+def elr_safety_records(state: ControllerState) -> list[r.ConfigRecord]:
     """Make min.insync.replicas equal for all brokers, as ELR requires; brokers' own are removed."""
     name = "min.insync.replicas"
     brokers = sorted(

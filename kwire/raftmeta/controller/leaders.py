@@ -11,8 +11,8 @@ resumes it.
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any
 
+from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.controller.sweeps import INHERITED
@@ -26,7 +26,7 @@ def leader_updates(
     remove: int = NO_LEADER,
     add: int = NO_LEADER,
     lost: int = NO_LEADER,
-) -> list[Any]:
+) -> list[MetadataRecord]:
     """Return the changes to partitions because a broker goes (``remove``) or comes (``add``).
 
     ``lost`` is a broker that comes back without having stopped cleanly.
@@ -37,7 +37,7 @@ def leader_updates(
             return False
         return broker == add or state.is_active(broker)
 
-    records = []
+    records: list[MetadataRecord] = []
     for topic_id, number in places:
         topic = state.image.topics.get(topic_id)
         partition = None if topic is None else topic.partitions.get(number)
@@ -72,13 +72,13 @@ def _leaves_isr(state: ControllerState, partition: PartitionImage, broker: int) 
     return broker in partition.isr and (len(partition.isr) > 1 or state.elr_enabled)
 
 
-def take_out(state: ControllerState, broker: int) -> list[Any]:
+def take_out(state: ControllerState, broker: int) -> list[MetadataRecord]:
     """Return a slice of the changes that take a broker out of its partitions; queue the others."""
     places = state.sweeps.begin(broker, state.index.with_member(broker))
     return leader_updates(state, places, remove=broker)
 
 
-def bring_in(state: ControllerState, broker: int) -> list[Any]:
+def bring_in(state: ControllerState, broker: int) -> list[MetadataRecord]:
     """Return a slice of the changes that let a broker lead where no leader is; queue the others."""
     places = state.sweeps.begin(NO_LEADER, state.index.led_by(NO_LEADER))
     return leader_updates(state, places, add=broker)
@@ -90,7 +90,7 @@ def slice_without(
     *,
     lost: bool = False,
     where: Callable[[PartitionImage], bool] | None = None,
-) -> tuple[list[Any], bool]:
+) -> tuple[list[MetadataRecord], bool]:
     """Return changes that take a broker out of a slice of its partitions; whether more are left.
 
     For a decision that is repeated until no partition is left.

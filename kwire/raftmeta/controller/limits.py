@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
@@ -58,7 +58,7 @@ def decide_update_features(
     current = {**state.image.features, KRAFT_VERSION: kraft_version}
     levels = {update.feature: update.max_version_level for update in request.feature_updates}
     metadata = levels.get(METADATA_VERSION, current.get(METADATA_VERSION, 0))
-    records: list[Any] = []
+    records: list[r.MetadataRecord] = []
     results = []
     failed: KafkaError | None = None
     names = [update.feature for update in request.feature_updates]
@@ -102,7 +102,7 @@ def _update(
     update: UpdateFeaturesRequest.FeatureUpdateKey,
     current: int,
     metadata: int,
-) -> list[Any]:
+) -> list[r.MetadataRecord]:
     name, level = update.feature, update.max_version_level
     kind = _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
 
@@ -155,7 +155,7 @@ def _check_supported(state: ControllerState, name: str, level: int, wrong: Wrong
     if name not in state.supported_features:
         what = "Feature {} not found." if not level else "{} does not support this feature."
         raise wrong(what.format(name if not level else own))
-    nodes: list[tuple[str, Mapping[str, Any]]] = [(own, state.supported_features)]
+    nodes: list[tuple[str, Mapping[str, tuple[int, int]]]] = [(own, state.supported_features)]
     nodes += [(f"Broker {b.id}", b.features) for b in state.image.brokers.values()]
     nodes += [(f"Controller {c.id}", c.features) for c in state.image.controllers.values()]
     for who, features in nodes:
@@ -211,7 +211,7 @@ def decide_alter_quotas(
     second operation on one of its quotas, are refused; of two equal entities, the first one counts.
     """
     del now
-    records: list[Any] = []
+    records: list[r.MetadataRecord] = []
     went: dict[QuotaEntity, Outcome] = {}
     for entry in request.entries:
         names = {part.entity_type: part.entity_name for part in entry.entity}
@@ -243,7 +243,9 @@ def _quota_answer(entity: QuotaEntity, result: Outcome) -> AlterClientQuotasResp
 
 
 def _quota_records(
-    state: ControllerState, entity: QuotaEntity, ops: list[Any]
+    state: ControllerState,
+    entity: QuotaEntity,
+    ops: list[AlterClientQuotasRequest.EntryData.OpData],
 ) -> list[r.ClientQuotaRecord]:
     names = dict(entity)
     _check_entity(names)

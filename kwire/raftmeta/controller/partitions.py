@@ -1,7 +1,7 @@
 """Leaders and replicas: elections, ISR changes, reassignments, directories."""
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from kwire import errors
 from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -14,9 +14,10 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponse,
 )
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.leaders import leader_updates
-from kwire.raftmeta.controller.partition_change import Election
+from kwire.raftmeta.controller.partition_change import Election, PartitionChange
 from kwire.raftmeta.controller.placement import check_assignment, check_copies
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
 from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
@@ -40,7 +41,7 @@ def decide_alter_partition(
     """Change the ISR of partitions as their leader requests."""
     del now
     state.broker(request.broker_id, request.broker_epoch)
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     topics = []
     decided: set[tuple[bytes, int]] = set()
     for item in request.topics:
@@ -67,7 +68,11 @@ def _isr_refused(data: IsrData, code: int) -> IsrAnswer:
 
 
 def _alter_isr(
-    state: ControllerState, broker: int, topic_id: bytes, data: IsrData, records: list[Any]
+    state: ControllerState,
+    broker: int,
+    topic_id: bytes,
+    data: IsrData,
+    records: list[MetadataRecord],
 ) -> IsrAnswer:
     try:
         topic = state.image.topics.get(topic_id)
@@ -141,7 +146,7 @@ def decide_elect_leaders(
         if request.topic_partitions is not None
         else [(t.name, sorted(t.partitions)) for t in state.image.topics.values()]
     )
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     results = []
     times = Counter((name, number) for name, numbers in named for number in numbers)
     for name, numbers in named:
@@ -164,7 +169,11 @@ def decide_elect_leaders(
 
 
 def _elect(
-    state: ControllerState, name: str, number: int, kind: int, records: list[Any]
+    state: ControllerState,
+    name: str,
+    number: int,
+    kind: int,
+    records: list[MetadataRecord],
 ) -> Outcome:
     topic = state.image.topic(name)
     if topic is None:
@@ -195,7 +204,7 @@ _NO_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
 def decide_rebalance_leaders(state: ControllerState, request: None, now: float) -> Decision[bool]:
     """Elect preferred leaders again; the reply says whether more are left."""
     del request, now
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     for broker_id, broker in sorted(state.image.brokers.items()):
         if not broker.is_active:
             continue
@@ -229,7 +238,7 @@ def decide_reassign(
     del now
     if not request.topics:
         return Decision((), AlterPartitionReassignmentsResponse(error_message=""))
-    records: list[Any] = []
+    records: list[MetadataRecord] = []
     responses = []
     times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     for topic in request.topics:
@@ -260,7 +269,7 @@ def _reassign(
     request: AlterPartitionReassignmentsRequest,
     name: str,
     item: AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition,
-    records: list[Any],
+    records: list[MetadataRecord],
 ) -> Outcome:
     try:
         topic = state.image.topic(name)
@@ -294,7 +303,7 @@ _TWICE: Final = Outcome(errors.InvalidRequest.code, "The partition is named more
 """Each change is decided from the same state, so two changes of one partition would conflict."""
 
 
-def _retarget(change: Any, target: list[int]) -> None:
+def _retarget(change: PartitionChange, target: list[int]) -> None:
     """Keep old and new replicas side by side, until the new ones are in sync.
 
     Replicas that an earlier reassignment was adding stay until the end too: they may be the only
@@ -306,7 +315,7 @@ def _retarget(change: Any, target: list[int]) -> None:
     change.replicas = target + change.removing
 
 
-def _revert(change: Any, name: str) -> None:
+def _revert(change: PartitionChange, name: str) -> None:
     """Restore the replicas from before the reassignment began."""
     old = change.partition
     if not old.is_reassigning:

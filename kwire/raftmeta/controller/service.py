@@ -10,13 +10,17 @@ it may have read is committed.
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 
 from kwire import errors
 from kwire.clock import Clock
-from kwire.codec.messages.metadata_records import AbortTransactionRecord, NoOpRecord
+from kwire.codec.messages.metadata_records import (
+    AbortTransactionRecord,
+    MetadataRecord,
+    NoOpRecord,
+)
 from kwire.drive import give_way
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
@@ -51,7 +55,7 @@ class Controller:
         state: ControllerState,
         clock: Clock,
         *,
-        bootstrap: Sequence[Any] = (),
+        bootstrap: Sequence[MetadataRecord] = (),
         own_broker: int | None = None,
     ) -> None:
         self._quorum = quorum
@@ -121,7 +125,7 @@ class Controller:
             self._append(decision.records)
         return decision
 
-    def _append(self, records: Sequence[Any]) -> None:
+    def _append(self, records: Sequence[MetadataRecord]) -> None:
         assert self.epoch is not None
         expected = self._quorum.next_offset
         level = level_of(self.state.image.features)
@@ -133,7 +137,7 @@ class Controller:
         self._last_commit = commit
         self._notify()
 
-    async def _append_slowly(self, records: Sequence[Any]) -> bool:
+    async def _append_slowly(self, records: Sequence[MetadataRecord]) -> bool:
         """Write a large decision as one batch, while everything but deciders gets its turns.
 
         Return False if the quorum wrote a record of its own meanwhile, which took the offsets that
@@ -149,9 +153,9 @@ class Controller:
             self._notify()
         return is_written
 
-    async def _append_in_slices(self, records: Sequence[Any], epoch: int | None) -> bool:
+    async def _append_in_slices(self, records: Sequence[MetadataRecord], epoch: int | None) -> bool:
         level = level_of(self.state.image.features)
-        written: list[Any] = []
+        written: list[MetadataRecord] = []
         payload = Payload()
         for start in range(0, len(records), AT_ONCE):
             await self._pause(epoch)  # The decision took a whole turn.

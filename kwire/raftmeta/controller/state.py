@@ -7,9 +7,9 @@ heartbeats are not in the log but in ``sessions``, and are lost with the leaders
 in Kafka.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
@@ -36,6 +36,7 @@ from kwire.raftmeta.storage.levels import level_of
 from kwire.types import DirectoryId, random_uuid
 
 R = TypeVar("R")
+Settings: TypeAlias = Mapping[str, str]
 
 ELR: Final = "eligible.leader.replicas.version"
 _DONE: Final = object()
@@ -49,7 +50,7 @@ USER_RECORDS_MAX: Final = 10_000
 class Decision(Generic[R]):
     """Records to write in one batch, and the reply to send once they are committed."""
 
-    records: tuple[Any, ...]
+    records: tuple[r.MetadataRecord, ...]
     reply: R
     again: bool = False
     """Whether the records are only a slice: the request is decided again before it is answered."""
@@ -67,7 +68,7 @@ def outcome(error: KafkaError) -> Outcome:
     return Outcome(error.code, error.text)
 
 
-def check_bound(records: Sequence[Any]) -> None:
+def check_bound(records: Sequence[r.MetadataRecord]) -> None:
     """Refuse a request that produces too many records."""
     if len(records) > USER_RECORDS_MAX:
         raise PolicyViolation("Unable to perform excessively large batch operation.")
@@ -95,7 +96,8 @@ class ControllerState:
     _building: tuple[PartitionIndex, Iterator[None]] | None = None
     _dotted: dict[str, str] | None = None
     """Names with ``.`` or ``_``, by the name that metrics use for them; None until first used."""
-    _cluster: tuple[Any, Any, BrokerConfig] | None = None
+    _cluster: tuple[Settings | None, Settings | None, BrokerConfig] | None = None
+    """The settings of all brokers, those of this node, and the result of both."""
 
     def __attrs_post_init__(self) -> None:
         config = self.config
@@ -103,11 +105,11 @@ class ControllerState:
         windows_s = config.controller_quota_window_num * config.controller_quota_window_size_seconds
         self.mutations.burst_s = float(windows_s)
 
-    def apply(self, records: Iterable[Any], applied: Applied) -> None:
+    def apply(self, records: Iterable[r.MetadataRecord], applied: Applied) -> None:
         """Apply written records."""
         run_steps(self.applying(records, applied))
 
-    def applying(self, records: Iterable[Any], applied: Applied) -> Steps[None]:
+    def applying(self, records: Iterable[r.MetadataRecord], applied: Applied) -> Steps[None]:
         """Apply written records step by step; the image changes with the last step.
 
         No decider may run between two steps: the index is then ahead of the image.
@@ -124,7 +126,7 @@ class ControllerState:
             for topic_id in delta.created_topics:
                 self._note(self._dotted, self.image.topics[topic_id].name)
 
-    def supposing(self, records: Sequence[Any]) -> "ControllerState":
+    def supposing(self, records: Sequence[r.MetadataRecord]) -> "ControllerState":
         """Return the state after records of a decision that continues from them."""
         if not records:
             return self
@@ -269,7 +271,7 @@ class ControllerState:
         )
 
 
-def clear_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[Any]:
+def clear_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[r.ClearElrRecord]:
     """Clear the eligible replicas when min.insync.replicas changes, as they depend on it."""
     if not state.elr_enabled:
         return []

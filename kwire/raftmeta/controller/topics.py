@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
@@ -48,7 +48,7 @@ def decide_create_topics(
     del now
     _start_over(permit)
     _check_total(_asked_partitions(state, item) for item in request.topics)
-    records: list[Any] = []
+    records: list[r.MetadataRecord] = []
     results: list[Created] = []
     shown: Shown = {}
     for item in request.topics:
@@ -95,7 +95,9 @@ def _check_total(counts: Iterable[int]) -> None:
         raise errors.PolicyViolation("Excessively large number of partitions per request.")
 
 
-def _create(state: ControllerState, item: Creatable, shown: Shown) -> tuple[list[Any], Created]:
+def _create(
+    state: ControllerState, item: Creatable, shown: Shown
+) -> tuple[list[r.MetadataRecord], Created]:
     configs = _creation_configs(state, item)
     if item.assignments:
         partitions = _assign(state, item)
@@ -106,7 +108,10 @@ def _create(state: ControllerState, item: Creatable, shown: Shown) -> tuple[list
         r.ConfigRecord(resource_type=TOPIC, resource_name=item.name, name=name, value=value)
         for name, value in configs.items()
     ]
-    records: list[Any] = [r.TopicRecord(name=item.name, topic_id=topic_id), *settings]
+    records: list[r.MetadataRecord] = [
+        r.TopicRecord(name=item.name, topic_id=topic_id),
+        *settings,
+    ]
     records += clear_elr(state, settings)
     records += [partition_record(topic_id, n, p) for n, p in enumerate(partitions)]
     key = tuple(sorted(configs.items()))
@@ -334,7 +339,7 @@ def decide_create_partitions(
     _start_over(permit)
     names = Counter(item.name for item in request.topics)
     _check_total(_more_partitions(state, item) for item in request.topics)
-    records: list[Any] = []
+    records: list[r.MetadataRecord] = []
     results = []
     for item in {item.name: item for item in request.topics}.values():
         code, text = errors.NONE, None
@@ -363,7 +368,9 @@ def _more_partitions(
     return 0 if topic is None else max(item.count - len(topic.partitions), 0)
 
 
-def _grow(state: ControllerState, item: CreatePartitionsRequest.CreatePartitionsTopic) -> list[Any]:
+def _grow(
+    state: ControllerState, item: CreatePartitionsRequest.CreatePartitionsTopic
+) -> list[r.PartitionRecord]:
     topic = state.image.topic(item.name)
     if topic is None:
         raise errors.UnknownTopicOrPartition

@@ -8,8 +8,8 @@ A load is a generator that the caller runs in slices, since a snapshot of 100,00
 takes a second to apply. The last step replaces the image, so no reader sees half of it.
 """
 
-from collections.abc import Generator, Iterable
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Generator, Iterable, Mapping
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 
@@ -17,6 +17,7 @@ from kwire.codec.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
+    MetadataRecord,
 )
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import ImageChange, MetadataDelta
@@ -25,6 +26,7 @@ STEP_RECORDS: Final = 32
 """Records between two checks of the clock: about 0.2 ms."""
 
 T = TypeVar("T")
+K = TypeVar("K")
 Steps: TypeAlias = Generator[None, None, T]
 Published: TypeAlias = tuple[MetadataImage, MetadataDelta]
 
@@ -34,19 +36,21 @@ class ImageLoader:
     """The newest published image, and the records that wait for a transaction's end."""
 
     image: MetadataImage = attrs.field(factory=MetadataImage)
-    _ready: list[Any] = attrs.field(factory=list)
-    _transaction: list[Any] | None = None
+    _ready: list[MetadataRecord] = attrs.field(factory=list)
+    _transaction: list[MetadataRecord] | None = None
 
     @property
     def in_transaction(self) -> bool:
         """Whether a metadata transaction has begun and not ended."""
         return self._transaction is not None
 
-    def load(self, records: Iterable[Any], applied: Applied) -> Published | None:
+    def load(self, records: Iterable[MetadataRecord], applied: Applied) -> Published | None:
         """Apply committed records; return None while a transaction is open."""
         return run_steps(self.loading(records, applied))
 
-    def loading(self, records: Iterable[Any], applied: Applied) -> Steps[Published | None]:
+    def loading(
+        self, records: Iterable[MetadataRecord], applied: Applied
+    ) -> Steps[Published | None]:
         """Apply committed records step by step; the image changes with the last step."""
         for record in records:
             if isinstance(record, BeginTransactionRecord):
@@ -67,11 +71,13 @@ class ImageLoader:
         self.image = published[0]
         return published
 
-    def load_snapshot(self, records: Iterable[Any], applied: Applied) -> Published:
+    def load_snapshot(self, records: Iterable[MetadataRecord], applied: Applied) -> Published:
         """Replace the image by a snapshot's records."""
         return run_steps(self.loading_snapshot(records, applied))
 
-    def loading_snapshot(self, records: Iterable[Any], applied: Applied) -> Steps[Published]:
+    def loading_snapshot(
+        self, records: Iterable[MetadataRecord], applied: Applied
+    ) -> Steps[Published]:
         """Replace the image by a snapshot's records, step by step."""
         self._ready, self._transaction = [], None
         before = self.image
@@ -90,7 +96,9 @@ def run_steps(steps: Steps[T]) -> T:
             return end.value  # type: ignore[no-any-return]
 
 
-def applying(image: MetadataImage, records: Iterable[Any], applied: Applied) -> Steps[Published]:
+def applying(
+    image: MetadataImage, records: Iterable[MetadataRecord], applied: Applied
+) -> Steps[Published]:
     """Return the image after some records, and the difference, step by step."""
     change = ImageChange(image)
     for count, record in enumerate(records, 1):
@@ -132,6 +140,6 @@ def _comparing(before: MetadataImage, fresh: MetadataDelta) -> Steps[MetadataDel
     )
 
 
-def _changed_keys(before: Any, after: Any) -> frozenset[Any]:
+def _changed_keys(before: Mapping[K, object], after: Mapping[K, object]) -> frozenset[K]:
     keys = set(before) | set(after)
     return frozenset(key for key in keys if before.get(key) != after.get(key))

@@ -5,22 +5,44 @@ nodes, each topic followed by its partitions, configs, quotas, producer ids, ACL
 credentials, tokens. Replaying the records into an empty image gives the same image.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
 from kwire.codec.messages import metadata_records as r
 from kwire.raftmeta.metadata.image import (
     BrokerImage,
     ControllerImage,
-    Endpoint,
     LevelRange,
     MetadataImage,
     PartitionImage,
+    QuotaEntity,
 )
 from kwire.raftmeta.storage.levels import METADATA_VERSION
 
+K = TypeVar("K")
+E = TypeVar(
+    "E", r.RegisterBrokerRecord.BrokerEndpoint, r.RegisterControllerRecord.ControllerEndpoint
+)
+F = TypeVar("F", r.RegisterBrokerRecord.BrokerFeature, r.RegisterControllerRecord.ControllerFeature)
 
-def image_records(image: MetadataImage) -> Iterator[Any]:
+
+class Address(Protocol):
+    """An endpoint with its security protocol, of an image, a request or a record."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def security_protocol(self) -> int: ...
+
+
+def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
     """Yield all records of an image."""
     yield from _features(image)
     for _, broker in sorted(image.brokers.items()):
@@ -40,17 +62,17 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
         yield r.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
-    entries: Any
-    for entries in (image.acls, image.scram, image.tokens):
-        yield from (entries[key] for key in sorted(entries))
+    yield from (record for _, record in sorted(image.acls.items(), key=_key_of))
+    yield from (record for _, record in sorted(image.scram.items(), key=_key_of))
+    yield from (record for _, record in sorted(image.tokens.items(), key=_key_of))
 
 
-def _key_of(item: tuple[Any, Any]) -> Any:
+def _key_of(item: tuple[K, object]) -> K:
     """Return the sort key of a map's entry: the same image must give the same snapshot."""
     return item[0]
 
 
-def _named_parts(item: tuple[Any, Any]) -> Any:
+def _named_parts(item: tuple[QuotaEntity, object]) -> list[tuple[str, bool, str]]:
     return [(kind, name is not None, name or "") for kind, name in item[0]]
 
 
@@ -100,7 +122,7 @@ def broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
         is_migrating_zk_broker=broker.is_migrating_zk_broker,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
-        end_points=_endpoints(r.RegisterBrokerRecord.BrokerEndpoint, broker.endpoints),
+        end_points=endpoint_structures(r.RegisterBrokerRecord.BrokerEndpoint, broker.endpoints),
         features=_levels(r.RegisterBrokerRecord.BrokerFeature, broker.features),
         rack=broker.rack,
         fenced=broker.fenced,
@@ -117,20 +139,21 @@ def controller_record(controller: ControllerImage) -> r.RegisterControllerRecord
         controller_id=controller.id,
         incarnation_id=controller.incarnation_id,
         zk_migration_ready=controller.zk_migration_ready,
-        end_points=_endpoints(record.ControllerEndpoint, controller.endpoints),
+        end_points=endpoint_structures(record.ControllerEndpoint, controller.endpoints),
         features=_levels(record.ControllerFeature, controller.features),
     )
 
 
-def _endpoints(endpoint: Any, endpoints: tuple[Endpoint, ...]) -> list[Any]:
+def endpoint_structures(kind: type[E], endpoints: Iterable[Address]) -> list[E]:
+    """Return the endpoints of a node as structures of its record."""
     return [
-        endpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+        kind(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
         for e in endpoints
     ]
 
 
-def _levels(feature: Any, features: Mapping[str, LevelRange]) -> list[Any]:
+def _levels(kind: type[F], features: Mapping[str, LevelRange]) -> list[F]:
     return [
-        feature(name=name, min_supported_version=low, max_supported_version=high)
+        kind(name=name, min_supported_version=low, max_supported_version=high)
         for name, (low, high) in features.items()
     ]

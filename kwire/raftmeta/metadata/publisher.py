@@ -8,10 +8,11 @@ controller, which would wait for the applier.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import trio
 
+from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Slices
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
@@ -140,9 +141,9 @@ class MetadataPublisher:
         self._applied_waits.reach(delta.after.applied.offset)
 
 
-def snapshot_contents(image: MetadataImage) -> Iterator[list[Any]]:
+def snapshot_contents(image: MetadataImage) -> Iterator[list[MetadataRecord]]:
     """Return an image's records in groups, for ``SnapshotWriter.write``."""
-    group: list[Any] = []
+    group: list[MetadataRecord] = []
     for record in image_records(image):
         group.append(record)
         if len(group) == SNAPSHOT_GROUP:

@@ -8,10 +8,12 @@ transactions (13) and registered controllers (15) are not distinguished.
 
 from collections.abc import Iterable, Mapping
 from copy import copy
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.schema import spec_of
+
+M = TypeVar("M", bound=r.MetadataRecord)
 
 METADATA_VERSION: Final = "metadata.version"
 NEWEST: Final = 30
@@ -19,7 +21,7 @@ NEWEST: Final = 30
 CORDONS, ELIGIBLE_REPLICAS, DIRECTORIES, MIGRATION = NEWEST, 23, 17, 8
 """The levels that introduced a version: 4.3-IV0, 4.0-IV1, 3.7-IV2, 3.4-IV0."""
 
-_Absent = tuple[type[Any], str, Any]
+_Absent = tuple[type, str, tuple[()] | None]
 """A kind of record, a field of it, and the field's value at levels that lack it."""
 _NO_DIRECTORIES: Final[tuple[_Absent, ...]] = (
     (r.RegisterBrokerRecord, "log_dirs", ()),
@@ -45,7 +47,7 @@ def level_of(features: Mapping[str, int]) -> int:
     return features.get(METADATA_VERSION, NEWEST)
 
 
-def at_level(records: Iterable[Any], level: int) -> tuple[Any, ...]:
+def at_level(records: Iterable[M], level: int) -> tuple[M, ...]:
     """Return the records without the fields that a level lacks."""
     if level >= NEWEST:
         return tuple(records)
@@ -57,7 +59,7 @@ def at_level(records: Iterable[Any], level: int) -> tuple[Any, ...]:
     return tuple(_without(record, absent) for record in records)
 
 
-def _without(record: Any, absent: Iterable[_Absent]) -> Any:
+def _without(record: M, absent: Iterable[_Absent]) -> M:
     fields = {name: value for kind, name, value in absent if isinstance(record, kind)}
     if not fields:
         return record
@@ -67,7 +69,7 @@ def _without(record: Any, absent: Iterable[_Absent]) -> Any:
     return narrow
 
 
-def version_at(record: Any, level: int) -> int:
+def version_at(record: r.MetadataRecord, level: int) -> int:
     """Return the version in which a record is written at a level."""
     match record:
         case r.RegisterBrokerRecord():

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import attrs
 
-from kwire.codec.compile import decoder, encoder
+from kwire.codec.compile import Decoder, Part, decoder, encoder
 from kwire.codec.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.codec.schema import spec_of
 from kwire.errors import CorruptMessage
 from kwire.raftmeta.raft.control_records import (
@@ -32,8 +33,7 @@ from kwire.records.iterate import records
 FRAME_VERSION: Final = 1
 SNAPSHOT_BATCH_RECORDS: Final = 500
 
-Record = Any
-"""A message object of :mod:`kwire.codec.messages.metadata_records`."""
+Record = MetadataRecord
 
 
 class UnknownRecord(ValueError):
@@ -75,7 +75,7 @@ def pack(record: Record, level: int = NEWEST) -> bytes:
     spec = spec_of(type(record))
     assert spec.record_type is not None
     version = version_at(record, level)
-    parts: list[Any] = [bytes(_uvarints(FRAME_VERSION, spec.record_type, version))]
+    parts: list[Part] = [bytes(_uvarints(FRAME_VERSION, spec.record_type, version))]
     encoder(type(record), version)(record, parts)
     return b"".join(parts)
 
@@ -93,7 +93,8 @@ def unpack(value: bytes | None) -> Record:
     cls = _types().get(kind)
     if frame != FRAME_VERSION or cls is None or version not in spec_of(cls).versions:
         raise UnknownRecord(f"metadata record frame {frame} type {kind} version {version}")
-    return decoder(cls, version)(value, pos)[0]
+    decode: Decoder[Record] = decoder(cls, version)
+    return decode(value, pos)[0]
 
 
 def _uvarints(*numbers: int) -> Iterator[int]:

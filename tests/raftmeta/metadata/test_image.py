@@ -51,7 +51,7 @@ def test_snapshots_have_kafkas_records() -> None:
             for offset, record in log.records:
                 if offset < end:
                     loader.load([record], Applied(offset, 1))
-            written = list(image_records(loader.image))
+            written: list[object] = list(image_records(loader.image))
             assert texts(written) == texts(expected)
             assert kinds(written) == kinds(expected)
             compared += 1
@@ -64,7 +64,7 @@ def kinds(records: list[object]) -> list[str]:
 
 
 def topics(count: int) -> MetadataImage:
-    records: list[object] = []
+    records: list[r.MetadataRecord] = []
     for number in range(count):
         topic_id = number.to_bytes(16)
         records.append(r.TopicRecord(name=f"t{number}", topic_id=topic_id))
@@ -133,7 +133,7 @@ def test_topic_created_and_deleted_in_one_go_leaves_no_trace() -> None:
         r.UnregisterBrokerRecord(broker_id=1, broker_epoch=1),
     ],
 )
-def test_a_log_that_contradicts_itself_is_refused(record: object) -> None:
+def test_a_log_that_contradicts_itself_is_refused(record: r.MetadataRecord) -> None:
     with pytest.raises(ReplayError):
         apply(topics(1), [record])
 

@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kwire.codec.messages.metadata_records import (
     BeginTransactionRecord,
     EndTransactionRecord,
+    MetadataRecord,
     TopicRecord,
 )
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
@@ -71,7 +72,7 @@ class Node:
         )
         self.snapshotter = Snapshotter(self.quorum, self.publisher, cadence, self.clock)
 
-    async def add(self, *records: object) -> None:
+    async def add(self, *records: MetadataRecord) -> None:
         commit = await self.quorum.append(records, self.quorum.leader().epoch)
         await commit.wait()
 

@@ -90,6 +90,8 @@ def test_snapshot_is_written_at_the_level() -> None:
         level=21,
     )
     broker, part = SnapshotReader(SnapshotId(3, 1), b"".join(chunks)).records()
+    assert isinstance(broker, r.RegisterBrokerRecord)
+    assert isinstance(part, r.PartitionRecord)
     assert (broker.log_dirs, broker.cordoned_log_dirs) == ([DIRECTORY], None)
     assert part.eligible_leader_replicas is None
 

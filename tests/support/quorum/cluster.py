@@ -19,7 +19,7 @@ from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.state import RaftConfig, RaftState
 from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 from kwire.raftmeta.storage.records import SnapshotReader, read_batches, snapshot_chunks
-from tests.support.quorum.watch import Watch
+from tests.support.quorum.watch import Watch, names_in
 
 CLUSTER_ID: Final = "quorum-test"
 PORT: Final = 9093
@@ -207,17 +207,17 @@ class Cluster(ABC):
         names: list[str] = []
         start = 0
         if newest is not None:
-            names = [r.name for r in SnapshotReader(newest, disk.snapshots[newest]).records()]
+            names = names_in(SnapshotReader(newest, disk.snapshots[newest]).records())
             start = newest.end_offset
         for base, following, data in list(disk.batches):
             if start <= base and following <= end:
-                names += [r.name for batch in read_batches(data) for r in batch.records]
+                names += [name for b in read_batches(data) for name in names_in(b.records)]
         return names
 
     def log_names(self, node_id: int) -> list[str]:
         """Return the names of the records in a node's log, committed or not."""
         batches = list(self.nodes[node_id].storage.cache.batches)
-        return [r.name for _, _, data in batches for b in read_batches(data) for r in b.records]
+        return [n for *_, data in batches for b in read_batches(data) for n in names_in(b.records)]
 
     # What scenarios are made of -------------------------------------------------------------
     def isolate(self, node_id: int, *others: int) -> None:

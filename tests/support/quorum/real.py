@@ -38,7 +38,7 @@ from kwire.simulation.raft_files import Files
 from kwire.simulation.raft_quorums import Watcher
 from tests.support.quorum.cluster import Cluster, Shape, Ticket, record
 from tests.support.quorum.proxies import HOST, Proxies
-from tests.support.quorum.watch import Watch
+from tests.support.quorum.watch import Watch, names_in
 
 LIMIT_S: Final = 60.0
 POLL_S: Final = 0.005
@@ -405,6 +405,7 @@ def records_listened_to(watcher: Watcher) -> list[str]:
     names: list[str] = []
     start = 0
     if watcher.snapshots:
-        names = [r.name for r in watcher.snapshots[-1].records()]
+        names = names_in(watcher.snapshots[-1].records())
         start = watcher.snapshots[-1].id.end_offset
-    return names + [r.name for b in watcher.batches if b.base_offset >= start for r in b.records]
+    batches = (batch for batch in watcher.batches if batch.base_offset >= start)
+    return names + [name for batch in batches for name in names_in(batch.records)]

@@ -5,11 +5,12 @@ Every step and everything that becomes visible passes here, one at a time.
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
 
+from kwire.codec.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 from kwire.codec.messages.vote import VoteRequest
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.events import Effect, Event, Send
@@ -18,6 +19,11 @@ from kwire.raftmeta.storage.records import SnapshotReader, read_batches
 from kwire.raftmeta.storage.storage_turn import Outcome
 from kwire.simulation.clockwork import Violation
 from kwire.simulation.raft_checks import Checks, batches_from
+
+
+def names_in(records: Iterable[MetadataRecord]) -> list[str]:
+    """Return the names of the records that scenarios write, which are feature levels."""
+    return [record.name for record in records if isinstance(record, FeatureLevelRecord)]
 
 
 @attrs.define(eq=False)
@@ -66,13 +72,13 @@ class Watch(Checks):
         for base, following, data in batches_from(node, before):
             if before <= base and following <= self.committed_end:
                 for batch in read_batches(data):
-                    self.names += [(following, record.name) for record in batch.records]
+                    self.names += [(following, name) for name in names_in(batch.records)]
 
     def _check_snapshot(self, node: Any, end_offset: int) -> None:
         disk = node.storage.cache
         newest = max(disk.snapshots)
         reader = SnapshotReader(newest, disk.snapshots[newest])
-        names = [record.name for record in reader.records()]
+        names = names_in(reader.records())
         if names != [name for end, name in self.names if end <= end_offset]:
             raise Violation(f"n{node.id}: a snapshot at {end_offset} of something else")
         place = (node.id, node.incarnation)
