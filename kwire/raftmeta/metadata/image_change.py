@@ -7,10 +7,10 @@ damaged log and raises :class:`ReplayError`; the image it started from is unchan
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
-from immutables import Map
+from immutables import Map, MapMutation
 
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import TOPIC
@@ -28,18 +28,42 @@ from kwire.raftmeta.metadata.image import (
 
 KEEP_LEADER: Final = -2
 """The leader in a PartitionChangeRecord that does not change it."""
-_MAPS: Final = (
-    "features",
-    "brokers",
-    "controllers",
-    "topics",
-    "topic_ids",
-    "configs",
-    "quotas",
-    "acls",
-    "scram",
-    "tokens",
-)
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+# Any: the maps of an image differ in their types; a MapName gives each map its own types again.
+OpenMap: TypeAlias = "MapMutation[Any, Any]"
+# Any: the keys are broker ids, directory ids and tuples of either; each value is its own key.
+Interned: TypeAlias = dict[Any, Any]
+# Any: each method takes the record class under which the table has it.
+Replay: TypeAlias = "Callable[[ImageChange, Any], None]"
+
+
+@attrs.frozen(eq=False)
+class MapName(Generic[K, V]):
+    """The name of one of an image's maps, with the types of its keys and values."""
+
+    attribute: str
+
+
+FEATURES: Final = MapName[str, int]("features")
+BROKERS: Final = MapName[int, BrokerImage]("brokers")
+CONTROLLERS: Final = MapName[int, ControllerImage]("controllers")
+TOPICS: Final = MapName[bytes, TopicImage]("topics")
+TOPIC_IDS: Final = MapName[str, bytes]("topic_ids")
+CONFIGS: Final = MapName[tuple[int, str], "Map[str, str]"]("configs")
+QUOTAS: Final = MapName[QuotaEntity, "Map[str, float]"]("quotas")
+ACLS: Final = MapName[bytes, r.AccessControlEntryRecord]("acls")
+SCRAM: Final = MapName[tuple[int, str], r.UserScramCredentialRecord]("scram")
+TOKENS: Final = MapName[str, r.DelegationTokenRecord]("tokens")
+
+
+class Share(Protocol):
+    """Returns a tuple of some values, perhaps one that exists already."""
+
+    def __call__(self, values: Iterable[T], /) -> tuple[T, ...]: ...
 
 
 class ReplayError(Exception):
@@ -78,8 +102,8 @@ class ImageChange:
 
     def __init__(self, image: MetadataImage) -> None:
         self._before = image
-        self._open: dict[str, Any] = {}
-        self._topics: dict[bytes, tuple[TopicImage, Any]] = {}
+        self._open: dict[str, OpenMap] = {}
+        self._topics: dict[bytes, tuple[TopicImage, MapMutation[int, PartitionImage]]] = {}
         """Topics being changed: each as it is now, with its partitions opened for changing."""
         self._partitions: dict[bytes, set[int]] = {}
         self._created: set[bytes] = set()
@@ -90,10 +114,10 @@ class ImageChange:
         self._features: set[str] = set()
         self._quotas: set[QuotaEntity] = set()
         self._next_producer_id = image.next_producer_id
-        self._shared: dict[Any, Any] = {}
+        self._shared: Interned = {}
         """Ids and tuples that many partitions share, each kept once."""
 
-    def replay(self, record: Any) -> None:
+    def replay(self, record: r.MetadataRecord) -> None:
         """Apply one record."""
         apply_record = _REPLAY.get(type(record))
         if apply_record is None:
@@ -104,7 +128,7 @@ class ImageChange:
         """Close what was opened for changing, a topic at a time; ``finish`` closes the rest."""
         while self._topics:
             topic_id, (topic, partitions) = self._topics.popitem()
-            self._map("topics")[topic_id] = TopicImage(topic.name, topic.id, partitions.finish())
+            self._map(TOPICS)[topic_id] = TopicImage(topic.name, topic.id, partitions.finish())
             yield
 
     def finish(self, applied: Applied) -> tuple[MetadataImage, MetadataDelta]:
@@ -131,46 +155,53 @@ class ImageChange:
         )
         return after, delta
 
-    def _map(self, name: str) -> Any:
-        opened = self._open.get(name)
+    def _map(self, name: MapName[K, V]) -> "MapMutation[K, V]":
+        """Return a map opened for changing."""
+        attribute = name.attribute
+        opened: MapMutation[K, V] | None = self._open.get(attribute)
         if opened is None:
-            opened = self._open[name] = getattr(self._before, name).mutate()
+            opened = self._open[attribute] = getattr(self._before, attribute).mutate()
         return opened
 
-    def _peek(self, name: str) -> Any:
-        return self._open.get(name, getattr(self._before, name))
+    def _peek(self, name: MapName[K, V]) -> "Map[K, V] | MapMutation[K, V]":
+        """Return a map for reading, whether it is opened or not."""
+        opened: MapMutation[K, V] | None = self._open.get(name.attribute)
+        if opened is not None:
+            return opened
+        unchanged: Map[K, V] = getattr(self._before, name.attribute)
+        return unchanged
 
     # Topics and partitions
 
     def topic(self, record: r.TopicRecord) -> None:
         topic = TopicImage(record.name, record.topic_id)
         self._topics[topic.id] = (topic, topic.partitions.mutate())
-        self._map("topics")[topic.id] = topic
-        self._map("topic_ids")[topic.name] = topic.id
+        self._map(TOPICS)[topic.id] = topic
+        self._map(TOPIC_IDS)[topic.name] = topic.id
         self._created.add(topic.id)
         self._partitions[topic.id] = set()
 
     def remove_topic(self, record: r.RemoveTopicRecord) -> None:
-        topic = self._map("topics").pop(record.topic_id, None)
+        topic = self._map(TOPICS).pop(record.topic_id, None)
         if topic is None:
             raise ReplayError("a topic that does not exist was removed")
         self._topics.pop(topic.id, None)
         self._partitions.pop(topic.id, None)
-        if self._peek("topic_ids").get(topic.name) == topic.id:
-            del self._map("topic_ids")[topic.name]
+        if self._peek(TOPIC_IDS).get(topic.name) == topic.id:
+            del self._map(TOPIC_IDS)[topic.name]
         if topic.id in self._created:
             self._created.discard(topic.id)
         else:
             self._deleted[topic.id] = self._before.topics[topic.id]
         resource = (TOPIC, topic.name)
-        if resource in self._peek("configs"):
-            del self._map("configs")[resource]
+        if resource in self._peek(CONFIGS):
+            del self._map(CONFIGS)[resource]
             self._configs.add(resource)
 
-    def _opened_topic(self, topic_id: bytes) -> Any:
+    def _opened_topic(self, topic_id: bytes) -> "MapMutation[int, PartitionImage]":
         opened = self._topics.get(topic_id)
         if opened is None:
-            topic = self._peek("topics").get(topic_id)
+            topic = self._peek(TOPICS).get(topic_id)
             if topic is None:
                 raise ReplayError("a partition of a topic that does not exist")
             opened = self._topics[topic_id] = (topic, topic.partitions.mutate())
@@ -189,7 +220,7 @@ class ImageChange:
         partitions[record.partition_id] = apply_partition_change(partition, record, self._share)
         self._partitions.setdefault(record.topic_id, set()).add(record.partition_id)
 
-    def _share(self, values: Iterable[Any]) -> tuple[Any, ...]:
+    def _share(self, values: Iterable[T], /) -> tuple[T, ...]:
         """Return a tuple of brokers or directory ids that is in memory once, however many share it.
 
         A directory's id is the same object as in its broker.
@@ -200,15 +231,16 @@ class ImageChange:
             shared.update(
                 (directory, directory) for broker in brokers for directory in broker.log_dirs
             )
-        shared_tuple = tuple(shared.setdefault(value, value) for value in values)
-        return shared.setdefault(shared_tuple, shared_tuple)  # type: ignore[no-any-return]
+        values_tuple = tuple(shared.setdefault(value, value) for value in values)
+        shared_tuple: tuple[T, ...] = shared.setdefault(values_tuple, values_tuple)
+        return shared_tuple
 
     def clear_elr(self, record: r.ClearElrRecord) -> None:
         if not record.topic_name:
             old = (i for i in self._before.topics if i not in self._deleted)
             named: list[bytes | None] = [*old, *self._created]
         else:
-            named = [self._peek("topic_ids").get(record.topic_name)]
+            named = [self._peek(TOPIC_IDS).get(record.topic_name)]
         for topic_id in named:
             if topic_id is None:
                 raise ReplayError(f"ELR cleared of unknown topic {record.topic_name}")
@@ -229,7 +261,7 @@ class ImageChange:
 
     def register_broker(self, record: r.RegisterBrokerRecord) -> None:
         cordoned = record.cordoned_log_dirs
-        self._map("brokers")[record.broker_id] = BrokerImage(
+        self._map(BROKERS)[record.broker_id] = BrokerImage(
             id=record.broker_id,
             epoch=record.broker_epoch,
             incarnation_id=record.incarnation_id,
@@ -246,40 +278,43 @@ class ImageChange:
 
     def unregister_broker(self, record: r.UnregisterBrokerRecord) -> None:
         self._broker_of(record.broker_id, record.broker_epoch)
-        del self._map("brokers")[record.broker_id]
+        del self._map(BROKERS)[record.broker_id]
         self._brokers.add(record.broker_id)
 
     def change_registration(self, record: r.BrokerRegistrationChangeRecord) -> None:
         broker = self._broker_of(record.broker_id, record.broker_epoch)
-        changes: dict[str, Any] = {}
-        if record.fenced:
-            changes["fenced"] = record.fenced > 0
-        if record.in_controlled_shutdown:
-            changes["in_controlled_shutdown"] = record.in_controlled_shutdown > 0
-        if record.log_dirs:
-            changes["log_dirs"] = self._share(record.log_dirs)
-        if record.cordoned_log_dirs is not None:
-            changes["cordoned_log_dirs"] = tuple(record.cordoned_log_dirs)
-        self._change_broker(broker, **changes)
+        fenced, shutdown = record.fenced, record.in_controlled_shutdown
+        directories, cordoned = record.log_dirs, record.cordoned_log_dirs
+        self._replace_broker(
+            attrs.evolve(
+                broker,
+                fenced=fenced > 0 if fenced else broker.fenced,
+                in_controlled_shutdown=shutdown > 0 if shutdown else broker.in_controlled_shutdown,
+                log_dirs=self._share(directories) if directories else broker.log_dirs,
+                cordoned_log_dirs=broker.cordoned_log_dirs if cordoned is None else tuple(cordoned),
+            )
+        )
 
     def fence(self, record: r.FenceBrokerRecord) -> None:
-        self._change_broker(self._broker_of(record.id, record.epoch), fenced=True)
+        broker = self._broker_of(record.id, record.epoch)
+        self._replace_broker(attrs.evolve(broker, fenced=True))
 
     def unfence(self, record: r.UnfenceBrokerRecord) -> None:
-        self._change_broker(self._broker_of(record.id, record.epoch), fenced=False)
+        broker = self._broker_of(record.id, record.epoch)
+        self._replace_broker(attrs.evolve(broker, fenced=False))
 
     def _broker_of(self, broker_id: int, epoch: int) -> BrokerImage:
-        broker: BrokerImage | None = self._peek("brokers").get(broker_id)
+        broker = self._peek(BROKERS).get(broker_id)
         if broker is None or broker.epoch != epoch:
             raise ReplayError(f"broker {broker_id} is not registered with epoch {epoch}")
         return broker
 
-    def _change_broker(self, broker: BrokerImage, **changes: Any) -> None:
-        self._map("brokers")[broker.id] = attrs.evolve(broker, **changes)
+    def _replace_broker(self, broker: BrokerImage) -> None:
+        self._map(BROKERS)[broker.id] = broker
         self._brokers.add(broker.id)
 
     def register_controller(self, record: r.RegisterControllerRecord) -> None:
-        self._map("controllers")[record.controller_id] = ControllerImage(
+        self._map(CONTROLLERS)[record.controller_id] = ControllerImage(
             id=record.controller_id,
             incarnation_id=record.incarnation_id,
             zk_migration_ready=record.zk_migration_ready,
@@ -293,65 +328,63 @@ class ImageChange:
     def feature_level(self, record: r.FeatureLevelRecord) -> None:
         self._features.add(record.name)
         if record.feature_level:
-            self._map("features")[record.name] = record.feature_level
+            self._map(FEATURES)[record.name] = record.feature_level
         else:
-            self._map("features").pop(record.name, None)
+            self._map(FEATURES).pop(record.name, None)
 
     def config(self, record: r.ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
-        values = self._peek("configs").get(resource, Map())
+        values = self._peek(CONFIGS).get(resource, Map())
         if record.value is None:
             values = values.delete(record.name) if record.name in values else values
         else:
             values = values.set(record.name, record.value)
         if values:
-            self._map("configs")[resource] = values
+            self._map(CONFIGS)[resource] = values
         else:
-            self._map("configs").pop(resource, None)
+            self._map(CONFIGS).pop(resource, None)
         self._configs.add(resource)
 
     def client_quota(self, record: r.ClientQuotaRecord) -> None:
         pairs = ((part.entity_type, part.entity_name) for part in record.entity)
         entity = tuple(sorted(pairs, key=lambda pair: pair[0]))
-        values = self._peek("quotas").get(entity, Map())
+        values = self._peek(QUOTAS).get(entity, Map())
         if not record.remove:
             values = values.set(record.key, record.value)
         elif record.key in values:
             values = values.delete(record.key)
         if values:
-            self._map("quotas")[entity] = values
+            self._map(QUOTAS)[entity] = values
         else:
-            self._map("quotas").pop(entity, None)
+            self._map(QUOTAS).pop(entity, None)
         self._quotas.add(entity)
 
     def producer_ids(self, record: r.ProducerIdsRecord) -> None:
         self._next_producer_id = record.next_producer_id
 
     def acl(self, record: r.AccessControlEntryRecord) -> None:
-        self._map("acls")[record.id] = record
+        self._map(ACLS)[record.id] = record
 
     def remove_acl(self, record: r.RemoveAccessControlEntryRecord) -> None:
-        self._map("acls").pop(record.id, None)
+        self._map(ACLS).pop(record.id, None)
 
     def scram(self, record: r.UserScramCredentialRecord) -> None:
-        self._map("scram")[record.mechanism, record.name] = record
+        self._map(SCRAM)[record.mechanism, record.name] = record
 
     def remove_scram(self, record: r.RemoveUserScramCredentialRecord) -> None:
-        self._map("scram").pop((record.mechanism, record.name), None)
+        self._map(SCRAM).pop((record.mechanism, record.name), None)
 
     def token(self, record: r.DelegationTokenRecord) -> None:
-        self._map("tokens")[record.token_id] = record
+        self._map(TOKENS)[record.token_id] = record
 
     def remove_token(self, record: r.RemoveDelegationTokenRecord) -> None:
-        self._map("tokens").pop(record.token_id, None)
+        self._map(TOKENS).pop(record.token_id, None)
 
-    def ignore(self, record: Any) -> None:
+    def ignore(self, record: object) -> None:
         """Ignore a record that is only for readers of the log, or of a migration from ZooKeeper."""
 
 
-def partition_of(
-    record: r.PartitionRecord, share: Callable[[Iterable[Any]], tuple[Any, ...]] = tuple
-) -> PartitionImage:
+def partition_of(record: r.PartitionRecord, share: Share = tuple) -> PartitionImage:
     """Convert a PartitionRecord to an image; ``share`` makes its tuples."""
     return PartitionImage(
         replicas=share(record.replicas),
@@ -371,39 +404,48 @@ def partition_of(
 def apply_partition_change(
     partition: PartitionImage,
     record: r.PartitionChangeRecord,
-    share: Callable[[Iterable[Any]], tuple[Any, ...]] = tuple,
+    share: Share = tuple,
 ) -> PartitionImage:
     """Return a partition after a change. A named leader begins an epoch, even if it led before."""
-    changes: dict[str, Any] = {
-        attribute: share(value)
-        for attribute, value in (
-            ("replicas", record.replicas),
-            ("directories", record.directories),
-            ("isr", record.isr),
-            ("removing", record.removing_replicas),
-            ("adding", record.adding_replicas),
-            ("elr", record.eligible_leader_replicas),
-            ("last_known_elr", record.last_known_elr),
-        )
-        if value is not None
-    }
-    if record.leader != KEEP_LEADER:
-        changes["leader"] = record.leader
-        changes["leader_epoch"] = partition.leader_epoch + 1
-    if record.leader_recovery_state >= 0:
-        changes["recovering"] = record.leader_recovery_state == 1
-    return attrs.evolve(partition, partition_epoch=partition.partition_epoch + 1, **changes)
+    replicas, directories, isr = record.replicas, record.directories, record.isr
+    removing, adding = record.removing_replicas, record.adding_replicas
+    elr, last_known_elr = record.eligible_leader_replicas, record.last_known_elr
+    has_leader, recovery = record.leader != KEEP_LEADER, record.leader_recovery_state
+    return attrs.evolve(
+        partition,
+        replicas=partition.replicas if replicas is None else share(replicas),
+        directories=partition.directories if directories is None else share(directories),
+        isr=partition.isr if isr is None else share(isr),
+        removing=partition.removing if removing is None else share(removing),
+        adding=partition.adding if adding is None else share(adding),
+        leader=record.leader if has_leader else partition.leader,
+        leader_epoch=partition.leader_epoch + 1 if has_leader else partition.leader_epoch,
+        partition_epoch=partition.partition_epoch + 1,
+        elr=partition.elr if elr is None else share(elr),
+        last_known_elr=(
+            partition.last_known_elr if last_known_elr is None else share(last_known_elr)
+        ),
+        recovering=recovery == 1 if recovery >= 0 else partition.recovering,
+    )
 
 
-def _endpoints(listed: list[Any]) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in listed)
+def _endpoints(
+    endpoints: Iterable[
+        r.RegisterBrokerRecord.BrokerEndpoint | r.RegisterControllerRecord.ControllerEndpoint
+    ],
+) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in endpoints)
 
 
-def _features(listed: list[Any]) -> dict[str, LevelRange]:
-    return {f.name: LevelRange(f.min_supported_version, f.max_supported_version) for f in listed}
+def _features(
+    features: Iterable[
+        r.RegisterBrokerRecord.BrokerFeature | r.RegisterControllerRecord.ControllerFeature
+    ],
+) -> dict[str, LevelRange]:
+    return {f.name: LevelRange(f.min_supported_version, f.max_supported_version) for f in features}
 
 
-_REPLAY: Final[dict[type, Callable[[ImageChange, Any], None]]] = {
+_REPLAY: Final[dict[type, Replay]] = {
     r.AbortTransactionRecord: ImageChange.ignore,
     r.AccessControlEntryRecord: ImageChange.acl,
     r.BeginTransactionRecord: ImageChange.ignore,
@@ -434,7 +476,7 @@ _REPLAY: Final[dict[type, Callable[[ImageChange, Any], None]]] = {
 
 
 def apply(
-    image: MetadataImage, records: Iterable[Any], applied: Applied | None = None
+    image: MetadataImage, records: Iterable[r.MetadataRecord], applied: Applied | None = None
 ) -> tuple[MetadataImage, MetadataDelta]:
     """Return the image after ``records``, and the difference."""
     change = ImageChange(image)
