@@ -7,7 +7,7 @@ written changes nothing, and ``apply`` is the same code for a written and for a 
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
@@ -15,6 +15,10 @@ from kwire.errors import KafkaError
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
+
+# Any: keys, values, replies, states and changes are of the classes of one machine, such as that of
+# the groups; a coordinator passes them on unread.
+Opaque: TypeAlias = Any
 
 Timer = tuple[Hashable, float | None]
 """A deadline's name and its time; None cancels it."""
@@ -30,8 +34,8 @@ class Moment(NamedTuple):
 class Record(NamedTuple):
     """One record of an internal topic, as message objects; a tombstone has no value."""
 
-    key: Any
-    value: Any = None
+    key: Opaque
+    value: Opaque = None
     version: int | None = None
     """The value's version, None for the one that is usually written."""
 
@@ -40,7 +44,7 @@ class Answer(NamedTuple):
     """A reply to the request with this ``ticket``."""
 
     ticket: int
-    reply: Any
+    reply: Opaque
 
 
 @attrs.frozen
@@ -55,7 +59,7 @@ class Decision:
     """More records, encoded beforehand; they are written first."""
     answers: tuple[Answer, ...] = ()
     timers: tuple[Timer, ...] = ()
-    state: Any = None
+    state: Opaque = None
     """Unwritten state that the machine adopts once the records are written and applied."""
     steps: "Iterable[Step]" = ()
     """Further decisions of long work, taken one by one; other requests run in between."""
@@ -81,17 +85,17 @@ class Machine(Protocol):
     def apply(self, record: Record, producer_id: int) -> None:
         """Apply a written record; one with a producer takes effect when its transaction ends."""
 
-    def apply_change(self, change: Any) -> None:
+    def apply_change(self, change: Opaque) -> None:
         """Apply the records of a draft's batch at once, as :meth:`apply` would one by one."""
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply a written transaction marker."""
 
-    def adopt(self, state: Any) -> None:
+    def adopt(self, state: Opaque) -> None:
         """Adopt the :attr:`Decision.state` of a written decision."""
 
     def on_loaded(self) -> Iterator[Step]:
         """Yield the decisions to take after the replay, before requests are answered."""
 
-    def due(self, name: Any, moment: Moment) -> Decision:
+    def due(self, name: Hashable, moment: Moment) -> Decision:
         """Decide on the deadline ``name``, which has passed."""

@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import attrs
 import trio
 
 from kwire.clock import Clock
-from kwire.coordinator.decision import Decision, Machine, Moment, Step
+from kwire.coordinator.decision import Decision, Machine, Moment, Opaque, Step
 from kwire.coordinator.shard import Phase, Shard, Wait
 from kwire.drive import Slices, Wakes
 from kwire.errors import (
@@ -181,7 +181,7 @@ class CoordinatorService(Generic[M]):
 
     # Requests
 
-    async def call(self, index: int, decide: Callable[[M, Moment, int], Decision]) -> Any:
+    async def call(self, index: int, decide: Callable[[M, Moment, int], Decision]) -> Opaque:
         """Decide, write, apply, and return the reply once it is committed."""
         shard = self._ready(index)
         ticket = next(self._tickets)
@@ -199,7 +199,7 @@ class CoordinatorService(Generic[M]):
         await self._wait_committed(shard, wait.end_offset)
         return wait.reply
 
-    def draft(self, index: int, new_change: Callable[[], Any]) -> "Draft":
+    def draft(self, index: int, new_change: Callable[[], Opaque]) -> "Draft":
         """Return an empty draft of a decision about this partition."""
         from kwire.coordinator.draft import Draft
 

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from kwire.coordinator.decision import Decision, Machine, Record
+from kwire.coordinator.decision import Decision, Machine, Opaque, Record
 from kwire.coordinator.timers import Timers
 from kwire.drive import Wakeable
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
@@ -43,14 +43,14 @@ class Wait:
     """A request whose answer is not decided, or not committed."""
 
     answered: bool = False
-    reply: Any = None
+    reply: Opaque = None
     end_offset: int = 0
     """The reply is valid once everything below this offset is committed."""
     error: KafkaError | None = None
     done: Wakeable | None = None
     """The event on which the request's task sleeps, None if no task sleeps."""
 
-    def settle(self, reply: Any, end_offset: int) -> None:
+    def settle(self, reply: Opaque, end_offset: int) -> None:
         """Store the reply; the caller still has to set ``done``."""
         self.reply, self.end_offset, self.answered = reply, end_offset, True
 

@@ -1,7 +1,5 @@
 """The parts of one decision about groups, collected before it is returned as a whole."""
 
-from typing import Any
-
 import attrs
 
 from kwire.codec.messages.join_group import JoinGroupResponse
@@ -42,7 +40,7 @@ class DecisionBuilder:
             state=groups,
         )
 
-    def answer(self, ticket: int | None, reply: Any) -> None:
+    def answer(self, ticket: int | None, reply: object) -> None:
         if ticket is not None:
             self.answers.append(Answer(ticket, reply))
 

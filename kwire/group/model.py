@@ -9,7 +9,7 @@ of its own and no answer to a client may depend on hashing.
 """
 
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Never
 
 from immutables import Map
 
@@ -17,7 +17,7 @@ from kwire.errors import FencedInstanceId, UnknownMemberId
 
 CONSUMER: Final = "consumer"
 """The protocol type whose subscriptions the coordinator can read."""
-NONE: Final[Map[str, Any]] = Map()
+NONE: Final[Map[str, Never]] = Map()
 
 
 class State(Enum):

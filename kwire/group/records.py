@@ -7,7 +7,7 @@ key alone.
 
 import struct
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -45,6 +45,12 @@ _FOREIGN: Final[dict[int, tuple[str, str, str]]] = {
     17: ("streams_group_records", "StreamsGroupMetadataKey", "streams"),
 }
 """Module, key class and kind of group, by the key types of groups of other protocols."""
+
+
+class _GroupKey(Protocol):
+    """The part that the keys of all groups of other protocols have."""
+
+    group_id: str
 
 
 @attrs.frozen
@@ -104,7 +110,7 @@ def _load_foreign(kind: int, key: bytes, value: bytes | None) -> Record | None:
         return None
     module, name, group_kind = entry
     key_type = getattr(import_module(f"kwire.codec.messages.{module}"), name)
-    decoded: Any = decode(key_type, key[2:], 0)
+    decoded: _GroupKey = decode(key_type, key[2:], 0)
     return Record(ForeignGroup(decoded.group_id, group_kind), None if value is None else True)
 
 

@@ -6,7 +6,7 @@ from every node.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import attrs
 
@@ -21,7 +21,7 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kwire.coordinator.decision import Decision, Moment
+from kwire.coordinator.decision import Decision, Moment, Opaque
 from kwire.coordinator.service import CoordinatorLog, CoordinatorService
 from kwire.drive import Slices
 from kwire.errors import (
@@ -257,7 +257,7 @@ class GroupCoordinator:
 
     async def _call(
         self, group_id: str, decide: Callable[[GroupShard, Moment, int], Decision]
-    ) -> Any:
+    ) -> Opaque:
         return await self.service.call(self.partition_of(group_id), decide)
 
 

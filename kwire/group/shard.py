@@ -8,7 +8,7 @@ Invariant: the ``expiry`` deadline is set as long as there is any group.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVarTuple
 
 import attrs
 
@@ -17,6 +17,7 @@ from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kwire.codec.messages.offset_records import (
     GroupMetadataKey,
+    GroupMetadataValue,
     LegacyOffsetCommitKey,
     OffsetCommitKey,
 )
@@ -40,6 +41,8 @@ from kwire.records.header import NO_PRODUCER
 
 if TYPE_CHECKING:
     from kwire.group.group_change import GroupChange
+
+Args = TypeVarTuple("Args")
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +95,7 @@ class GroupShard:
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed=committed)
 
-    def adopt(self, state: Any) -> None:
+    def adopt(self, state: tuple[ClassicGroup, ...] | None) -> None:
         for group in state or ():
             self.groups[group.group_id] = group
 
@@ -106,7 +109,7 @@ class GroupShard:
         if group_id not in self.groups and group_id not in self.foreign:
             self.groups[group_id] = ClassicGroup(group_id=group_id)
 
-    def _apply_group(self, group_id: str, value: Any) -> None:
+    def _apply_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
         if value is None:
             self.groups.pop(group_id, None)
         else:
@@ -168,8 +171,8 @@ class GroupShard:
         self,
         builder: DecisionBuilder,
         group_id: str,
-        decide: Callable[..., ClassicGroup],
-        *args: Any,
+        decide: Callable[[DecisionBuilder, ClassicGroup, *Args], ClassicGroup],
+        *args: *Args,
     ) -> Decision:
         group = self.groups.get(group_id)
         return NOTHING if group is None else builder.build(decide(builder, group, *args))
