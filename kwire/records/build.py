@@ -159,16 +159,16 @@ def rebuild(header: BatchHeader, records: Iterable[tuple[int, int, New]]) -> byt
     Offsets, sequences and codec stay those of the header. Without records, the batch only keeps
     its producer's last sequence.
     """
-    kept = list(records)
+    retained_records = list(records)
     payload = b"".join(
         encode_record(time - header.base_timestamp, offset - header.base_offset, *r[:3])
-        for offset, time, r in kept
+        for offset, time, r in retained_records
     )
-    if kept:
+    if retained_records:
         payload = codecs.compress(header.compression, payload)
     else:
         header = header._replace(attributes=header.attributes & ~0x07)
-    return assemble(header._replace(record_count=len(kept)), payload)
+    return assemble(header._replace(record_count=len(retained_records)), payload)
 
 
 def recompress(

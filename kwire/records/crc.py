@@ -18,10 +18,10 @@ else:
     def _load() -> Any:
         package = PathFinder.find_spec("crc32c")
         if package is not None and package.submodule_search_locations:
-            found = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
-            if found is not None and found.loader is not None:
-                module = module_from_spec(found)
-                found.loader.exec_module(module)
+            spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
+            if spec is not None and spec.loader is not None:
+                module = module_from_spec(spec)
+                spec.loader.exec_module(module)
                 return module.crc32c
         from crc32c import crc32c
 

@@ -111,12 +111,12 @@ def unpacked_records(plain: bytes, header: BatchHeader) -> Iterator[Record]:
     fixed_time = header.max_timestamp if header.is_log_append_time else None
     for _ in range(header.record_count):
         try:
-            delta, offset_delta, key, value, pairs, at = _record(plain, at)
+            delta, offset_delta, key, value, headers, at = _record(plain, at)
         except IndexError:
             raise BadRecords("a record goes beyond its batch") from None
         sequence = -1 if base_sequence < 0 else (base_sequence + offset_delta) & SEQUENCE_MASK
         timestamp = header.base_timestamp + delta if fixed_time is None else fixed_time
-        yield Record(base_offset + offset_delta, timestamp, sequence, key, value, pairs)
+        yield Record(base_offset + offset_delta, timestamp, sequence, key, value, headers)
     if at != len(plain):
         raise BadRecords(f"{len(plain) - at} bytes behind the last record")
 
@@ -186,21 +186,21 @@ def _record(
     key, pos = _blob(data, pos, end)
     value, pos = _blob(data, pos, end)
     count, pos = _varint(data, pos)
-    pairs: tuple[tuple[bytes, bytes | None], ...] = ()
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
     if count:
         if count < 0 or count * 2 > end - pos:
             raise BadRecords(f"{count} headers in {end - pos} bytes")
-        found = []
+        pairs = []
         for _ in range(count):
             name, pos = _blob(data, pos, end)
             if name is None:
                 raise BadRecords("a header without a key")
             content, pos = _blob(data, pos, end)
-            found.append((name, content))
-        pairs = tuple(found)
+            pairs.append((name, content))
+        headers = tuple(pairs)
     if pos != end:
         raise BadRecords("a record's length does not fit its fields")
-    return delta, offset_delta, key, value, pairs, end
+    return delta, offset_delta, key, value, headers, end
 
 
 def _varint(data: bytes, pos: int, bits: int = 35) -> tuple[int, int]:
@@ -232,8 +232,8 @@ def _blob(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
 def _legacy_records(buf: Buffer, pos: int, limit: int) -> Iterator[Record]:
     outer = legacy.message(buf, pos)
     try:
-        inner = legacy.messages(outer, limit)
+        messages = legacy.messages(outer, limit)
     except (compression.BadPayload, CorruptMessage) as error:
         raise BadRecords(str(error)) from None
-    for found in inner:
-        yield Record(found.offset, found.timestamp, -1, found.key, found.value, ())
+    for message in messages:
+        yield Record(message.offset, message.timestamp, -1, message.key, message.value, ())

@@ -73,22 +73,22 @@ def messages(outer: Message, limit: int) -> list[Message]:
         plain = compression.decompress_legacy_lz4(payload, limit)
     else:
         plain = compression.decompress(outer.codec, payload, limit)
-    found: list[Message] = []
+    inner_messages: list[Message] = []
     pos = 0
     while pos < len(plain):
         inner = message(plain, pos)
         if inner.length < MIN_LENGTH or inner.codec:
             raise CorruptMessage("a compressed message inside a compressed message")
-        found.append(inner)
+        inner_messages.append(inner)
         pos += LENGTH_END + inner.length
-    if outer.magic == 1 and found:
-        base = outer.offset - found[-1].offset
+    if outer.magic == 1 and inner_messages:
+        base = outer.offset - inner_messages[-1].offset
         stamp = outer.timestamp if outer.attributes & LOG_APPEND_TIME else None
-        found = [
+        inner_messages = [
             inner._replace(
                 offset=base + inner.offset,
                 timestamp=inner.timestamp if stamp is None else stamp,
             )
-            for inner in found
+            for inner in inner_messages
         ]
-    return found
+    return inner_messages

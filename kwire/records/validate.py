@@ -54,7 +54,7 @@ def check_produced(
     """
     if records is None:
         raise InvalidRecord("no records at all")
-    header = _framed(records)
+    header = _read_header(records)
     size = header.length + LENGTH_END
     attributes = header.attributes
     if attributes & TRANSACTIONAL and transactional_id is None:
@@ -89,14 +89,14 @@ def _check_producer(header: BatchHeader) -> None:
         raise InvalidRecord("a transactional batch without a producer id")
 
 
-def _framed(records: Buffer) -> BatchHeader:
+def _read_header(records: Buffer) -> BatchHeader:
     """Return the header of the only whole batch of version 2 in these bytes."""
     if len(records) < HEADER_SIZE:
         raise _too_short(records)
     header = BatchHeader._make(HEADER.unpack_from(records, 0))
     size = header.length + LENGTH_END
     if header.magic != 2 or size < HEADER_SIZE or size > len(records):
-        raise _unframed(records, header)
+        raise _bad_batch(records, header)
     if size != len(records):
         _check_tail(records, size)
     return header
@@ -113,7 +113,7 @@ def _too_short(records: Buffer) -> InvalidRecord | CorruptMessage:
     return InvalidRecord("no whole record batch")
 
 
-def _unframed(records: Buffer, header: BatchHeader) -> InvalidRecord | CorruptMessage:
+def _bad_batch(records: Buffer, header: BatchHeader) -> InvalidRecord | CorruptMessage:
     """Return the error for bytes whose first batch is not a whole one of version 2."""
     if header.length < MIN_LENGTH:
         return _bad_length(header.length)
@@ -128,18 +128,18 @@ def _unframed(records: Buffer, header: BatchHeader) -> InvalidRecord | CorruptMe
 
 def _check_tail(records: Buffer, pos: int) -> None:
     """Refuse a second batch; a tail too short to be one is ignored."""
-    left = len(records) - pos
-    if left < LENGTH_END:
+    tail_bytes = len(records) - pos
+    if tail_bytes < LENGTH_END:
         return
     length = int.from_bytes(records[pos + 8 : pos + LENGTH_END], "big", signed=True)
     if length < MIN_LENGTH:
         raise _bad_length(length)
-    if left <= MAGIC_POS:
+    if tail_bytes <= MAGIC_POS:
         return
     magic = records[pos + MAGIC_POS]
     if not 0 <= magic <= 2:
         raise _bad_magic(magic)
-    if left >= length + LENGTH_END:
+    if tail_bytes >= length + LENGTH_END:
         raise InvalidRecord("exactly one record batch is allowed per partition")
 
 
