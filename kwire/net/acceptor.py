@@ -53,7 +53,7 @@ class Acceptor:
 
     def on_closed(self, listener: Listener, host: str) -> None:
         """Note that an accepted connection ended."""
-        self.admission.closed(listener.name, host)
+        self.admission.on_closed(listener.name, host)
         self._closed.unpark_all()
 
     async def run(self, listener: Listener) -> None:
@@ -74,23 +74,23 @@ class Acceptor:
     async def _wait_room(self, listener: Listener) -> None:
         """Wait until the limits allow one more connection."""
         while True:
-            wait_s = max(self._rate.wait(self.now()), listener.rate.wait(self.now()))
-            if wait_s > 0:
-                with trio.move_on_after(wait_s):
+            delay_s = max(self._rate.delay_s(self.now()), listener.rate.delay_s(self.now()))
+            if delay_s > 0:
+                with trio.move_on_after(delay_s):
                     await self._relimited.park()
-            elif self._is_crowded(listener):
+            elif self._is_short_of_descriptors(listener):
                 log.warning("accept paused listener=%s reason=descriptors", listener.name)
-                while self._is_crowded(listener):
+                while self._is_short_of_descriptors(listener):
                     with trio.move_on_after(EXHAUSTED_PAUSE_S):
                         await self._closed.park()
-            elif not self.admission.full(listener.name, listener.limits):
+            elif not self.admission.is_full(listener.name, listener.limits):
                 return
             else:
                 if listener.protected and not self._is_full_itself(listener):
                     self.close_oldest()
                 await self._closed.park()
 
-    def _is_crowded(self, listener: Listener) -> bool:
+    def _is_short_of_descriptors(self, listener: Listener) -> bool:
         """Whether only the descriptors that are reserved for files are left."""
         if 2 * self.admission.total < self.last_descriptor:
             return False
@@ -111,7 +111,7 @@ class Acceptor:
             except (BlockingIOError, ConnectionError):
                 return
             host = peer[0]
-            if self.admission.crowded(host):
+            if self.admission.is_address_full(host):
                 log.info("connection refused listener=%s peer=%s: too many", listener.name, host)
                 sock.close()
                 continue
@@ -122,12 +122,12 @@ class Acceptor:
             except BaseException:
                 sock.close()
                 raise
-            self.admission.opened(listener.name, host)
+            self.admission.on_opened(listener.name, host)
             listener.connections_accepted.value += 1
             now = self.now()
             if (
-                self.admission.full(listener.name, listener.limits)
-                or self._rate.wait(now)
-                or listener.rate.wait(now)
+                self.admission.is_full(listener.name, listener.limits)
+                or self._rate.delay_s(now)
+                or listener.rate.delay_s(now)
             ):
                 return

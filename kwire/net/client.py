@@ -1,7 +1,7 @@
 """A connection to another node: requests in, responses out, in order and pipelined.
 
-The highest version that both sides speak is used.  When the connection ends, every waiting call
-fails with :class:`ConnectionLost`; the caller decides whether and when to connect again.
+The highest version that both sides speak is used.  When the connection ends, every call in
+flight fails with :class:`ConnectionLost`; the caller decides whether and when to connect again.
 """
 
 import socket
@@ -47,8 +47,8 @@ def _is_refused(error: BaseException) -> bool:
 
 
 @attrs.define(eq=False)
-class _Waiting:
-    """A request that was sent, or is about to be."""
+class _InFlight:
+    """A request without a response yet: sent, or about to be."""
 
     correlation_id: int
     key: int
@@ -68,14 +68,16 @@ class NodeClient:
     """The versions that the other node advertised, first and last, by API key."""
     lost: bool = False
     _outbox: list[bytes] = attrs.field(factory=list)
-    _waiting: deque[_Waiting] = attrs.field(factory=deque)
+    _in_flight: deque[_InFlight] = attrs.field(factory=deque)
+    """The oldest first, in the order in which responses must come."""
     _to_send: ParkingLot = attrs.field(factory=ParkingLot)
-    _next: int = 0
+    _correlation_id: int = 0
+    """The last request's."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Connect, learn the versions, report started, serve; raise ConnectionLost at the end."""
         try:
-            sock = await self._connected()
+            sock = await self._connect()
             with sock:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._write, sock)
@@ -95,8 +97,8 @@ class NodeClient:
             raise ConnectionLost(f"{self.host}:{self.port}: {ends.exceptions[0]}") from group
         finally:
             self.lost = True
-            while self._waiting:
-                self._waiting.popleft().done.set()
+            while self._in_flight:
+                self._in_flight.popleft().done.set()
 
     async def call(self, request: Any, *, version: int | None = None) -> Any:
         """Send a request and wait for its response; a cancelled call leaves the others alone.
@@ -107,28 +109,28 @@ class NodeClient:
         assert key is not None
         if version is None:
             version = self._version(key)
-        waiting = self._enqueue(key, version, request)
-        await waiting.done.wait()
-        if waiting.response is None:
+        in_flight = self._enqueue(key, version, request)
+        await in_flight.done.wait()
+        if in_flight.response is None:
             raise ConnectionLost(f"{self.host}:{self.port}")
-        return waiting.response
+        return in_flight.response
 
-    def _enqueue(self, key: int, version: int, request: Any) -> _Waiting:
+    def _enqueue(self, key: int, version: int, request: Any) -> _InFlight:
         if self.lost:
             raise ConnectionLost(f"{self.host}:{self.port}")
-        self._next = (self._next + 1) & 0x7FFFFFFF
-        waiting = _Waiting(self._next, key, version)
+        correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        in_flight = _InFlight(correlation_id, key, version)
         try:
-            frame = request_frame(key, version, self._next, self.client_id, request)
+            frame = request_frame(key, version, correlation_id, self.client_id, request)
         except EncodeError as error:
             if version >= BY_KEY[key].stable:
                 raise
             text = f"{BY_KEY[key].name}: version {version} cannot carry the request: {error}"
             raise UnsupportedVersion(text) from error
         self._outbox.append(frame)
-        self._waiting.append(waiting)
+        self._in_flight.append(in_flight)
         self._to_send.unpark()
-        return waiting
+        return in_flight
 
     def _version(self, key: int) -> int:
         api = BY_KEY[key]
@@ -138,7 +140,7 @@ class NodeClient:
             raise UnsupportedVersion(f"{api.name}: the other node speaks {first} to {last}")
         return version
 
-    async def _connected(self) -> socket.socket:
+    async def _connect(self) -> socket.socket:
         try:
             stream = await trio.open_tcp_stream(self.host, self.port)
         except UnicodeError as error:  # the host comes from other nodes and may be any text
@@ -150,8 +152,8 @@ class NodeClient:
         return sock
 
     async def _learn_versions(self) -> None:
-        asked = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version="1")
-        response = await self.call(asked, version=BY_KEY[_API_VERSIONS].stable - 1)
+        request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version="1")
+        response = await self.call(request, version=BY_KEY[_API_VERSIONS].stable - 1)
         if response.error_code:
             raise Disconnect(f"ApiVersions: error {response.error_code}")
         self.versions = {
@@ -178,18 +180,18 @@ class NodeClient:
                     framer.feed(data)
                 else:
                     count = sock.recv_into(target)
-                    framer.filled(count)
+                    framer.advance(count)
                 if not count:
                     raise Disconnect("closed by the other node")
             while (frame := framer.take()) is not None:
-                self._answered(frame)
+                self._on_response(frame)
 
-    def _answered(self, frame: memoryview) -> None:
-        if not self._waiting:
-            raise Disconnect("a response that nobody asked for")
-        waiting = self._waiting.popleft()
-        correlation_id, waiting.response = read_response(waiting.key, waiting.version, frame)
-        waiting.done.set()
-        if correlation_id != waiting.correlation_id:
-            waiting.response = None
+    def _on_response(self, frame: memoryview) -> None:
+        if not self._in_flight:
+            raise Disconnect("a response without a request")
+        in_flight = self._in_flight.popleft()
+        correlation_id, in_flight.response = read_response(in_flight.key, in_flight.version, frame)
+        in_flight.done.set()
+        if correlation_id != in_flight.correlation_id:
+            in_flight.response = None
             raise Disconnect("a response out of order")

@@ -14,7 +14,7 @@ import attrs
 import trio
 from trio.lowlevel import checkpoint
 
-from kwire.net.framing import Framer, Spares
+from kwire.net.framing import BufferPool, Framer
 from kwire.net.listener import Listener, Session
 from kwire.net.readiness import WatchedSocket
 from kwire.net.request_memory import RequestMemory
@@ -38,7 +38,7 @@ class Connection:
     framer: Framer
     sender: Sender
     memory: RequestMemory
-    spares: Spares
+    buffers: BufferPool
     coalescer: WriteCoalescer
     now: Callable[[], float]
     last_active: float
@@ -51,7 +51,7 @@ class Connection:
     claiming: bool = False
     """Whether memory is waited for, for the request to be answered or a frame in the making."""
     muted: bool = False
-    """Whether nothing is read for as long as the client was told to wait."""
+    """Whether nothing is read until the client's throttle time is over (KIP-219)."""
     hung_up: bool = False
     claimed: int = 0
     """The bytes of memory counted for an incomplete frame."""
@@ -118,8 +118,8 @@ class Connection:
             await self.readiness.wait_data()
             more = True
             while more:
-                if framer.target() is not None and framer.held > self.claimed:
-                    await self._claim_grown()
+                if framer.target() is not None and framer.buffer_bytes > self.claimed:
+                    await self._claim_growth()
                 try:
                     count, more = _receive(sock, framer)
                 except BlockingIOError:
@@ -131,12 +131,12 @@ class Connection:
                 if more:
                     await checkpoint()
 
-    async def _claim_grown(self) -> None:
+    async def _claim_growth(self) -> None:
         """Claim the memory by which the incomplete frame's buffer has grown."""
-        grown = self.framer.held - self.claimed
-        if grown > 0:
-            await self._claim(grown)
-            self.claimed += grown
+        growth = self.framer.buffer_bytes - self.claimed
+        if growth > 0:
+            await self._claim(growth)
+            self.claimed += growth
 
     async def _turns(self) -> None:
         """Answer every whole frame that has arrived, in turns."""
@@ -178,7 +178,7 @@ class Connection:
             buffer = frame.obj
             if isinstance(buffer, bytearray):
                 frame.release()
-                self.spares.give(buffer)
+                self.buffers.give(buffer)
         if self.session.muted_s > 0:
             if sender.unsent:
                 await sender.send(())
@@ -208,5 +208,5 @@ def _receive(sock: socket.socket, framer: Framer) -> tuple[int, bool]:
         framer.feed(data)
         return len(data), len(data) == RECEIVED_BYTES
     count = sock.recv_into(target)
-    framer.filled(count)
+    framer.advance(count)
     return count, count == len(target)

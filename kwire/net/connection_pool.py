@@ -1,4 +1,4 @@
-"""Connections from this node to others: made on first use, kept, and left alone after failures.
+"""Connections from this node to others: made on first use, reused, retried with a back-off.
 
 Rules: one connection for each address and purpose; a request that is not answered in time closes
 its connection, for answers come in order and a missing one would hold up all that follow; a node
@@ -31,7 +31,7 @@ class OutOfReach(Exception):
     """The other node did not answer; it may or may not have received the request."""
 
 
-class NobodyListens(OutOfReach):
+class ConnectionRefused(OutOfReach):
     """The other node's host refused the connection: its process does not run."""
 
 
@@ -104,24 +104,25 @@ class ConnectionPool:
         link = self._links.get((host, port))
         if link is None:
             link = self._links[host, port] = _Link(host, port)
-        client = await self._connected(link)
+        client = await self._connect(link)
         try:
             return await client.call(request)
         except ConnectionLost as error:
-            await self._connected(link)  # raises NobodyListens if the process is gone
+            await self._connect(link)  # raises ConnectionRefused if the process is gone
             raise OutOfReach(str(error)) from error
 
-    async def _connected(self, link: _Link) -> NodeClient:
+    async def _connect(self, link: _Link) -> NodeClient:
+        """Return the link's connection, made now if there is none."""
         while link.client is None or link.client.lost:
             if link.connecting is not None:
                 await link.connecting.wait()
                 if link.client is None:
-                    kind = NobodyListens if link.refused else OutOfReach
+                    kind = ConnectionRefused if link.refused else OutOfReach
                     raise kind(f"{link.host}:{link.port}")
                 continue
             nursery = self.network.nursery
             if nursery is None or self.network.clock.now() < link.retry_at:
-                raise OutOfReach(f"{link.host}:{link.port}: left alone for a while")
+                raise OutOfReach(f"{link.host}:{link.port}: no attempt until the back-off is over")
             link.client, link.connecting, link.refused = None, trio.Event(), False
             link.scope = trio.CancelScope()
             nursery.start_soon(self._serve, link, link.scope)
@@ -134,42 +135,42 @@ class ConnectionPool:
         try:
             with scope:
                 async with trio.open_nursery() as nursery:
-                    with trio.move_on_after(CONNECT_SECONDS) as patience:
+                    with trio.move_on_after(CONNECT_SECONDS) as connecting:
                         await nursery.start(client.run)
-                        self._made(link, client)
-                    if patience.cancelled_caught:
+                        self._on_connected(link, client)
+                    if connecting.cancelled_caught:
                         nursery.cancel_scope.cancel()
         except* ConnectionLost as lost:
             link.refused = all(getattr(end, "refused", False) for end in lost.exceptions)
             log.debug("connection ended client=%s reason=%s", self.client_id, lost.exceptions[0])
         finally:
             if link.scope is scope:
-                self._ended(link, client)
+                self._on_closed(link, client)
 
     @staticmethod
-    def _made(link: _Link, client: NodeClient) -> None:
+    def _on_connected(link: _Link, client: NodeClient) -> None:
         link.client, link.failures = client, 0
         if link.connecting is not None:
             link.connecting.set()
             link.connecting = None
 
-    def _ended(self, link: _Link, client: NodeClient) -> None:
+    def _on_closed(self, link: _Link, client: NodeClient) -> None:
         if link.client is client:
             link.client = None
-        waiting, link.connecting = link.connecting, None
-        if waiting is not None:
+        connecting, link.connecting = link.connecting, None
+        if connecting is not None:
             delay = min(self.backoff_s * (1 << link.failures), self.backoff_max_s)
             link.failures = min(link.failures + 1, 16)
             spread = 0.8 + 0.4 * self.network.random.random()
             link.retry_at = self.network.clock.now() + delay * spread
-            waiting.set()
+            connecting.set()
 
 
 @attrs.define(eq=False)
 class RaftPeers:
     """The metadata quorum's connections to its other nodes."""
 
-    links: ConnectionPool
+    pool: ConnectionPool
 
     async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None:
         """Return the answer of another node of the quorum, or None if there is none.
@@ -179,8 +180,8 @@ class RaftPeers:
         from kwire.errors import UnsupportedVersion
 
         try:
-            response: RaftResponse = await self.links.call(node.host, node.port, request)
-        except NobodyListens as error:
+            response: RaftResponse = await self.pool.call(node.host, node.port, request)
+        except ConnectionRefused as error:
             raise ConnectionRefusedError from error
         except (OutOfReach, UnsupportedVersion) as error:
             log.debug("no answer node=%d reason=%s", node.id, error)

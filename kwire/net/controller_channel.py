@@ -17,7 +17,7 @@ import trio
 
 from kwire import errors
 from kwire.codec.apis import BY_KEY
-from kwire.net.connection_pool import ConnectionPool, NobodyListens, OutOfReach
+from kwire.net.connection_pool import ConnectionPool, ConnectionRefused, OutOfReach
 from kwire.net.framing import Disconnect
 from kwire.waits import Signal
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.05
-LOOK_SECONDS: Final = 0.5
+PROBE_SECONDS: Final = 0.5
 """The time limit for hosts to refuse a connection, in :meth:`ControllerChannel.is_gone`."""
 _NOT_CONTROLLER: Final = errors.NotController.code
 
@@ -50,7 +50,7 @@ class ControllerChannel:
         self._quorum = quorum
         self._asking = asking
         self._forwarding = forwarding
-        self._moved = Signal()
+        self._leader_changed = Signal()
         self._attempts: dict[trio.CancelScope, Node] = {}
         """Attempts under way, each with the controller that it is sent to."""
         self._refused: set[int] = set()
@@ -71,16 +71,16 @@ class ControllerChannel:
         """Send a request for a client; the time limit is that of a request."""
         return await self._insist(self._forwarding, request)
 
-    async def _insist(self, links: ConnectionPool, request: Any) -> Any:
+    async def _insist(self, pool: ConnectionPool, request: Any) -> Any:
         """Try until an active controller answers; raise RequestTimedOut after the time limit."""
-        with trio.move_on_after(links.timeout_s):
+        with trio.move_on_after(pool.timeout_s):
             while True:
                 node = self._quorum.leader_node()
                 if node is not None:
-                    response = await self._attempt(links, node, request)
+                    response = await self._attempt(pool, node, request)
                     if response is not None:
                         return response
-                await self._news()
+                await self._wait_leader_change()
         raise errors.RequestTimedOut("no answer from a controller")
 
     async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
@@ -90,10 +90,10 @@ class ControllerChannel:
         from kwire.codec.messages.principal import DefaultPrincipal
 
         kind, name = principal
-        told = DefaultPrincipal(type=kind, name=name, token_authenticated=False)
+        client_principal = DefaultPrincipal(type=kind, name=name, token_authenticated=False)
         request = EnvelopeRequest(
             request_data=frame,
-            request_principal=b"\0\0" + encode(told, 0),
+            request_principal=b"\0\0" + encode(client_principal, 0),
             client_host_address=ipaddress.ip_address(host).packed,
         )
         response = await self.insist(request)
@@ -119,38 +119,38 @@ class ControllerChannel:
             raise errors.UnsupportedVersion(str(error)) from error
         return response_to(frame, answer)
 
-    async def _attempt(self, links: ConnectionPool, node: Node, request: Any) -> Any:
+    async def _attempt(self, pool: ConnectionPool, node: Node, request: Any) -> Any:
         """Return the answer, or None if the node is out of reach or does not lead any more."""
         answer = None
         with trio.CancelScope() as attempt, suppress(OutOfReach):
             self._attempts[attempt] = node
             try:
-                answer = await links.call(node.host, node.port, request)
+                answer = await pool.call(node.host, node.port, request)
             finally:
                 del self._attempts[attempt]
-        if answer is None or _NOT_CONTROLLER in _codes(answer):
-            links.drop(node.host, node.port)
+        if answer is None or _NOT_CONTROLLER in _error_codes(answer):
+            pool.drop(node.host, node.port)
             return None
         return answer
 
     async def is_gone(self) -> bool:
         """Whether too few controllers' processes run for one of them to be active."""
         voters = self._quorum.voters
-        with trio.move_on_after(LOOK_SECONDS):
+        with trio.move_on_after(PROBE_SECONDS):
             async with trio.open_nursery() as nursery:
                 for node in self._quorum.voter_nodes:
-                    nursery.start_soon(self._look, node)
+                    nursery.start_soon(self._probe, node)
         return not voters.has_majority(set(voters.ids) - self._refused)
 
-    async def _look(self, node: Node) -> None:
-        """Note whether the node's process listens; without an answer the last finding stays."""
+    async def _probe(self, node: Node) -> None:
+        """Note whether the node's process listens; without an answer the last result stays."""
         from kwire.codec.messages.api_versions import ApiVersionsRequest
         from kwire.net.client import SOFTWARE
 
         request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version="1")
         try:
             await self._asking.call(node.host, node.port, request)
-        except NobodyListens:
+        except ConnectionRefused:
             self._refused.add(node.id)
         except OutOfReach:
             return
@@ -159,10 +159,10 @@ class ControllerChannel:
         else:
             self._refused.discard(node.id)
 
-    async def _news(self) -> None:
-        """Wait :data:`RETRY_SECONDS`, or less if a leader is announced."""
+    async def _wait_leader_change(self) -> None:
+        """Wait until a leader is announced, at most :data:`RETRY_SECONDS`."""
         with trio.move_on_after(RETRY_SECONDS):
-            await self._moved.wait()
+            await self._leader_changed.wait()
 
     # Notifications of the quorum ------------------------------------------------------------
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
@@ -174,14 +174,14 @@ class ControllerChannel:
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         if leader.leader_id is None:
             return
-        self._moved.notify()
+        self._leader_changed.notify()
         active = self._quorum.leader_node()
         for attempt, node in self._attempts.items():
             if node != active:  # an attempt at the new leader itself goes on
                 attempt.cancel()
 
 
-def _codes(response: Any) -> set[int]:
+def _error_codes(response: Any) -> set[int]:
     """Return the error code of an answer, or those of its topics if it has no code of its own."""
     if hasattr(response, "error_code"):
         return {response.error_code}

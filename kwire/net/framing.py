@@ -13,25 +13,25 @@ _INT32: Final = Struct(">i")
 _FIRST_BUFFER: Final = 4096
 _GROWTH: Final = 4
 _NOTHING: Final = memoryview(b"")
-SPARES_MAX: Final = 64
-"""The number of spares in use at the same time; further large frames get memory of their own."""
-SPARE_BYTES: Final = 2 << 20
+POOLED_BUFFERS_MAX: Final = 64
+"""The number of pooled buffers in use at a time; more large frames get memory of their own."""
+POOLED_BUFFER_BYTES: Final = 2 << 20
 """Room for a request of the usual 1 MB and its header."""
-_SPARE_FROM: Final = 16 << 10
-"""The bytes of a frame that must have arrived before it gets a spare."""
+_POOLED_FROM: Final = 16 << 10
+"""The bytes of a frame that must have arrived before it gets a pooled buffer."""
 
 
 class Disconnect(Exception):
     """The connection cannot go on; the text is the reason in the one log line about it."""
 
 
-class Spare(bytearray):
-    """A buffer that goes back to :class:`Spares`."""
+class PooledBuffer(bytearray):
+    """A buffer that goes back to its :class:`BufferPool`."""
 
     __slots__ = ()
 
 
-class Spares:
+class BufferPool:
     """The reusable buffers that all connections of a node share.
 
     Fresh memory for each large frame would cost two to four times as much as receiving it, nearly
@@ -42,26 +42,25 @@ class Spares:
     __slots__ = ("_free", "_in_use", "_peak")
 
     def __init__(self) -> None:
-        self._free: list[Spare] = []
+        self._free: list[PooledBuffer] = []
         self._in_use = 0
         self._peak = 0
 
     @property
-    def kept(self) -> int:
-        """The number of free buffers."""
+    def free_count(self) -> int:
         return len(self._free)
 
-    def take(self, size: int) -> Spare | None:
+    def take(self, size: int) -> PooledBuffer | None:
         """Return a buffer of ``size`` bytes or more; None if too large or all are in use."""
-        if size > SPARE_BYTES or self._in_use >= SPARES_MAX:
+        if size > POOLED_BUFFER_BYTES or self._in_use >= POOLED_BUFFERS_MAX:
             return None
         self._in_use += 1
         self._peak = max(self._peak, self._in_use)
-        return self._free.pop() if self._free else Spare(SPARE_BYTES)
+        return self._free.pop() if self._free else PooledBuffer(POOLED_BUFFER_BYTES)
 
     def give(self, buffer: bytearray) -> None:
-        """Take a spare back after use; it is dropped if a view of it is still exported."""
-        if not isinstance(buffer, Spare):
+        """Return a pooled buffer; it is dropped if a view of it is still exported."""
+        if not isinstance(buffer, PooledBuffer):
             return
         self._in_use -= 1
         try:
@@ -80,11 +79,11 @@ class Spares:
 class Framer:
     """Cuts one connection's bytes into frames."""
 
-    __slots__ = ("_body", "_chunk", "_have", "_max_bytes", "_pos", "_size", "_spares")
+    __slots__ = ("_body", "_buffers", "_chunk", "_have", "_max_bytes", "_pos", "_size")
 
-    def __init__(self, max_bytes: int, spares: Spares | None = None) -> None:
+    def __init__(self, max_bytes: int, buffers: BufferPool | None = None) -> None:
         self._max_bytes = max_bytes
-        self._spares = spares
+        self._buffers = buffers
         self._chunk = _NOTHING
         self._pos = 0
         self._body: bytearray | None = None
@@ -92,7 +91,7 @@ class Framer:
         self._size = 0
 
     @property
-    def held(self) -> int:
+    def buffer_bytes(self) -> int:
         """The bytes of memory that the buffer of an incomplete frame occupies."""
         return 0 if self._body is None else len(self._body)
 
@@ -122,11 +121,11 @@ class Framer:
         if self._body is None:
             return None
         if self._have == len(self._body):
-            self._body = self._moved(self._body)
+            self._body = self._enlarge(self._body)
         return memoryview(self._body)[self._have : self._size]
 
-    def filled(self, count: int) -> None:
-        """Note that ``count`` bytes were written to the :meth:`target`."""
+    def advance(self, count: int) -> None:
+        """Advance by the bytes that the caller wrote to the :meth:`target`."""
         self._have += count
 
     def take(self) -> memoryview | None:
@@ -154,16 +153,16 @@ class Framer:
 
     def drop(self) -> None:
         """Give the buffer back; the connection is closed."""
-        if self._body is not None and self._spares is not None:
-            self._spares.give(self._body)
+        if self._body is not None and self._buffers is not None:
+            self._buffers.give(self._body)
         self._body = None
 
-    def _moved(self, part: bytearray | memoryview) -> bytearray:
+    def _enlarge(self, part: bytearray | memoryview) -> bytearray:
         """Return a larger buffer with the frame's bytes so far."""
         have = len(part)
         body: bytearray | None = None
-        if have >= _SPARE_FROM and self._spares is not None:
-            body = self._spares.take(self._size)
+        if have >= _POOLED_FROM and self._buffers is not None:
+            body = self._buffers.take(self._size)
         if body is None:
             body = bytearray(min(self._size, max(_GROWTH * have, _FIRST_BUFFER)))
         memoryview(body)[:have] = part
@@ -171,7 +170,7 @@ class Framer:
 
     def _begin(self, part: memoryview, size: int) -> None:
         self._size, self._have = size, len(part)
-        self._body = self._moved(part)
+        self._body = self._enlarge(part)
         self._chunk, self._pos = _NOTHING, 0
 
     def _take_body(self) -> memoryview | None:

@@ -49,7 +49,7 @@ class Rate:
     def __attrs_post_init__(self) -> None:
         self._tokens = self.per_second
 
-    def wait(self, now: float) -> float:
+    def delay_s(self, now: float) -> float:
         """Return the seconds until one more event is allowed."""
         if self.per_second >= UNLIMITED:
             return 0.0
@@ -72,26 +72,26 @@ class Admission:
     per_listener: Counter[str] = attrs.field(factory=Counter)
     per_address: Counter[str] = attrs.field(factory=Counter)
 
-    def full(self, listener: str, limits: Limits) -> bool:
+    def is_full(self, listener: str, limits: Limits) -> bool:
         """Whether a new connection of this listener has to wait for an old one to end."""
         return (
             self.total >= self.node.max_connections
             or self.per_listener[listener] >= limits.max_connections
         )
 
-    def crowded(self, address: str) -> bool:
+    def is_address_full(self, address: str) -> bool:
         """Whether this address has all the connections it may have."""
         allowed = self.node.max_connections_per_ip_overrides.get(
             address, self.node.max_connections_per_ip
         )
         return self.per_address[address] >= allowed
 
-    def opened(self, listener: str, address: str) -> None:
+    def on_opened(self, listener: str, address: str) -> None:
         self.total += 1
         self.per_listener[listener] += 1
         self.per_address[address] += 1
 
-    def closed(self, listener: str, address: str) -> None:
+    def on_closed(self, listener: str, address: str) -> None:
         self.total -= 1
         self.per_listener[listener] -= 1
         self.per_address[address] -= 1

@@ -58,7 +58,7 @@ class Listener:
 
 def listening_socket(host: str, port: int, limits: Limits) -> socket.socket:
     """Return a listening socket; an empty host means every interface."""
-    family, address = _resolved(host, port)
+    family, address = _resolve(host, port)
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -77,7 +77,7 @@ def listening_socket(host: str, port: int, limits: Limits) -> socket.socket:
     return sock
 
 
-def _resolved(host: str, port: int) -> tuple[int, tuple[object, ...]]:
+def _resolve(host: str, port: int) -> tuple[int, tuple[object, ...]]:
     """Return the address family and the address to bind; IPv4 is preferred for a name."""
     if not host:
         if socket.has_dualstack_ipv6():

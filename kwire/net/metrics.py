@@ -54,7 +54,7 @@ class _Body:
         async with self._lock:
             if self.data is None:
                 page = await make_page()
-                self.status, self.data = page.status, await _joined(page.lines)
+                self.status, self.data = page.status, await _join(page.lines)
 
 
 class _SharedPage:
@@ -132,7 +132,7 @@ async def _serve(pages: _SharedPages, places: trio.Semaphore, stream: trio.Socke
     try:
         with trio.move_on_after(PATIENCE_S):
             async with stream:
-                head = await _head(stream)
+                head = await _read_head(stream)
                 if head:
                     await _answer(stream, pages, head)
     except trio.BrokenResourceError:
@@ -175,7 +175,7 @@ async def _send(stream: trio.SocketStream, status: int, body: bytes, is_head: bo
         await stream.send_all(body)
 
 
-async def _joined(lines: Iterable[str]) -> bytes:
+async def _join(lines: Iterable[str]) -> bytes:
     """Join all lines, in slices: a node with many partitions has many."""
     body = bytearray()
     slices = Slices()
@@ -186,7 +186,7 @@ async def _joined(lines: Iterable[str]) -> bytes:
     return bytes(body)
 
 
-async def _head(stream: trio.SocketStream) -> bytes:
+async def _read_head(stream: trio.SocketStream) -> bytes:
     """Return a whole request head, or no bytes if the client closed before its end."""
     head = bytearray()
     while b"\r\n\r\n" not in head and len(head) < REQUEST_BYTES_MAX:

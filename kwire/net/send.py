@@ -171,18 +171,20 @@ class Sender:
 
     async def _send_region(self, region: Region) -> None:
         """Send a file's bytes without reading them into this process, where that is possible."""
-        position, left = region.position, len(region)
-        while left:
+        position, remaining_bytes = region.position, len(region)
+        while remaining_bytes:
             await self._pause()
             try:
-                sent = await self._send_piece(region, position, min(left, PIECE_BYTES))
+                piece_bytes = min(remaining_bytes, PIECE_BYTES)
+                sent = await self._send_piece(region, position, piece_bytes)
             except BlockingIOError:
                 await self.wait_writable()
                 continue
             if not sent:
-                raise Disconnect(f"a region of {len(region)} bytes has only {len(region) - left}")
+                size = len(region)
+                raise Disconnect(f"a region of {size} bytes has only {size - remaining_bytes}")
             position += sent
-            left -= sent
+            remaining_bytes -= sent
 
     async def _read_cached(self, region: Region) -> bytes | None:
         """Return the bytes of a small region, or None if it is large or would wait for the disk.

@@ -19,7 +19,7 @@ from kwire.log.threads import DiskThreads
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Metrics
 from kwire.net.acceptor import Acceptor
 from kwire.net.connection import Connection
-from kwire.net.framing import Disconnect, Framer, Spares
+from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.limits import Admission, Limits, Rate
 from kwire.net.listener import Address, Listener, Session, listening_socket
 from kwire.net.readiness import ReadinessPoller
@@ -50,7 +50,7 @@ class NetService:
     _threads: DiskThreads = attrs.field(factory=DiskThreads)
     """The threads that send what is not in the page cache."""
     _readiness: ReadinessPoller = attrs.field(factory=ReadinessPoller)
-    _spares: Spares = attrs.field(factory=Spares)
+    _buffers: BufferPool = attrs.field(factory=BufferPool)
     _nursery: trio.Nursery | None = None
     _coalescer: WriteCoalescer = attrs.field(factory=WriteCoalescer)
     _closing: TaskPacer = attrs.field(factory=lambda: TaskPacer(CLOSE_BATCH))
@@ -143,10 +143,10 @@ class NetService:
             listener=listener,
             host=host,
             session=listener.new_session(listener.name, host),
-            framer=Framer(listener.limits.socket_request_max_bytes, self._spares),
+            framer=Framer(listener.limits.socket_request_max_bytes, self._buffers),
             sender=Sender(sock, self._threads, self.now),
             memory=self._memory,
-            spares=self._spares,
+            buffers=self._buffers,
             coalescer=self._coalescer,
             now=self.now,
             last_active=self.now(),
@@ -198,7 +198,7 @@ class NetService:
     async def _close_idle(self) -> None:
         """Close connections unused for the idle time; sleep until the next one can be due."""
         while True:
-            self._spares.trim()
+            self._buffers.trim()
             if not self.connections:
                 await self._opened.park()
             now = self.now()

@@ -10,7 +10,7 @@ from random import Random
 import attrs
 import trio
 
-from kwire.net.connection_pool import NobodyListens, OutOfReach
+from kwire.net.connection_pool import ConnectionRefused, OutOfReach
 
 Serve = Callable[[object], Awaitable[object]]
 """Answers a request; raises OutOfReach when the process ends meanwhile."""
@@ -34,11 +34,11 @@ class Wire:
         """Deliver a request to a host and return its answer."""
         if host not in self.servers:
             await trio.sleep(self._delay())
-            raise NobodyListens(host)
+            raise ConnectionRefused(host)
         target, serve = self.servers[host]
         await self._pass(source, target)
         if self.servers.get(host, (target, None))[1] != serve:
-            raise NobodyListens(host)
+            raise ConnectionRefused(host)
         answer = await serve(request)
         await self._pass(target, source)
         return answer

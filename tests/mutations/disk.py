@@ -137,7 +137,7 @@ MUTATIONS = (
         path="kwire/net/acceptor.py",
         old="        return descriptor > self.last_descriptor",
         new="        return False",
-        test="tests/net/test_service.py::test_last_descriptors_are_left_to_files",
+        test="tests/net/test_service.py::test_last_descriptors_are_reserved_for_files",
     ),
     Mutation(
         name="two-brokers-in-one-directory",

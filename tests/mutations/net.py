@@ -15,7 +15,7 @@ MUTATIONS = (
         path="kwire/net/readiness.py",
         old="range(min(WAKES, len(self._ready)))",
         new="range(len(self._ready))",
-        test=f"{ARRIVALS}::test_thousands_of_requests_leave_turns_to_others",
+        test=f"{ARRIVALS}::test_client_is_served_between_thousands_of_requests",
     ),
     Mutation(
         name="wake-everybody-who-hung-up",
@@ -23,7 +23,7 @@ MUTATIONS = (
         path="kwire/net/readiness.py",
         old="range(min(HANG_UPS, len(self._ended)))",
         new="range(len(self._ended))",
-        test=f"{ARRIVALS}::test_thousands_that_hang_up_leave_turns_to_whoever_came_later",
+        test=f"{ARRIVALS}::test_client_is_served_between_thousands_of_hang_ups",
     ),
     Mutation(
         name="wait-for-more-after-the-end",
@@ -31,7 +31,7 @@ MUTATIONS = (
         path="kwire/net/readiness.py",
         old="elif self.arrived or self.ended:",
         new="elif self.arrived:",
-        test=f"{ARRIVALS}::test_a_request_and_the_end_at_once_is_served",
+        test=f"{ARRIVALS}::test_request_that_arrives_with_the_hang_up_is_served",
     ),
     Mutation(
         name="walk-any-number-of-unpacked-payloads",
@@ -108,7 +108,7 @@ MUTATIONS = (
         path="kwire/net/framing.py",
         old="if not 0 < size <= self._max_bytes:",
         new="if size == 0:",
-        test=f"{SERVICE}::test_a_bad_connection_ends_alone_with_one_line",
+        test=f"{SERVICE}::test_bad_connection_is_closed_alone_with_one_log_line",
     ),
     Mutation(
         name="allocate-what-is-announced",
@@ -116,7 +116,7 @@ MUTATIONS = (
         path="kwire/net/framing.py",
         old="bytearray(min(self._size, max(_GROWTH * have, _FIRST_BUFFER)))",
         new="bytearray(self._size)",
-        test=f"{SERVICE}::test_announced_sizes_cost_nothing",
+        test=f"{SERVICE}::test_announced_sizes_cost_no_memory",
     ),
     Mutation(
         name="no-bound-on-request-memory",
@@ -132,7 +132,7 @@ MUTATIONS = (
         path="kwire/net/service.py",
         old='        except Exception:\n            log.exception("connection failed',
         new='        except KeyError:\n            log.exception("connection failed',
-        test=f"{SERVICE}::test_a_bug_ends_the_connection_with_its_traceback",
+        test=f"{SERVICE}::test_bug_closes_the_connection_and_logs_a_traceback",
     ),
     Mutation(
         name="failed-answer-keeps-its-files",
@@ -146,8 +146,8 @@ MUTATIONS = (
         name="send-a-region-in-one-call",
         invariants=(101,),
         path="kwire/net/send.py",
-        old="position, min(left, PIECE_BYTES))",
-        new="position, left)",
+        old="piece_bytes = min(remaining_bytes, PIECE_BYTES)",
+        new="piece_bytes = remaining_bytes",
         test=f"{SEND}::test_other_connections_are_served_between_pieces_of_a_large_answer",
     ),
     Mutation(
@@ -172,7 +172,7 @@ MUTATIONS = (
         path="kwire/net/send.py",
         old="        if cached:\n            sent = self.sendfile",
         new="        if True:\n            sent = self.sendfile",
-        test=f"{SEND}::test_each_piece_is_looked_up_in_the_page_cache_before_it_is_sent",
+        test=f"{SEND}::test_pieces_that_are_not_cached_are_sent_by_a_thread",
     ),
     Mutation(
         name="answer-ahead-into-memory",
@@ -180,7 +180,7 @@ MUTATIONS = (
         path="kwire/net/connection.py",
         old=" and sender.draining is None:",
         new=":",
-        test=f"{ANSWERS}::test_small_answers_to_a_client_that_does_not_read_stay_few",
+        test=f"{ANSWERS}::test_few_requests_of_a_client_that_does_not_read_are_answered_ahead",
     ),
     Mutation(
         name="never-idle-during-an-answer",
@@ -188,7 +188,7 @@ MUTATIONS = (
         path="kwire/net/connection.py",
         old="self.busy = False\n            if parts",
         new="self.busy = True\n            if parts",
-        test=f"{ANSWERS}::test_a_client_that_never_reads_its_answer_is_closed_as_idle",
+        test=f"{ANSWERS}::test_client_that_never_reads_its_answer_is_closed_as_idle",
     ),
     Mutation(
         name="one-connection-too-many-an-address",
@@ -204,7 +204,7 @@ MUTATIONS = (
         path="kwire/net/acceptor.py",
         old="                if listener.protected and not self._is_full_itself(listener):",
         new="                if False:",
-        test=f"{SERVICE}::test_nodes_of_the_cluster_get_in_when_it_is_full",
+        test=f"{SERVICE}::test_brokers_get_in_when_clients_fill_the_node",
     ),
     Mutation(
         name="accept-all-in-one-turn",
@@ -212,7 +212,7 @@ MUTATIONS = (
         path="kwire/net/acceptor.py",
         old="for _ in range(ACCEPT_BATCH):",
         new="for _ in range(1000):",
-        test=f"{SERVICE}::test_many_connections_at_once_come_and_go_a_few_a_turn",
+        test=f"{SERVICE}::test_many_connections_are_accepted_and_closed_a_few_per_turn",
     ),
     Mutation(
         name="close-all-in-one-turn",
@@ -220,7 +220,7 @@ MUTATIONS = (
         path="kwire/net/service.py",
         old="await self._closing.wait_turn()",
         new="pass",
-        test=f"{SERVICE}::test_many_connections_at_once_come_and_go_a_few_a_turn",
+        test=f"{SERVICE}::test_many_connections_are_accepted_and_closed_a_few_per_turn",
     ),
     Mutation(
         name="connections-cost-no-tokens",
@@ -228,7 +228,7 @@ MUTATIONS = (
         path="kwire/net/limits.py",
         old="self._tokens -= 1",
         new="self._tokens -= 0",
-        test=f"{SERVICE}::test_creation_rate",
+        test=f"{SERVICE}::test_connection_creation_rate_is_limited",
     ),
     Mutation(
         name="held-back-answers-leave-last",
@@ -236,7 +236,7 @@ MUTATIONS = (
         path="kwire/net/send.py",
         old="parts = [*self.unsent, *parts]",
         new="parts = [*parts, *self.unsent]",
-        test=f"{SERVICE}::test_answers_in_order_whatever_the_cut",
+        test=f"{SERVICE}::test_answers_come_in_order_however_requests_arrive",
     ),
     Mutation(
         name="forget-what-a-full-socket-left",
@@ -244,7 +244,7 @@ MUTATIONS = (
         path="kwire/net/write_coalescer.py",
         old="if sender.unsent:\n                        sender.draining",
         new="if False:\n                        sender.draining",
-        test=f"{ANSWERS}::test_answers_to_a_slow_reader_leave_while_a_later_request_waits",
+        test=f"{ANSWERS}::test_answers_to_slow_reader_are_sent_while_a_later_request_waits",
     ),
     Mutation(
         name="go-on-reading-a-muted-connection",
@@ -252,7 +252,7 @@ MUTATIONS = (
         path="kwire/net/connection.py",
         old="await trio.sleep(self.session.muted_s)",
         new="await trio.sleep(0)",
-        test=f"{ANSWERS}::test_a_muted_connection_takes_no_memory",
+        test=f"{ANSWERS}::test_muted_connection_takes_no_memory",
     ),
     Mutation(
         name="do-not-tell-the-throttle-time",
@@ -268,7 +268,7 @@ MUTATIONS = (
         path="kwire/net/task_pacer.py",
         old="            if not self._waiting:\n                await",
         new="            if True:\n                await",
-        test="tests/net/test_task_pacer.py::test_tasks_that_wait_before_the_pacer_runs_go_on",
+        test="tests/net/test_task_pacer.py::test_tasks_that_wait_before_the_pacer_runs_continue",
     ),
     Mutation(
         name="forget-answers-held-back-before-the-service-runs",
@@ -284,7 +284,7 @@ MUTATIONS = (
         path="kwire/net/metrics.py",
         old="            await places.acquire()\n",
         new="",
-        test="tests/net/test_metrics_pages.py::test_clients_beyond_the_most_wait_in_the_kernel",
+        test="tests/net/test_metrics_pages.py::test_clients_over_the_limit_wait_in_the_kernel",
     ),
     Mutation(
         name="grant-request-memory-to-all-who-wait",
@@ -300,7 +300,7 @@ MUTATIONS = (
         path="kwire/net/request_memory.py",
         old="                self.free(count, holder)\n",
         new="                pass\n",
-        test="tests/net/test_memory.py::test_a_cancelled_claim_counts_nothing",
+        test="tests/net/test_memory.py::test_cancelled_claim_counts_no_bytes",
     ),
     Mutation(
         name="claims-that-fit-wait-behind-a-larger-one",
@@ -316,8 +316,7 @@ MUTATIONS = (
         path="kwire/net/request_memory.py",
         old="if oldest.is_late or not self.answering:",
         new="if not self.answering:",
-        test="tests/net/test_memory.py::"
-        "test_a_large_claim_passes_the_bound_when_it_has_waited_for_long",
+        test="tests/net/test_memory.py::test_large_claim_exceeds_the_bound_after_a_long_wait",
     ),
     Mutation(
         name="clients-that-hung-up-wait-for-memory",
@@ -325,7 +324,7 @@ MUTATIONS = (
         path="kwire/net/connection.py",
         old="            is_useless = self.nothing_to_receive()\n",
         new="            is_useless = False\n",
-        test=f"{ANSWERS}::test_a_client_that_hung_up_does_not_wait_for_memory",
+        test=f"{ANSWERS}::test_request_for_memory_ends_when_its_client_hangs_up",
     ),
     Mutation(
         name="whole-requests-that-wait-for-memory-end-with-their-client",
@@ -333,7 +332,7 @@ MUTATIONS = (
         path="kwire/net/connection.py",
         old="            self.answering = frame\n            await self._claim",
         new="            await self._claim",
-        test=f"{ANSWERS}::test_a_change_that_waits_for_memory_is_made_after_a_hang_up",
+        test=f"{ANSWERS}::test_change_that_waits_for_memory_is_made_after_its_client_hung_up",
     ),
     Mutation(
         name="muted-connections-outlive-their-clients",
@@ -341,7 +340,7 @@ MUTATIONS = (
         path="kwire/net/connection.py",
         old="is_useless = self.muted and self.nothing_unread()",
         new="is_useless = False",
-        test=f"{ANSWERS}::test_a_muted_connection_ends_when_its_client_hangs_up",
+        test=f"{ANSWERS}::test_muted_connection_is_closed_when_its_client_hangs_up",
     ),
     Mutation(
         name="hang-up-of-a-muted-connection-drops-its-requests",
@@ -349,7 +348,7 @@ MUTATIONS = (
         path="kwire/net/connection.py",
         old="is_useless = self.muted and self.nothing_unread()",
         new="is_useless = self.muted",
-        test=f"{ANSWERS}::test_requests_before_a_hang_up_are_served_when_the_mute_ends",
+        test=f"{ANSWERS}::test_requests_sent_before_a_hang_up_are_served_when_the_mute_ends",
     ),
     Mutation(
         name="muted-connections-are-never-idle",
@@ -357,7 +356,7 @@ MUTATIONS = (
         path="kwire/net/connection.py",
         old="self.busy, self.muted, self.last_active = False,",
         new="self.busy, self.muted, self.last_active = True,",
-        test=f"{ANSWERS}::test_a_muted_connection_is_closed_when_it_is_idle",
+        test=f"{ANSWERS}::test_muted_connection_is_closed_when_it_is_idle",
     ),
     Mutation(
         name="throttle-time-has-no-bound",

@@ -31,7 +31,7 @@ MUTATIONS = (
         path="kwire/net/client.py",
         old="if version >= BY_KEY[key].stable:",
         new="if version >= 0:",
-        test="tests/net/test_client.py::test_a_request_that_an_older_version_cannot_carry",
+        test="tests/net/test_client.py::test_call_fails_if_the_other_nodes_version_cannot_carry_the_request",
     ),
     Mutation(
         name="snapshot-decoded-in-one-piece",

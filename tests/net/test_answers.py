@@ -1,4 +1,4 @@
-"""Answers: how they leave together, to readers that are slow, idle or muted."""
+"""Answers: sent together where they are small, and to readers that are slow, idle or muted."""
 
 import logging
 import socket
@@ -10,35 +10,35 @@ import trio.testing
 
 from kwire.net.connection import TURN_FRAMES
 from kwire.net.limits import Limits
-from tests.support.net.node import BULK_BYTES, echo, framed, running, settled
+from tests.support.net.node import BULK_BYTES, echo, frames_of, running, settle
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 
 
-async def test_answers_held_back_leave_when_the_next_one_waits() -> None:
+async def test_answers_held_back_are_sent_when_the_next_request_waits() -> None:
     async with running() as node:
         node.listen()
         async with await node.connect() as client:
-            await client.send_bytes(framed(b"one", b"two", b"wait.", b"three"))
+            await client.send_bytes(frames_of(b"one", b"two", b"wait.", b"three"))
             assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
             node.sessions[0].go.set()
             assert [await client.read_frame() for _ in range(2)] == [b"wait.", b"three"]
 
 
-async def test_answers_held_back_leave_before_the_connection_ends() -> None:
+async def test_answers_held_back_are_sent_before_the_connection_ends() -> None:
     async with running() as node:
         node.listen()
         async with await node.connect() as client:
-            await client.send_bytes(framed(b"one", b"two", b"stop."))
+            await client.send_bytes(frames_of(b"one", b"two", b"stop."))
             assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
             assert await client.is_closed()
 
 
-async def test_answers_held_back_leave_when_the_last_is_none() -> None:
+async def test_answers_held_back_are_sent_when_the_last_request_has_no_answer() -> None:
     async with running() as node:
         node.listen()
         async with await node.connect() as client:
-            await client.send_bytes(framed(b"one", b"two", b"none."))
+            await client.send_bytes(frames_of(b"one", b"two", b"none."))
             assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
 
 
@@ -46,16 +46,16 @@ NARROW = Limits(socket_send_buffer_bytes=4096)
 """The kernel takes a few small answers, and no more before the client reads."""
 
 
-async def test_answers_to_a_slow_reader_leave_while_a_later_request_waits(
+async def test_answers_to_slow_reader_are_sent_while_a_later_request_waits(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """invariant 103: what was answered is sent as the client reads, whatever comes after it."""
+    """invariant 103: finished answers are sent as the client reads, whatever comes after them."""
     async with running(NARROW) as node:
         node.listen()
         async with await node.connect_narrow() as client:
-            await client.send_bytes(framed(*[b"bulk."] * 12, b"wait.", b"last"))
+            await client.send_bytes(frames_of(*[b"bulk."] * 12, b"wait.", b"last"))
             await node.sessions[0].waiting.wait()
-            await settled()
+            await settle()
             with trio.fail_after(1):
                 for _ in range(12):
                     assert len(await client.read_frame()) == BULK_BYTES
@@ -63,17 +63,17 @@ async def test_answers_to_a_slow_reader_leave_while_a_later_request_waits(
             assert [await client.read_frame() for _ in range(2)] == [b"wait.", b"last"]
 
 
-async def test_answers_in_order_when_a_request_ends_before_a_slow_reader_has_read(
+async def test_answers_stay_in_order_when_a_request_ends_before_a_slow_reader_has_read(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running(NARROW) as node:
         node.listen()
         async with await node.connect_narrow() as client:
-            await client.send_bytes(framed(*[b"bulk."] * 12, b"wait.", b"one", b"bulk.", b"two"))
+            await client.send_bytes(frames_of(*[b"bulk."] * 12, b"wait.", b"one", b"bulk.", b"two"))
             await node.sessions[0].waiting.wait()
-            await settled()
+            await settle()
             node.sessions[0].go.set()
-            await settled()
+            await settle()
             with trio.fail_after(1):
                 sizes = [len(await client.read_frame()) for _ in range(12)]
                 assert sizes == [BULK_BYTES] * 12
@@ -81,15 +81,15 @@ async def test_answers_in_order_when_a_request_ends_before_a_slow_reader_has_rea
             assert words == [b"wait.", b"one", bytes(BULK_BYTES), b"two"]
 
 
-async def test_answers_to_a_slow_reader_leave_before_it_is_muted(
+async def test_answers_to_slow_reader_are_sent_before_it_is_muted(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """invariant 104: muting delays reading, not the answers that are due."""
     async with running(NARROW) as node:
         node.listen()
         async with await node.connect_narrow() as client:
-            await client.send_bytes(framed(*[b"bulk."] * 12, b"mute.", b"after"))
-            await settled()
+            await client.send_bytes(frames_of(*[b"bulk."] * 12, b"mute.", b"after"))
+            await settle()
             started = trio.current_time()
             with trio.fail_after(1):
                 for _ in range(12):
@@ -99,46 +99,46 @@ async def test_answers_to_a_slow_reader_leave_before_it_is_muted(
             assert trio.current_time() >= started + 5
 
 
-async def test_small_answers_to_a_client_that_does_not_read_stay_few(
+async def test_few_requests_of_a_client_that_does_not_read_are_answered_ahead(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """invariant 101: requests are not answered ahead into memory."""
     async with running(NARROW) as node:
         node.listen()
         client = await node.connect_narrow()
-        await client.send_bytes(framed(*[b"bulk."] * 5000))
-        await settled()
+        await client.send_bytes(frames_of(*[b"bulk."] * 5000))
+        await settle()
         assert node.sessions[0].answered <= 4 * TURN_FRAMES
         await client.stream.aclose()
-        await node.open_connections(0)
+        await node.wait_connection_count(0)
 
 
-async def test_a_slow_reader_that_resets_costs_nothing_more(
+async def test_connection_of_slow_reader_is_closed_after_its_reset(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """A change that it asked for is still made, and its end is noticed then."""
+    """A change that it requested is still made; then its connection is closed."""
     async with running(NARROW) as node:
         node.listen()
         client = await node.connect_narrow()
-        await client.send_bytes(framed(*[b"bulk."] * 12, b"write"))
+        await client.send_bytes(frames_of(*[b"bulk."] * 12, b"write"))
         await node.sessions[0].waiting.wait()
-        await settled()
+        await settle()
         client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
         client.stream.socket.close()
-        await settled()
+        await settle()
         assert trio.lowlevel.current_statistics().tasks_runnable == 0, "nothing spins"
         node.sessions[0].go.set()
-        await node.open_connections(0)
+        await node.wait_connection_count(0)
         assert node.sessions[0].answered == 13
 
 
-async def test_a_reader_that_takes_long_for_an_answer_is_not_idle(
+async def test_slow_reader_of_a_large_answer_is_not_idle(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running(Limits(connections_max_idle_ms=60_000)) as node:
         node.listen()
         async with await node.connect() as client:
-            await client.send_bytes(framed(b"large"))
+            await client.send_bytes(frames_of(b"large"))
             for _ in range(10):
                 await trio.sleep(20)
                 await client._exactly(5 << 20)
@@ -147,7 +147,7 @@ async def test_a_reader_that_takes_long_for_an_answer_is_not_idle(
             assert await echo(client, b"fine") == b"fine"
 
 
-async def test_a_client_that_never_reads_its_answer_is_closed_as_idle(
+async def test_client_that_never_reads_its_answer_is_closed_as_idle(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """invariant 101: half-open connections end, in the middle of an answer too."""
@@ -155,29 +155,29 @@ async def test_a_client_that_never_reads_its_answer_is_closed_as_idle(
     async with running(Limits(connections_max_idle_ms=60_000)) as node:
         node.listen()
         async with await node.connect() as client:
-            await client.send_bytes(framed(b"large"))
+            await client.send_bytes(frames_of(b"large"))
             await trio.sleep(65)
-            await settled()
+            await settle()
             assert not node.service.connections
         assert "reason=idle" in caplog.text
 
 
-async def test_a_connection_that_waits_for_the_broker_is_not_idle(
+async def test_connection_that_waits_for_the_broker_is_not_idle(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running(Limits(connections_max_idle_ms=2000)) as node:
         node.listen()
         async with await node.connect() as client:
-            await client.send_bytes(framed(b"wait."))
+            await client.send_bytes(frames_of(b"wait."))
             await trio.sleep(4)
             node.sessions[0].go.set()
             assert await client.read_frame() == b"wait."
 
 
-async def test_a_muted_connection_is_closed_when_it_is_idle(
+async def test_muted_connection_is_closed_when_it_is_idle(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """invariant 104: as by Kafka, however long the client is to wait."""
+    """invariant 104: as in Kafka, whatever the throttle time."""
     caplog.set_level(logging.INFO, "kwire")
     async with running(Limits(connections_max_idle_ms=2000)) as node:
         node.listen()
@@ -189,14 +189,14 @@ async def test_a_muted_connection_is_closed_when_it_is_idle(
 
 
 @pytest.mark.parametrize("hung_up_before", [False, True])
-async def test_a_muted_connection_ends_when_its_client_hangs_up(
+async def test_muted_connection_is_closed_when_its_client_hangs_up(
     hung_up_before: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """invariant 104: it would be held for as long as the client was to wait, which may be days."""
+    """invariant 104: else it would stay until the throttle time is over, which may be days."""
     async with running() as node:
         node.listen()
         client = await node.connect()
-        await client.send_bytes(framed(b"write"))
+        await client.send_bytes(frames_of(b"write"))
         session = node.sessions[0]
         await session.waiting.wait()
         session.muted_s = 1e5
@@ -204,16 +204,16 @@ async def test_a_muted_connection_ends_when_its_client_hangs_up(
             session.go.set()
             assert await client.read_frame() == b"write"
         await client.stream.aclose()
-        await settled()
+        await settle()
         session.go.set()
-        await settled()
+        await settle()
         assert not node.service.connections
         assert trio.current_time() == node.started
         assert session.answered == 1
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_requests_before_a_hang_up_are_served_when_the_mute_ends(
+async def test_requests_sent_before_a_hang_up_are_served_when_the_mute_ends(
     apart: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
     """They may change something, and their client does not wait for an answer."""
@@ -222,75 +222,77 @@ async def test_requests_before_a_hang_up_are_served_when_the_mute_ends(
         client = await node.connect()
         if apart:
             assert await echo(client, b"mute.") == b"mute."
-            await client.send_bytes(framed(b"after"))
+            await client.send_bytes(frames_of(b"after"))
         else:
-            await client.send_bytes(framed(b"mute.", b"after"))
+            await client.send_bytes(frames_of(b"mute.", b"after"))
             assert await client.read_frame() == b"mute."
         await client.stream.aclose()
-        await settled()
+        await settle()
         assert (node.sessions[0].answered, len(node.service.connections)) == (1, 1)
         await trio.sleep(5)
-        await settled()
+        await settle()
         assert (node.sessions[0].answered, len(node.service.connections)) == (2, 0)
 
 
 @pytest.mark.parametrize("body", [b"read.", b"cut"])
-async def test_a_client_that_hung_up_does_not_wait_for_memory(
+async def test_request_for_memory_ends_when_its_client_hangs_up(
     body: bytes, autojump_clock: trio.testing.MockClock
 ) -> None:
     """invariant 95: neither for a request that only reads nor for a frame that stays incomplete."""
     async with running(Limits(queued_max_request_bytes=1000)) as node:
         node.listen()
         async with await node.connect() as first:
-            await first.send_bytes(framed(b"wait." + bytes(990)))
+            await first.send_bytes(frames_of(b"wait." + bytes(990)))
             await node.sessions[0].waiting.wait()
             second = await node.connect()
             await second.send_bytes(pack(">i", 50) + body.ljust(50 if body == b"read." else 20))
-            await settled()
+            await settle()
             assert len(node.service.connections) == 2
             await second.stream.aclose()
-            await settled()
+            await settle()
             assert len(node.service.connections) == 1
             assert trio.current_time() == node.started
             assert not node.service._memory._waiting
 
 
-async def test_a_change_that_waits_for_memory_is_made_after_a_hang_up(
+async def test_change_that_waits_for_memory_is_made_after_its_client_hung_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running(Limits(queued_max_request_bytes=1000)) as node:
         node.listen()
         async with await node.connect() as first:
-            await first.send_bytes(framed(b"wait." + bytes(990)))
+            await first.send_bytes(frames_of(b"wait." + bytes(990)))
             await node.sessions[0].waiting.wait()
             second = await node.connect()
-            await second.send_bytes(framed(b"write" + bytes(45)))
-            await settled()
+            await second.send_bytes(frames_of(b"write" + bytes(45)))
+            await settle()
             await second.stream.aclose()
-            await settled()
+            await settle()
             assert len(node.service.connections) == 2
             node.sessions[0].go.set()
             node.sessions[1].go.set()
-            await settled()
+            await settle()
             assert node.sessions[1].answered == 1
             assert len(node.service.connections) == 1
 
 
-async def test_a_slow_reader_holds_one_answer_and_no_one_up() -> None:
+async def test_slow_reader_holds_one_answer_and_delays_no_other_client() -> None:
     """invariant 101."""
     async with running() as node:
         node.listen()
         slow = await node.connect()
-        await slow.send_bytes(framed(*[b"large"] * 5))
-        await settled()
+        await slow.send_bytes(frames_of(*[b"large"] * 5))
+        await settle()
         assert node.sessions[0].answered == 0
         async with await node.connect() as good:
             assert await echo(good, b"fine") == b"fine"
         await slow.stream.aclose()
-        await node.open_connections(0)
+        await node.wait_connection_count(0)
 
 
-async def test_mute_stops_the_reading(autojump_clock: trio.testing.MockClock) -> None:
+async def test_requests_of_a_muted_client_are_answered_when_the_mute_ends(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """invariant 104."""
     async with running() as node:
         node.listen()
@@ -302,18 +304,18 @@ async def test_mute_stops_the_reading(autojump_clock: trio.testing.MockClock) ->
             assert trio.current_time() >= started + 5
 
 
-async def test_a_muted_connection_takes_no_memory(
+async def test_muted_connection_takes_no_memory(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """invariant 104: what the client goes on sending stays in the kernel or with the client."""
+    """invariant 104: what the client sends meanwhile stays in the kernel or with the client."""
     async with running() as node:
         node.listen()
         async with await node.connect() as client, trio.open_nursery() as nursery:
             assert await echo(client, b"mute.") == b"mute."
-            nursery.start_soon(client.send_bytes, framed(*[bytes(1 << 20)] * 20))
+            nursery.start_soon(client.send_bytes, frames_of(*[bytes(1 << 20)] * 20))
             await trio.sleep(4)
             (connection,) = node.service.connections
-            assert connection.framer.held == 0
+            assert connection.framer.buffer_bytes == 0
             assert node.service._memory.used == 0
             for _ in range(20):
                 assert len(await client.read_frame()) == 1 << 20

@@ -16,7 +16,7 @@ from kwire.net.client import ConnectionLost, NodeClient
 from kwire.net.framing import Disconnect
 from kwire.net.service import NetService
 
-TOLD = [
+SUPPORTED = [
     ApiVersionsResponse.ApiVersion(api_key=12, min_version=0, max_version=3),
     ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=4),
 ]
@@ -27,7 +27,8 @@ class Other:
     """A node that answers Heartbeat with the generation as error code."""
 
     muted_s: float = 0.0
-    asked: list[int] = attrs.field(factory=list)
+    versions: list[int] = attrs.field(factory=list)
+    """The versions of the Heartbeat requests that arrived."""
     gate: trio.Event = attrs.field(factory=trio.Event)
 
     def only_reads(self, frame: memoryview) -> bool:
@@ -37,12 +38,12 @@ class Other:
         head, position = read_header(frame)
         if head.api_key == 18:
             return response_parts(
-                18, head.api_version, head.correlation_id, ApiVersionsResponse(api_keys=TOLD)
+                18, head.api_version, head.correlation_id, ApiVersionsResponse(api_keys=SUPPORTED)
             )
         from kwire.codec.compile import decoder
 
         request, _ = decoder(HeartbeatRequest, head.api_version)(frame, position)
-        self.asked.append(head.api_version)
+        self.versions.append(head.api_version)
         if request.group_id == "wait":
             await self.gate.wait()
         if request.group_id == "stop":
@@ -51,12 +52,12 @@ class Other:
         return response_parts(12, head.api_version, head.correlation_id, response)
 
 
-def asked(group: str, generation: int) -> HeartbeatRequest:
+def heartbeat(group: str, generation: int) -> HeartbeatRequest:
     return HeartbeatRequest(group_id=group, generation_id=generation, member_id="m")
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[NodeClient, Other]]:
+async def connect() -> AsyncIterator[tuple[NodeClient, Other]]:
     other = Other()
     async with trio.open_nursery() as nursery:
         service = NetService()
@@ -74,67 +75,67 @@ async def connected() -> AsyncIterator[tuple[NodeClient, Other]]:
         nursery.cancel_scope.cancel()
 
 
-async def test_the_highest_version_both_speak() -> None:
-    async with connected() as (client, other):
-        assert (await client.call(asked("g", 7))).error_code == 7
-        assert other.asked == [3]
+async def test_call_uses_highest_version_of_both_nodes() -> None:
+    async with connect() as (client, other):
+        assert (await client.call(heartbeat("g", 7))).error_code == 7
+        assert other.versions == [3]
 
 
-async def test_an_api_the_other_lacks() -> None:
-    async with connected() as (client, _):
+async def test_call_fails_if_the_other_node_has_no_common_version() -> None:
+    async with connect() as (client, _):
         client.versions[12] = (5, 6)
         with pytest.raises(UnsupportedVersion):
-            await client.call(asked("g", 7))
+            await client.call(heartbeat("g", 7))
         del client.versions[12]
         with pytest.raises(UnsupportedVersion):
-            await client.call(asked("g", 7))
+            await client.call(heartbeat("g", 7))
 
 
-async def test_a_request_that_an_older_version_cannot_carry() -> None:
+async def test_call_fails_if_the_other_nodes_version_cannot_carry_the_request() -> None:
     """Heartbeat before version 3 has no static member: the call fails, the connection does not."""
-    async with connected() as (client, other):
+    async with connect() as (client, other):
         client.versions[12] = (0, 2)
-        request = asked("g", 7)
+        request = heartbeat("g", 7)
         request.group_instance_id = "static"
         with pytest.raises(UnsupportedVersion):
             await client.call(request)
-        assert (await client.call(asked("g", 8))).error_code == 8
-        assert other.asked == [2]
+        assert (await client.call(heartbeat("g", 8))).error_code == 8
+        assert other.versions == [2]
 
 
-async def test_pipelined_calls_get_their_own_answers() -> None:
-    async with connected() as (client, _):
+async def test_pipelined_calls_get_their_own_responses() -> None:
+    async with connect() as (client, _):
         answers: dict[int, int] = {}
 
-        async def one(number: int) -> None:
-            answers[number] = (await client.call(asked("g", number))).error_code
+        async def call(number: int) -> None:
+            answers[number] = (await client.call(heartbeat("g", number))).error_code
 
         async with trio.open_nursery() as nursery:
             for number in range(50):
-                nursery.start_soon(one, number)
+                nursery.start_soon(call, number)
         assert answers == {number: number for number in range(50)}
 
 
-async def test_a_cancelled_call_leaves_the_others_alone() -> None:
-    async with connected() as (client, other):
+async def test_cancelled_call_does_not_disturb_later_ones() -> None:
+    async with connect() as (client, other):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.call, asked("wait", 1))
+            nursery.start_soon(client.call, heartbeat("wait", 1))
             await trio.testing.wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
         other.gate.set()
-        assert (await client.call(asked("g", 2))).error_code == 2
+        assert (await client.call(heartbeat("g", 2))).error_code == 2
 
 
-async def test_everything_that_waits_fails_when_the_connection_ends() -> None:
-    async with connected() as (client, _):
+async def test_calls_fail_when_the_connection_ends() -> None:
+    async with connect() as (client, _):
         with pytest.raises(ConnectionLost):
-            await client.call(asked("stop", 1))
+            await client.call(heartbeat("stop", 1))
         assert client.lost
         with pytest.raises(ConnectionLost):
-            await client.call(asked("g", 1))
+            await client.call(heartbeat("g", 1))
 
 
-async def test_nobody_there() -> None:
+async def test_run_raises_connection_lost_if_no_process_listens() -> None:
     listener = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener[0].socket.getsockname()[1]
     await listener[0].aclose()

@@ -1,4 +1,4 @@
-"""The end of a connection to another node that comes at the same moment as the end of this one."""
+"""A client that is stopped at the moment when the other node resets the connection."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ from kwire.net.client import NodeClient
 
 
 @pytest.mark.parametrize("attempt", range(4))
-async def test_a_reset_while_stopping_is_only_the_end(attempt: int) -> None:
+async def test_reset_while_the_client_stops_is_no_error(attempt: int) -> None:
     """The reset and the stop may arrive in either order; neither order is an error of this node."""
     listening = socket.create_server(("127.0.0.1", 0))
     here, there = socket.socketpair()

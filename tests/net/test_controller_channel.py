@@ -1,4 +1,4 @@
-"""The way to the active controller: through failovers, once, until it takes too long."""
+"""Requests to the active controller: they follow a failover, and end after their time limit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.net.connection_pool import NobodyListens, OutOfReach
+from kwire.net.connection_pool import ConnectionRefused, OutOfReach
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.framing import Disconnect
 from kwire.raftmeta.controller.mutation_quota import Requester
@@ -52,15 +52,15 @@ class RaftService:
 
 @attrs.define
 class ConnectionPool:
-    """Nodes by port: what each answers, or how it fails."""
+    """Calls functions, by port, that return a node's answer, raise, or return None to hang."""
 
     answers: dict[int, Callable[[], Any]]
     timeout_s: float = 30.0
-    asked: list[tuple[int, Any]] = attrs.field(factory=list)
+    requests: list[tuple[int, Any]] = attrs.field(factory=list)
     dropped: list[int] = attrs.field(factory=list)
 
     async def call(self, host: str, port: int, request: Any) -> Any:
-        self.asked.append((port, request))
+        self.requests.append((port, request))
         await trio.sleep(0.001)
         answer = self.answers[port]()
         if answer is None:
@@ -71,150 +71,152 @@ class ConnectionPool:
         self.dropped.append(port)
 
 
-def dead() -> Any:
+def time_out() -> Any:
     raise OutOfReach("h")
 
 
-def channel(links: ConnectionPool, quorum: RaftService) -> ControllerChannel:
-    return ControllerChannel(quorum, links, links)  # type: ignore[arg-type]
+def channel_over(pool: ConnectionPool, quorum: RaftService) -> ControllerChannel:
+    return ControllerChannel(quorum, pool, pool)  # type: ignore[arg-type]
 
 
-def announce(made: ControllerChannel, quorum: RaftService, leader: int) -> None:
+def announce(channel: ControllerChannel, quorum: RaftService, leader: int) -> None:
     quorum.leader = Node(leader, "h", leader)
-    made.on_leadership(LeaderAndEpoch(leader, leader))
+    channel.on_leadership(LeaderAndEpoch(leader, leader))
 
 
-async def test_ask_goes_to_the_leader(autojump_clock: trio.testing.MockClock) -> None:
-    links = ConnectionPool({1: lambda: ALIVE})
-    assert not (await channel(links, RaftService()).ask(HEARTBEAT)).is_fenced
-    assert links.asked == [(1, HEARTBEAT)]
+async def test_request_goes_to_the_active_controller(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    pool = ConnectionPool({1: lambda: ALIVE})
+    assert not (await channel_over(pool, RaftService()).ask(HEARTBEAT)).is_fenced
+    assert pool.requests == [(1, HEARTBEAT)]
 
 
 @pytest.mark.parametrize("leader", [FIRST, None])
-async def test_ask_ends_with_the_heartbeat_interval(
+async def test_own_request_times_out_after_the_heartbeat_interval(
     autojump_clock: trio.testing.MockClock, leader: Node | None
 ) -> None:
-    links = ConnectionPool({1: dead}, timeout_s=2.0)
+    pool = ConnectionPool({1: time_out}, timeout_s=2.0)
     with pytest.raises(errors.RequestTimedOut):
-        await channel(links, RaftService(leader)).ask(HEARTBEAT)
+        await channel_over(pool, RaftService(leader)).ask(HEARTBEAT)
     assert trio.current_time() == pytest.approx(2.0)
 
 
-async def test_ask_follows_the_leader_with_the_same_request(
+async def test_own_request_is_repeated_at_the_new_leader(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """A refusal by a former leader ends its connection; the next leader gets the request."""
     refused = BrokerHeartbeatResponse(error_code=MOVED, is_fenced=True, should_shut_down=False)
-    links = ConnectionPool({1: lambda: refused, 2: lambda: ALIVE}, timeout_s=2.0)
+    pool = ConnectionPool({1: lambda: refused, 2: lambda: ALIVE}, timeout_s=2.0)
     quorum = RaftService()
-    made = channel(links, quorum)
+    channel = channel_over(pool, quorum)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.ask, HEARTBEAT)
+        nursery.start_soon(channel.ask, HEARTBEAT)
         await trio.sleep(0.02)
-        announce(made, quorum, 2)
-    assert links.asked == [(1, HEARTBEAT), (2, HEARTBEAT)]
-    assert links.dropped == [1]
+        announce(channel, quorum, 2)
+    assert pool.requests == [(1, HEARTBEAT), (2, HEARTBEAT)]
+    assert pool.dropped == [1]
 
 
-async def test_who_was_asked_already_is_heard_out_when_it_is_announced(
+async def test_attempt_at_a_node_goes_on_when_that_node_becomes_leader(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """If it got the request twice, it would answer that the topic exists already."""
-    links = ConnectionPool({2: lambda: ALIVE}, timeout_s=2.0)
+    """If it got the request twice, it would answer that the topic already exists."""
+    pool = ConnectionPool({2: lambda: ALIVE}, timeout_s=2.0)
     quorum = RaftService(Node(2, "h", 2))
-    made = channel(links, quorum)
+    channel = channel_over(pool, quorum)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.ask, HEARTBEAT)
+        nursery.start_soon(channel.ask, HEARTBEAT)
         await trio.sleep(0.0005)
-        announce(made, quorum, 2)
-    assert links.asked == [(2, HEARTBEAT)]
-    assert links.dropped == []
+        announce(channel, quorum, 2)
+    assert pool.requests == [(2, HEARTBEAT)]
+    assert pool.dropped == []
 
 
-async def test_a_controller_that_hangs_loses_its_connection(
+async def test_connection_to_a_controller_that_hangs_is_closed(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    links = ConnectionPool({1: lambda: None}, timeout_s=2.0)
+    pool = ConnectionPool({1: lambda: None}, timeout_s=2.0)
     with pytest.raises(errors.RequestTimedOut):
-        await channel(links, RaftService()).ask(HEARTBEAT)
-    assert links.dropped == [1]
+        await channel_over(pool, RaftService()).ask(HEARTBEAT)
+    assert pool.dropped == [1]
 
 
-def nobody() -> Any:
-    raise NobodyListens("h")
+def refuse() -> Any:
+    raise ConnectionRefused("h")
 
 
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
-        ((nobody, nobody, ApiVersionsResponse), True),
-        ((nobody, nobody, dead), True),
-        ((nobody, dead, dead), False),  # silent hosts may come back
-        ((nobody, lambda: None, nobody), True),  # paused
-        ((nobody, ApiVersionsResponse, ApiVersionsResponse), False),
-        ((nobody, nobody, nobody), True),
+        ((refuse, refuse, ApiVersionsResponse), True),
+        ((refuse, refuse, time_out), True),
+        ((refuse, time_out, time_out), False),  # silent hosts may come back
+        ((refuse, lambda: None, refuse), True),  # paused
+        ((refuse, ApiVersionsResponse, ApiVersionsResponse), False),
+        ((refuse, refuse, refuse), True),
     ],
 )
-async def test_whether_anybody_could_be_the_controller(
+async def test_controllers_are_gone_when_a_majority_refuses_connections(
     autojump_clock: trio.testing.MockClock, answers: tuple[Callable[[], Any], ...], expected: bool
 ) -> None:
-    links = ConnectionPool(dict(enumerate(answers, 1)))
+    pool = ConnectionPool(dict(enumerate(answers, 1)))
     quorum = RaftService(None)
-    assert await channel(links, quorum).is_gone() is expected
+    assert await channel_over(pool, quorum).is_gone() is expected
     assert trio.current_time() < 1
 
 
-async def test_a_process_that_is_back_counts_again(
+async def test_restarted_controllers_are_not_gone(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    links = ConnectionPool(dict.fromkeys((1, 2, 3), nobody))
-    made = channel(links, RaftService(None))
-    assert await made.is_gone()
-    links.answers.update(dict.fromkeys((1, 2), ApiVersionsResponse))
-    assert not await made.is_gone()
+    pool = ConnectionPool(dict.fromkeys((1, 2, 3), refuse))
+    channel = channel_over(pool, RaftService(None))
+    assert await channel.is_gone()
+    pool.answers.update(dict.fromkeys((1, 2), ApiVersionsResponse))
+    assert not await channel.is_gone()
 
 
 @pytest.mark.parametrize(
     "first",
     [
-        dead,
+        time_out,
         lambda: None,  # hangs: stopped, but its connections are open
         lambda: EnvelopeResponse(error_code=MOVED),
     ],
 )
-async def test_forward_follows_the_leader(
+async def test_forwarded_request_is_repeated_at_the_new_leader(
     autojump_clock: trio.testing.MockClock, first: Callable[[], Any]
 ) -> None:
-    links = ConnectionPool({1: first, 2: lambda: EnvelopeResponse(response_data=b"answer")})
+    pool = ConnectionPool({1: first, 2: lambda: EnvelopeResponse(response_data=b"answer")})
     quorum = RaftService()
-    made = channel(links, quorum)
+    channel = channel_over(pool, quorum)
     answers = []
 
     async def forward() -> None:
-        answers.append(await made.forward(b"frame", ("User", "alice"), "10.1.2.3"))
+        answers.append(await channel.forward(b"frame", ("User", "alice"), "10.1.2.3"))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(forward)
         await trio.sleep(0.02)
-        announce(made, quorum, 2)
+        announce(channel, quorum, 2)
     assert answers == [b"answer"]
-    port, sent = links.asked[-1]
+    port, sent = pool.requests[-1]
     assert (port, type(sent)) == (2, EnvelopeRequest)
     assert (sent.request_data, sent.client_host_address) == (b"frame", bytes([10, 1, 2, 3]))
     assert trio.current_time() < 1
 
 
-async def test_request_in_a_clients_name_goes_in_an_envelope(
+async def test_request_in_a_clients_name_is_sent_in_an_envelope(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Topics that are created on first use count for the client that led to it."""
     answer = CreateTopicsResponse(throttle_time_ms=7)
     data = b"".join(response_parts(19, 7, 0, answer))[4:]
-    links = ConnectionPool({1: lambda: EnvelopeResponse(response_data=data)})
+    pool = ConnectionPool({1: lambda: EnvelopeResponse(response_data=data)})
     requester = Requester(("User", "alice"), "tool", "10.1.2.3")
-    made = channel(links, RaftService())
-    assert await made.insist_for(CreateTopicsRequest(timeout_ms=5), requester) == answer
-    ((_, sent),) = links.asked
+    channel = channel_over(pool, RaftService())
+    assert await channel.insist_for(CreateTopicsRequest(timeout_ms=5), requester) == answer
+    ((_, sent),) = pool.requests
     head, body = read_header(sent.request_data)
     assert (head.api_key, head.api_version, head.client_id) == (19, 7, "tool")
     assert read_request(head, sent.request_data, body).timeout_ms == 5
@@ -222,73 +224,73 @@ async def test_request_in_a_clients_name_goes_in_an_envelope(
     assert sent.client_host_address == bytes([10, 1, 2, 3])
 
 
-async def test_controller_that_takes_no_envelope_of_this_version_creates_nothing(
+async def test_unsupported_envelope_version_fails_the_request(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """The client that asked for something else keeps its connection."""
-    links = ConnectionPool({1: lambda: EnvelopeResponse(error_code=errors.UnsupportedVersion.code)})
+    pool = ConnectionPool({1: lambda: EnvelopeResponse(error_code=errors.UnsupportedVersion.code)})
     requester = Requester(("User", "alice"), "tool")
     with pytest.raises(errors.UnsupportedVersion):
-        await channel(links, RaftService()).insist_for(CreateTopicsRequest(), requester)
+        await channel_over(pool, RaftService()).insist_for(CreateTopicsRequest(), requester)
 
 
-async def test_forward_ends_some_time(autojump_clock: trio.testing.MockClock) -> None:
-    links = ConnectionPool({1: dead})
+async def test_forwarded_request_times_out(autojump_clock: trio.testing.MockClock) -> None:
+    pool = ConnectionPool({1: time_out})
     with pytest.raises(errors.RequestTimedOut):
-        await channel(links, RaftService()).forward(b"frame", ("User", "alice"), "::1")
-    assert len(links.asked) > 100
+        await channel_over(pool, RaftService()).forward(b"frame", ("User", "alice"), "::1")
+    assert len(pool.requests) > 100
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "error"),
     [
         (errors.UnsupportedVersion.code, Disconnect),
         (errors.ClusterAuthorizationFailed.code, errors.UnknownServerError),
         (errors.PrincipalDeserializationFailure.code, errors.UnknownServerError),
     ],
 )
-async def test_a_refusal_of_the_envelope(
-    autojump_clock: trio.testing.MockClock, code: int, told: type[Exception]
+async def test_client_does_not_see_error_code_of_the_envelope(
+    autojump_clock: trio.testing.MockClock, code: int, error: type[Exception]
 ) -> None:
     """The client asks for versions again; it does not see errors between nodes."""
-    links = ConnectionPool({1: lambda: EnvelopeResponse(error_code=code)})
-    with pytest.raises(told):
-        await channel(links, RaftService()).forward(b"request", ("User", "alice"), "10.1.2.3")
+    pool = ConnectionPool({1: lambda: EnvelopeResponse(error_code=code)})
+    with pytest.raises(error):
+        await channel_over(pool, RaftService()).forward(b"request", ("User", "alice"), "10.1.2.3")
 
 
-async def test_topics_are_asked_for_again_when_refused_one_by_one(
+async def test_request_is_repeated_when_each_topic_has_not_controller(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     topic = CreateTopicsResponse.CreatableTopicResult
     codes = iter([MOVED, errors.NONE])
-    links = ConnectionPool(
+    pool = ConnectionPool(
         {1: lambda: CreateTopicsResponse(topics=[topic(name="t", error_code=next(codes))])}
     )
-    response = await channel(links, RaftService()).insist(CREATE)
+    response = await channel_over(pool, RaftService()).insist(CREATE)
     assert response.topics[0].error_code == errors.NONE
-    assert len(links.asked) == 2
+    assert len(pool.requests) == 2
 
 
-def lacks_the_api() -> Any:
+def refuse_version() -> Any:
     raise errors.UnsupportedVersion("the other node speaks 0 to -1")
 
 
-async def test_controller_without_the_api_is_an_error_of_the_protocol(
+async def test_missing_api_of_the_controller_raises_unsupported_version(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """A controller of another version lacks what is asked: the broker tries on, it does not end."""
-    links = ConnectionPool({1: lacks_the_api}, timeout_s=2.0)
+    """A controller of another version may lack an API; the broker goes on with the error."""
+    pool = ConnectionPool({1: refuse_version}, timeout_s=2.0)
     with pytest.raises(errors.UnsupportedVersion):
-        await channel(links, RaftService()).ask(HEARTBEAT)
+        await channel_over(pool, RaftService()).ask(HEARTBEAT)
     assert trio.current_time() < 2.0
 
 
-async def test_controller_that_lacks_an_api_runs_all_the_same(
+async def test_controller_that_answers_unsupported_version_is_not_gone(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """The process is running, whatever it answers."""
-    links = ConnectionPool(dict.fromkeys((1, 2, 3), nobody))
-    made = channel(links, RaftService(None))
-    assert await made.is_gone()
-    links.answers.update(dict.fromkeys((1, 2, 3), lacks_the_api))
-    assert not await made.is_gone()
+    """A process that answers UnsupportedVersion is running."""
+    pool = ConnectionPool(dict.fromkeys((1, 2, 3), refuse))
+    channel = channel_over(pool, RaftService(None))
+    assert await channel.is_gone()
+    pool.answers.update(dict.fromkeys((1, 2, 3), refuse_version))
+    assert not await channel.is_gone()

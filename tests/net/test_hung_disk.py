@@ -10,7 +10,7 @@ import trio
 
 from kwire.log.disk import Disk
 from kwire.simulation.disk import SimDisk
-from tests.support.net.node import framed, running
+from tests.support.net.node import frames_of, running
 
 CONTENT = b"records of an old segment"
 CLIENTS = 12
@@ -78,11 +78,11 @@ async def test_hung_directory_delays_no_answer_from_another() -> None:
         other = await node.connect()
         try:
             for client in clients:
-                await client.send_bytes(framed(b"hung"))
+                await client.send_bytes(frames_of(b"hung"))
             await trio.to_thread.run_sync(hung.reads.acquire)
             await trio.sleep(0.1)
             with trio.fail_after(5):
-                await other.send_bytes(framed(b"good"))
+                await other.send_bytes(frames_of(b"good"))
                 assert await other.read_frame() == CONTENT
         finally:
             answers.set()

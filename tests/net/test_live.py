@@ -1,4 +1,4 @@
-"""A live broker, by raw bytes: what a real one was seen to answer, and what must not harm it."""
+"""A live broker, by raw bytes: recorded answers of Apache Kafka, and requests that are damaged."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker as the recorded one was: node 1 with topics c0 to c3."""
+    """Start a broker like the recorded one: node 1 with topics c0 to c3."""
     directory = tmp_path_factory.mktemp("live") / "data"
     with broker(directory, auto_create_topics_enable="false") as process:
         with process.client() as client:
@@ -48,8 +48,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
                 )
                 for number in range(4)
             ]
-            made = client.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7)
-            assert [topic.error_code for topic in made.topics] == [0] * 4
+            created = client.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7)
+            assert [topic.error_code for topic in created.topics] == [0] * 4
             coordinate(client)
         yield process
         assert process.alive, process.log_lines[-20:]
@@ -62,21 +62,21 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def coordinate(client: WireClient) -> None:
     """Have the coordinator of a group loaded, as it was in the recorded broker."""
     client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
-    asked = HeartbeatRequest(group_id="g", generation_id=0, member_id="nobody")
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=0, member_id="unknown")
     for _ in range(10_000):
-        if client.call(asked, 4).error_code not in {14, 15, 16}:
+        if client.call(heartbeat, 4).error_code not in {14, 15, 16}:
             return
     raise AssertionError("the coordinator does not load")
 
 
-def alive(process: BrokerProcess) -> None:
-    """Others are served as if nothing had happened."""
+def check_alive(process: BrokerProcess) -> None:
+    """Check that a new client is served."""
     with process.client() as client:
         assert client.call(ApiVersionsRequest(), 0).error_code == 0
 
 
 def comparable(value: Any) -> Any:
-    """Structure and codes, without what differs from run to run."""
+    """Return structure and codes, without the fields that differ from run to run."""
     if isinstance(value, dict):
         return {key: comparable(item) for key, item in value.items() if key not in VARIES}
     if isinstance(value, list):
@@ -84,11 +84,11 @@ def comparable(value: Any) -> Any:
     return value
 
 
-def same(name: str, ours: Any, theirs: Any) -> None:
+def check_same(name: str, ours: Any, theirs: Any) -> None:
     if name == "ApiVersionsResponse" and theirs["errorCode"] == 0:
-        known = {api["apiKey"]: api for api in theirs["apiKeys"]}
+        kafkas = {api["apiKey"]: api for api in theirs["apiKeys"]}
         for api in ours["apiKeys"]:
-            assert api == known[api["apiKey"]], "advertised as Kafka does"
+            assert api == kafkas[api["apiKey"]], "advertised as Kafka does"
         assert ours["errorCode"] == 0
         features = {f["name"]: f for f in theirs.get("supportedFeatures", [])}
         assert {f["name"] for f in ours.get("supportedFeatures", [])} <= features.keys()
@@ -100,7 +100,7 @@ def same(name: str, ours: Any, theirs: Any) -> None:
     assert comparable(ours) == comparable(theirs)
 
 
-def test_the_recorded_conversations(live: BrokerProcess) -> None:
+def test_recorded_conversations_with_kafka_get_the_same_answers(live: BrokerProcess) -> None:
     recorded = lines("server.jsonl.gz")
     if "KWIRE_GOLDEN" not in os.environ:
         assert len(recorded) == CONVERSATIONS
@@ -122,7 +122,7 @@ def replay(live: BrokerProcess, conversation: dict[str, Any]) -> None:
             api = BY_NAME[name.removesuffix("Response")]
             correlation_id, response = read_response(api.key, version, frame)
             assert correlation_id == unpack_from(">i", bytes.fromhex(raw), 4)[0], note
-            same(name, to_json(response, version), expected["json"])
+            check_same(name, to_json(response, version), expected["json"])
         if conversation["connection_after"] == "closed":
             assert client.is_closed(), note
         else:
@@ -130,31 +130,31 @@ def replay(live: BrokerProcess, conversation: dict[str, Any]) -> None:
 
 
 REQUESTS_THAT_WAIT = {"Fetch", "JoinGroup", "SyncGroup"}
-SEEN_S = 0.2
+WAIT_S = 0.2
 """Longest wait for an answer that may rightly take as long as the request says."""
 
 
-def test_every_version_served_takes_every_recorded_request(live: BrokerProcess) -> None:
+def test_every_served_version_takes_every_recorded_request(live: BrokerProcess) -> None:
     """Arbitrary but well-formed values: answered, closed or waiting, never a bug."""
     apis = served_on(ListenerType.BROKER)
     sent: set[tuple[int, int]] = set()
     for line in lines("frames.jsonl.gz"):
         api = apis.get(line["api_key"])
         if line["kind"] == "request" and api is not None and api.is_stable(line["version"]):
-            ask(live, line)
+            check_request(live, line)
             sent.add((api.key, line["version"]))
     assert sent == {
         (key, version) for key, api in apis.items() for version in range(api.first, api.stable + 1)
     }
-    alive(live)
+    check_alive(live)
 
 
-def ask(live: BrokerProcess, line: dict[str, Any]) -> None:
+def check_request(live: BrokerProcess, line: dict[str, Any]) -> None:
     key, version = line["api_key"], line["version"]
     with live.client() as client:
         client.send_bytes(bytes.fromhex(line["hex"]))
         if BY_KEY[key].name in REQUESTS_THAT_WAIT:
-            client.sock.settimeout(SEEN_S)
+            client.sock.settimeout(WAIT_S)
         try:
             correlation_id, response = read_response(key, version, client.read_frame())
         except (Closed, TimeoutError):
@@ -163,7 +163,7 @@ def ask(live: BrokerProcess, line: dict[str, Any]) -> None:
         assert isinstance(response, BY_KEY[key].response)
 
 
-def test_damaged_requests_harm_nobody(live: BrokerProcess) -> None:
+def test_damaged_requests_do_not_disturb_other_clients(live: BrokerProcess) -> None:
     """Frames of every API with bytes changed, cut, or lengths blown up."""
     chance = random.Random(4711)
     frames = [bytes.fromhex(x["hex"]) for x in lines("frames.jsonl.gz") if x["kind"] == "request"]
@@ -177,20 +177,20 @@ def test_damaged_requests_harm_nobody(live: BrokerProcess) -> None:
             with live.client() as bad:
                 bad.send_bytes(pack(">i", len(body)) + body)
             assert good.call(ApiVersionsRequest(), 0).error_code == 0
-    alive(live)
+    check_alive(live)
 
 
 @pytest.mark.parametrize("size", [90 << 20, (100 << 20) - 1])
-def test_announced_megabytes_are_not_allocated(live: BrokerProcess, size: int) -> None:
+def test_announced_frame_sizes_are_not_allocated(live: BrokerProcess, size: int) -> None:
     before = resident_bytes(live)
-    held = []
+    clients = []
     for _ in range(20):
         client = live.client()
         client.send_bytes(pack(">i", size) + bytes(100))
-        held.append(client)
-    alive(live)
+        clients.append(client)
+    check_alive(live)
     assert resident_bytes(live) - before < 20 << 20
-    for client in held:
+    for client in clients:
         client.close()
 
 
@@ -202,16 +202,16 @@ def resident_bytes(live: BrokerProcess) -> int:
     return int(status.read_text().split()[1]) * 4096
 
 
-def test_many_slow_readers(live: BrokerProcess) -> None:
-    """Connections that ask and never read leave the others alone."""
+def test_slow_readers_do_not_delay_other_clients(live: BrokerProcess) -> None:
+    """Clients that send requests and never read do not delay the others."""
     recorded = {line["id"]: line for line in lines("server.jsonl.gz")}
-    asked = bytes.fromhex(recorded["apiversions-v0"]["sent"][0])
+    request = bytes.fromhex(recorded["apiversions-v0"]["sent"][0])
     slow = []
     for _ in range(100):
         client = socket.create_connection((live.host, live.port))
-        client.sendall(asked * 20)
+        client.sendall(request * 20)
         slow.append(client)
-    alive(live)
+    check_alive(live)
     for client in slow:
         client.close()
-    alive(live)
+    check_alive(live)

@@ -1,4 +1,4 @@
-"""The bound on requests in flight: it holds, and no request waits for ever."""
+"""The bound on the memory of requests in flight: it holds, and no request waits for ever."""
 
 import attrs
 import pytest
@@ -17,7 +17,7 @@ class Peer:
         self.closed = reason
 
 
-async def test_waits_until_an_answer_frees_bytes() -> None:
+async def test_claim_waits_until_an_answer_frees_bytes() -> None:
     memory = RequestMemory(100)
     first, second = Peer(), Peer()
     await memory.claim(80, first)
@@ -31,7 +31,7 @@ async def test_waits_until_an_answer_frees_bytes() -> None:
     assert memory.used == 50
 
 
-async def test_one_incomplete_frame_passes_the_bound() -> None:
+async def test_one_incomplete_frame_may_exceed_the_bound() -> None:
     memory = RequestMemory(100)
     first, second = Peer(), Peer()
     await memory.claim(60, first)
@@ -45,10 +45,10 @@ async def test_one_incomplete_frame_passes_the_bound() -> None:
     assert memory.used == 50
 
 
-async def test_long_polls_do_not_keep_frames_from_being_completed(
+async def test_claim_exceeds_the_bound_while_a_long_poll_is_answered(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Some fetch is nearly always being answered, and frees next to nothing."""
+    """Nearly always some Fetch waits for records, and frees few bytes at its end."""
     memory = RequestMemory(100)
     memory.answering = 1
     first, second = Peer(), Peer()
@@ -59,7 +59,7 @@ async def test_long_polls_do_not_keep_frames_from_being_completed(
     assert memory.used == 110
 
 
-async def test_the_exempt_frame_is_closed_when_it_stalls(
+async def test_exempt_connection_is_closed_when_it_stalls(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     memory = RequestMemory(100)
@@ -82,8 +82,8 @@ class Steps(trio.abc.Instrument):
         self.count += task.name.endswith("claim")
 
 
-async def test_freed_bytes_wake_only_who_gets_them() -> None:
-    """Nothing quadratic: of a crowd that waits, an answer wakes those whose bytes it frees."""
+async def test_freed_bytes_wake_only_the_claims_that_get_them() -> None:
+    """The cost is not quadratic: an answer wakes only the claims that its bytes grant."""
     memory = RequestMemory(100)
     holder, peers = Peer(), [Peer() for _ in range(50)]
     await memory.claim(100, holder)
@@ -128,10 +128,10 @@ async def test_claims_that_fit_pass_an_older_one_that_does_not() -> None:
     assert memory.used == 99
 
 
-async def test_a_large_claim_passes_the_bound_when_it_has_waited_for_long(
+async def test_large_claim_exceeds_the_bound_after_a_long_wait(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """However many small ones come meanwhile, and whoever else is exempt at that time."""
+    """Smaller claims and another exempt connection delay it only for a bounded time."""
     memory, holder, exempt, peers = RequestMemory(100), Peer(), Peer(), [Peer(), Peer()]
     await memory.claim(50, holder)
     await memory.claim(90, exempt)
@@ -160,8 +160,8 @@ async def test_a_large_claim_passes_the_bound_when_it_has_waited_for_long(
 
 
 @pytest.mark.parametrize("granted_first", [False, True])
-async def test_a_cancelled_claim_counts_nothing(granted_first: bool) -> None:
-    """Whichever comes first in one turn: the bytes that are freed, or the end of the connection."""
+async def test_cancelled_claim_counts_no_bytes(granted_first: bool) -> None:
+    """The freed bytes and the end of the connection come in one turn, in either order."""
     memory = RequestMemory(100)
     holder, peer = Peer(), Peer()
     await memory.claim(100, holder)

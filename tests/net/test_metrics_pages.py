@@ -1,4 +1,4 @@
-"""The pages for what watches a node: which there are, and what is answered else."""
+"""The HTTP pages for monitoring: their answers, and the limits of their clients."""
 
 import errno
 import logging
@@ -19,7 +19,7 @@ async def starting() -> Page:
     return Page(503, ["starting"])
 
 
-async def broken() -> Page:
+async def fail() -> Page:
     def lines():
         yield "first"
         raise ZeroDivisionError("a bug")
@@ -27,18 +27,18 @@ async def broken() -> Page:
     return Page(200, lines())
 
 
-PAGES = {"/metrics": numbers, "/readyz": starting, "/broken": broken}
+PAGES = {"/metrics": numbers, "/readyz": starting, "/broken": fail}
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[int]:
+async def serve() -> AsyncIterator[int]:
     async with trio.open_nursery() as nursery:
         yield await nursery.start(serve_pages, "127.0.0.1", 0, PAGES)
         nursery.cancel_scope.cancel()
 
 
 async def ask(port: int, request: bytes) -> tuple[bytes, bytes]:
-    """The status line and the body."""
+    """Send a request; return the status line and the body of the answer."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await stream.send_all(request)
         answer = b"".join([part async for part in stream])
@@ -59,16 +59,18 @@ async def ask(port: int, request: bytes) -> tuple[bytes, bytes]:
         (b"\xff\xff", b"405 Method Not Allowed", b"only GET and HEAD\n"),
     ],
 )
-async def test_pages_and_what_is_none(request_line: bytes, status: bytes, body: bytes) -> None:
-    async with served() as port:
+async def test_pages_and_requests_for_others_get_their_status(
+    request_line: bytes, status: bytes, body: bytes
+) -> None:
+    async with serve() as port:
         assert await ask(port, request_line + b"\r\nHost: x\r\n\r\n") == (
             b"HTTP/1.1 " + status,
             body,
         )
 
 
-async def test_a_page_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    async with served() as port:
+async def test_page_that_fails_is_answered_with_500(caplog: pytest.LogCaptureFixture) -> None:
+    async with serve() as port:
         status, _ = await ask(port, b"GET /broken HTTP/1.1\r\n\r\n")
         assert status == b"HTTP/1.1 500 Internal Server Error"
         (line,) = (record for record in caplog.records if record.levelno >= logging.ERROR)
@@ -77,21 +79,21 @@ async def test_a_page_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) 
         assert status == b"HTTP/1.1 200 OK"
 
 
-async def test_clients_beyond_the_most_wait_in_the_kernel(
+async def test_clients_over_the_limit_wait_in_the_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """invariant 102: each accepted connection costs a descriptor, of which clients need some."""
     accepted = 0
     accept = trio.SocketListener.accept
 
-    async def counted(listener: trio.SocketListener) -> trio.SocketStream:
+    async def count_accept(listener: trio.SocketListener) -> trio.SocketStream:
         nonlocal accepted
         stream = await accept(listener)
         accepted += 1
         return stream
 
-    monkeypatch.setattr(trio.SocketListener, "accept", counted)
-    async with served() as port:
+    monkeypatch.setattr(trio.SocketListener, "accept", count_accept)
+    async with serve() as port:
         crowd = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(CLIENTS_MAX + 5)]
         await trio.testing.wait_all_tasks_blocked()
         assert accepted == CLIENTS_MAX
@@ -114,13 +116,15 @@ async def test_accepting_goes_on_after_descriptors_ran_out(
         return await accept(listener)
 
     monkeypatch.setattr(trio.SocketListener, "accept", failing)
-    async with served() as port:
+    async with serve() as port:
         status, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
         assert status == b"HTTP/1.1 200 OK"
 
 
-async def test_a_client_that_sends_nothing_is_left(autojump_clock: trio.testing.MockClock) -> None:
-    async with served() as port, await trio.open_tcp_stream("127.0.0.1", port) as stream:
+async def test_client_that_sends_nothing_is_disconnected(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with serve() as port, await trio.open_tcp_stream("127.0.0.1", port) as stream:
         assert await stream.receive_some() == b""
         assert trio.current_time() >= 10
 

@@ -1,4 +1,4 @@
-"""The quorum over connections that stay silent, and addresses that are invalid."""
+"""The quorum over connections without answers, and addresses that are invalid."""
 
 from random import Random
 
@@ -15,12 +15,12 @@ from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import config_of
-from tests.net.test_peers import Other, asked
+from tests.net.test_peers import Other, heartbeat
 
 
 @attrs.define
 class Mute(Other):
-    """A node behind a way that was lost: it takes connections, and answers nothing after that."""
+    """A node behind a lost route: it accepts connections, and answers only ApiVersions."""
 
     third: trio.Event = attrs.field(factory=trio.Event)
 
@@ -28,28 +28,28 @@ class Mute(Other):
         head, _ = read_header(frame)
         if head.api_key != 18:
             await trio.sleep_forever()
-        self.made += 1
-        if self.made == 3:
+        self.connection_count += 1
+        if self.connection_count == 3:
             self.third.set()
-        told = ApiVersionsResponse(api_keys=[range_of(key) for key in (1, 18, 52)])
-        return response_parts(18, head.api_version, head.correlation_id, told)
+        response = ApiVersionsResponse(api_keys=[range_of(key) for key in (1, 18, 52)])
+        return response_parts(18, head.api_version, head.correlation_id, response)
 
 
 def range_of(key: int) -> ApiVersionsResponse.ApiVersion:
     return ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=20)
 
 
-async def test_a_connection_without_answers_is_given_up() -> None:
-    """It would carry no request of this node's to that one until TCP gives up, in 15 minutes."""
+async def test_raft_connection_without_answers_is_replaced() -> None:
+    """TCP itself would end it only after 15 minutes; no request would arrive until then."""
     other, config = Mute(), config_of(2, request_timeout_s=0.05, retry_backoff_max_s=0.02)
     network = Network(SystemClock(), Random(1))
-    links = ConnectionPool(network, "raft-client-2", timeout_s=config.request_timeout_s)
+    pool = ConnectionPool(network, "raft-client-2", timeout_s=config.request_timeout_s)
     async with trio.open_nursery() as nursery:
         await nursery.start(other.service.run)
         other.service.bind("L", "127.0.0.1", 0, lambda name, host: other)
         other.service.accept("L")
         await nursery.start(network.run)
-        there = Voter(ReplicaKey(1), (Endpoint("CONTROLLER", "127.0.0.1", other.port),))
+        voter = Voter(ReplicaKey(1), (Endpoint("CONTROLLER", "127.0.0.1", other.port),))
         storage = MemoryStorage()
         storage.election = ElectionState(1, 1)
         quorum = RaftService(
@@ -57,8 +57,8 @@ async def test_a_connection_without_answers_is_given_up() -> None:
             storage,
             clock=network.clock,
             random=network.random,
-            configured=VoterSet.of([there, Voter(ReplicaKey(2), config.endpoints)]),
-            peers=RaftPeers(links),
+            configured=VoterSet.of([voter, Voter(ReplicaKey(2), config.endpoints)]),
+            peers=RaftPeers(pool),
         )
         await nursery.start(quorum.run)
         with trio.fail_after(10):
@@ -67,13 +67,13 @@ async def test_a_connection_without_answers_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64, "ü" * 70, "\ud800"])
-async def test_an_address_that_is_none(host: str) -> None:
-    """It may have come with an answer, or be in the voter set by an operator's mistake."""
+async def test_invalid_host_is_out_of_reach(host: str) -> None:
+    """It may come with a response, or be in the voter set by an operator's mistake."""
     network = Network(SystemClock(), Random(1))
-    links = ConnectionPool(network, "raft-client-2")
+    pool = ConnectionPool(network, "raft-client-2")
     async with trio.open_nursery() as nursery:
         await nursery.start(network.run)
         with pytest.raises(OutOfReach):
-            await links.call(host, 9093, asked("g"))
+            await pool.call(host, 9093, heartbeat("g"))
         assert network.nursery is not None
         nursery.cancel_scope.cancel()

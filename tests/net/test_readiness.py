@@ -11,7 +11,7 @@ import trio
 from kwire.net import readiness
 from kwire.net.acceptor import ACCEPT_BATCH
 from kwire.net.readiness import DIRECT, HANG_UPS, WAKES
-from tests.support.net.node import Echo, Node, echo, framed, running
+from tests.support.net.node import Echo, Node, echo, frames_of, running
 
 pytestmark = pytest.mark.skipif(not readiness._HAS_EPOLL, reason="needs epoll")
 MANY: Final = 400
@@ -21,7 +21,7 @@ TURNS: Final = 8
 
 @asynccontextmanager
 async def crowd(node: Node) -> AsyncIterator[list[socket.socket]]:
-    """Many connections that do not wait with trio, beside as many idle ones that do."""
+    """Open many connections that do not wait with trio, beside idle ones that do."""
     with ExitStack() as stack:
         sockets = []
         before = len(node.service.connections)
@@ -29,8 +29,8 @@ async def crowd(node: Node) -> AsyncIterator[list[socket.socket]]:
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", node.port)))
             sockets.append(sock)
             if number % ACCEPT_BATCH == 0:
-                await node.open_connections(before + number + 1)
-        await node.open_connections(before + DIRECT + MANY)
+                await node.wait_connection_count(before + number + 1)
+        await node.wait_connection_count(before + DIRECT + MANY)
         yield sockets[DIRECT:]
 
 
@@ -38,7 +38,7 @@ def answers(node: Node) -> int:
     return sum(session.answered for session in node.sessions if isinstance(session, Echo))
 
 
-async def test_thousands_of_requests_leave_turns_to_others() -> None:
+async def test_client_is_served_between_thousands_of_requests() -> None:
     """invariant 10."""
     async with running() as node:
         node.listen()
@@ -46,7 +46,7 @@ async def test_thousands_of_requests_leave_turns_to_others() -> None:
             for _ in range(5):
                 before = answers(node)
                 for sock in others:
-                    sock.sendall(framed(b"one of many"))
+                    sock.sendall(frames_of(b"one of many"))
                 assert await echo(first, b"short") == b"short"
                 assert answers(node) - before < TURNS * WAKES
                 for sock in others:
@@ -54,8 +54,8 @@ async def test_thousands_of_requests_leave_turns_to_others() -> None:
                     sock.recv(100)
 
 
-async def test_thousands_that_hang_up_leave_turns_to_whoever_came_later() -> None:
-    """invariant 10: hang-ups are not worked off before requests that arrived after them."""
+async def test_client_is_served_between_thousands_of_hang_ups() -> None:
+    """invariant 10: a request does not wait for all hang-ups that came before it."""
     async with running() as node:
         node.listen()
         async with crowd(node) as others, await node.connect() as last:
@@ -64,7 +64,7 @@ async def test_thousands_that_hang_up_leave_turns_to_whoever_came_later() -> Non
                 sock.close()
             assert await echo(last, b"short") == b"short"
             assert len(node.service.connections) > count - TURNS * HANG_UPS
-            await node.open_connections(DIRECT + 1)
+            await node.wait_connection_count(DIRECT + 1)
 
 
 async def test_requests_are_answered_in_the_order_of_their_arrival(
@@ -74,16 +74,16 @@ async def test_requests_are_answered_in_the_order_of_their_arrival(
     order: list[int] = []
     answer = Echo.answer
 
-    async def noted(session: Echo, frame: memoryview) -> Sequence[Any] | None:
+    async def note_order(session: Echo, frame: memoryview) -> Sequence[Any] | None:
         order.append(int(bytes(frame)))
         return await answer(session, frame)
 
-    monkeypatch.setattr(Echo, "answer", noted)
+    monkeypatch.setattr(Echo, "answer", note_order)
     async with running() as node:
         node.listen()
         async with crowd(node) as others:
             for number, sock in enumerate(others):
-                sock.sendall(framed(b"%d" % number))
+                sock.sendall(frames_of(b"%d" % number))
             for sock in others:
                 await trio.lowlevel.wait_readable(sock)
     displaced = [abs(place - number) for place, number in enumerate(order)]
@@ -91,17 +91,17 @@ async def test_requests_are_answered_in_the_order_of_their_arrival(
     assert max(displaced) < TURNS * WAKES, displaced
 
 
-async def test_a_request_and_the_end_at_once_is_served() -> None:
+async def test_request_that_arrives_with_the_hang_up_is_served() -> None:
     async with running() as node:
         node.listen()
         async with crowd(node) as others:
             for session in node.sessions:
                 session.go.set()
             for sock in others:
-                sock.sendall(framed(b"none.", b"write"))
+                sock.sendall(frames_of(b"none.", b"write"))
                 sock.shutdown(socket.SHUT_WR)
             for sock in others:
                 await trio.lowlevel.wait_readable(sock)
-                assert sock.recv(100) == framed(b"write")
+                assert sock.recv(100) == frames_of(b"write")
             with trio.fail_after(60):
-                await node.open_connections(DIRECT)
+                await node.wait_connection_count(DIRECT)

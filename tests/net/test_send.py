@@ -36,7 +36,8 @@ class Region:
     file: File
     position: int
     size: int
-    cached: Callable[[int, int], bool]
+    has_piece: Callable[[int, int], bool]
+    """Whether the page cache has a piece: position, size."""
     disk: Disk = attrs.field(factory=SimDisk)
     closed: bool = False
 
@@ -44,7 +45,7 @@ class Region:
         return self.size
 
     def is_cached(self, position: int, size: int) -> bool:
-        return self.cached(position, size)
+        return self.has_piece(position, size)
 
     def close(self) -> None:
         self.closed = True
@@ -70,7 +71,7 @@ def file(tmp_path: Path, content: bytes) -> Iterator[File]:
         yield File(opened)
 
 
-async def sent(parts: list[Part], room: int = 4096) -> bytes:
+async def send(parts: list[Part], room: int = 4096) -> bytes:
     """Return the bytes that arrive at the other end of a small pipe."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
@@ -93,47 +94,47 @@ async def sent(parts: list[Part], room: int = 4096) -> bytes:
     return bytes(got)
 
 
-async def test_bytes_of_every_size_in_order() -> None:
+async def test_parts_of_every_size_are_sent_in_order() -> None:
     sizes = [0, 1, 100, JOINED_BYTES, JOINED_BYTES - 1, 3 * JOINED_BYTES, 7, 2 * JOINED_BYTES]
     parts: list[Part] = [bytes([number]) * size for number, size in enumerate(sizes)]
     parts[2] = memoryview(bytes(parts[2]))  # type: ignore[arg-type]
-    assert await sent(parts) == b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]
+    assert await send(parts) == b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("cached", [warm, cold])
-async def test_regions_between_bytes(
-    file: File, content: bytes, cached: Callable[[int, int], bool]
+@pytest.mark.parametrize("is_cached", [warm, cold])
+async def test_regions_are_sent_between_bytes_and_closed(
+    file: File, content: bytes, is_cached: Callable[[int, int], bool]
 ) -> None:
-    first = Region(file, 10, 1_500_000, cached)
-    second = Region(file, 0, 5, cached)
-    empty = Region(file, 0, 0, cached)
-    data = await sent([b"head", first, b"middle", empty, second])
+    first = Region(file, 10, 1_500_000, is_cached)
+    second = Region(file, 0, 5, is_cached)
+    empty = Region(file, 0, 0, is_cached)
+    data = await send([b"head", first, b"middle", empty, second])
     assert data == b"head" + content[10:1_500_010] + b"middle" + content[:5]
     assert first.closed
     assert second.closed
     assert empty.closed
 
 
-@pytest.mark.parametrize("cached", [warm, cold])
-async def test_fewer_bytes_than_promised(
-    file: File, content: bytes, cached: Callable[[int, int], bool]
+@pytest.mark.parametrize("is_cached", [warm, cold])
+async def test_region_with_too_few_bytes_ends_the_connection(
+    file: File, content: bytes, is_cached: Callable[[int, int], bool]
 ) -> None:
-    region = Region(file, len(content) - 10, 11, cached)
-    after = Region(file, 0, 5, cached)
+    region = Region(file, len(content) - 10, 11, is_cached)
+    after = Region(file, 0, 5, is_cached)
     with pytest.raises(ExceptionGroup) as caught:
-        await sent([b"head", region, after])
+        await send([b"head", region, after])
     assert caught.group_contains(Disconnect, match="has only")
     assert region.closed
     assert after.closed, "all are closed, sent or not"
 
 
-async def test_regions_without_a_descriptor(file: File, content: bytes) -> None:
+async def test_region_without_a_descriptor_is_read_and_sent(file: File, content: bytes) -> None:
     class Memory(File):
         def fileno(self) -> int:
             return -1
 
     region = Region(Memory(file.opened), 0, len(content), warm)
-    assert await sent([b"head", region]) == b"head" + content
+    assert await send([b"head", region]) == b"head" + content
 
 
 @attrs.define(eq=False)
@@ -198,18 +199,18 @@ async def test_other_connections_are_served_between_pieces_of_a_large_answer(fil
 async def test_other_connections_are_served_between_many_small_regions(file: File) -> None:
     kernel = Kernel(cached={0})
 
-    class Noted(File):
+    class CountedFile(File):
         def read(self, position: int, size: int) -> bytes:
             kernel.log.append("piece")
             return bytes(size)
 
-    noted = Noted(file.opened)
-    await kernel.send([Region(noted, 0, 100, kernel.is_cached) for _ in range(1000)])
+    counted_file = CountedFile(file.opened)
+    await kernel.send([Region(counted_file, 0, 100, kernel.is_cached) for _ in range(1000)])
     assert kernel.log.count("piece") == 1000
     assert kernel.longest_stretch() <= 2 * 32
 
 
-async def test_a_small_answer_leaves_in_one_call(file: File, content: bytes) -> None:
+async def test_small_answer_is_sent_in_one_call(file: File, content: bytes) -> None:
     """Its last bytes in a packet of their own would wake the client once more."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
@@ -219,13 +220,13 @@ async def test_a_small_answer_leaves_in_one_call(file: File, content: bytes) -> 
         assert region.closed
 
 
-async def test_a_small_region_that_is_not_cached_is_read_in_a_thread(file: File) -> None:
+async def test_small_region_that_is_not_cached_is_read_in_a_thread(file: File) -> None:
     kernel = Kernel()
     await kernel.send([Region(file, 0, 100, kernel.is_cached)])
     assert kernel.in_threads == [0]
 
 
-async def test_each_piece_is_looked_up_in_the_page_cache_before_it_is_sent(file: File) -> None:
+async def test_pieces_that_are_not_cached_are_sent_by_a_thread(file: File) -> None:
     """invariant 101: pieces that would wait for the disk, and they alone, leave by a thread."""
     kernel = Kernel(cached={0, 1, 4})
     await kernel.send([Region(file, 0, 5 * PIECE_BYTES, kernel.is_cached)])
@@ -233,7 +234,7 @@ async def test_each_piece_is_looked_up_in_the_page_cache_before_it_is_sent(file:
     assert kernel.in_threads == [2, 3]
 
 
-async def test_a_piece_that_waited_for_the_reader_is_looked_up_again(file: File) -> None:
+async def test_cache_is_checked_again_after_waiting_for_the_reader(file: File) -> None:
     """The page cache may lose it while the socket is full."""
     kernel = Kernel(cached={0, 1}, full_at=1)
     await kernel.send([Region(file, 0, 2 * PIECE_BYTES, kernel.is_cached)])

@@ -18,40 +18,40 @@ from kwire.net.limits import Limits, last_descriptor
 from kwire.net.readiness import HANG_UPS
 from kwire.net.service import CLOSE_BATCH
 from kwire.testing.wire import Closed, TrioWireClient
-from tests.support.net.node import Node, echo, framed, running, settled
+from tests.support.net.node import Node, echo, frames_of, running, settle
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 
 
-async def test_answers_in_order_whatever_the_cut() -> None:
+async def test_answers_come_in_order_however_requests_arrive() -> None:
     """invariant 103."""
     async with running() as node:
         node.listen()
         async with await node.connect() as client:
             bodies = [b"%d" % number for number in range(3 * TURN_FRAMES + 1)]
-            wire = framed(*bodies)
+            wire = frames_of(*bodies)
             for start in range(0, len(wire), 7):
                 await client.send_bytes(wire[start : start + 7])
             assert [await client.read_frame() for _ in bodies] == bodies
 
 
-async def test_large_frames_both_ways() -> None:
+async def test_large_frames_are_received_and_sent() -> None:
     async with running() as node:
         node.listen()
         async with await node.connect() as client:
             body = bytes(range(256)) * 20_000
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.send_bytes, framed(body, b"small", body))
+                nursery.start_soon(client.send_bytes, frames_of(body, b"small", body))
                 assert await client.read_frame() == body
                 assert await client.read_frame() == b"small"
                 assert await client.read_frame() == body
 
 
-async def test_no_answer_keeps_the_order() -> None:
+async def test_requests_without_answer_keep_the_order() -> None:
     async with running() as node:
         node.listen()
         async with await node.connect() as client:
-            await client.send_bytes(framed(b"none.", b"one", b"none.", b"two"))
+            await client.send_bytes(frames_of(b"none.", b"one", b"none.", b"two"))
             assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
 
 
@@ -63,12 +63,12 @@ ABUSE = [
     pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="HTTP"),
     pytest.param(bytes.fromhex("16030100c8010000c40303"), id="TLS hello"),
     pytest.param(b"\xff" * 64, id="garbage"),
-    pytest.param(framed(b"stop."), id="refused by the session"),
+    pytest.param(frames_of(b"stop."), id="refused by the session"),
 ]
 
 
 @pytest.mark.parametrize("data", ABUSE)
-async def test_a_bad_connection_ends_alone_with_one_line(
+async def test_bad_connection_is_closed_alone_with_one_log_line(
     data: bytes, caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
 ) -> None:
     """invariants 94 and 100."""
@@ -85,14 +85,14 @@ async def test_a_bad_connection_ends_alone_with_one_line(
         assert "connection closed" in lines[0].message
 
 
-async def test_a_bug_ends_the_connection_with_its_traceback(
+async def test_bug_closes_the_connection_and_logs_a_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """invariant 100."""
     async with running() as node:
         node.listen()
         async with await node.connect() as bad, await node.connect() as good:
-            await bad.send_bytes(framed(b"crash"))
+            await bad.send_bytes(frames_of(b"crash"))
             assert await bad.is_closed()
             assert await echo(good, b"fine") == b"fine"
         (line,) = (record for record in caplog.records if record.exc_info)
@@ -100,30 +100,30 @@ async def test_a_bug_ends_the_connection_with_its_traceback(
         assert line.exc_info[0] is ZeroDivisionError
 
 
-async def test_half_a_frame_then_silence_or_the_end() -> None:
+async def test_half_a_frame_delays_no_other_client() -> None:
     async with running() as node:
         node.listen()
         async with await node.connect() as good:
             half = await node.connect()
-            await half.send_bytes(framed(b"whole") + pack(">i", 1000) + b"half")
+            await half.send_bytes(frames_of(b"whole") + pack(">i", 1000) + b"half")
             assert await half.read_frame() == b"whole"
             assert await echo(good, b"fine") == b"fine"
             await half.stream.aclose()
-            await node.open_connections(1)
+            await node.wait_connection_count(1)
 
 
-async def test_announced_sizes_cost_nothing() -> None:
-    """invariant 94: memory follows what came."""
+async def test_announced_sizes_cost_no_memory() -> None:
+    """invariant 94: memory follows the bytes that arrived."""
     async with running() as node:
         node.listen()
         clients = [await node.connect() for _ in range(20)]
         for client in clients:
             await client.send_bytes(pack(">i", 90 << 20) + b"x" * 100)
-        await settled()
-        assert sum(c.framer.held for c in node.service.connections) <= 20 * 4096
+        await settle()
+        assert sum(c.framer.buffer_bytes for c in node.service.connections) <= 20 * 4096
         for client in clients:
             await client.stream.aclose()
-        await node.open_connections(0)
+        await node.wait_connection_count(0)
         assert node.service._memory.used == 0
 
 
@@ -131,30 +131,30 @@ async def test_hang_up_cancels_a_waiting_answer() -> None:
     async with running() as node:
         node.listen()
         client = await node.connect()
-        await client.send_bytes(framed(b"wait."))
+        await client.send_bytes(frames_of(b"wait."))
         await node.sessions[0].waiting.wait()
         await client.stream.aclose()
-        await node.open_connections(0)
+        await node.wait_connection_count(0)
         assert node.sessions[0].cancelled
 
 
 @pytest.mark.parametrize("early", [True, False])
-async def test_a_hang_up_does_not_undo_a_change(early: bool) -> None:
-    """A producer that wants no acknowledgement sends and closes: what it sent counts."""
+async def test_hang_up_does_not_cancel_a_change(early: bool) -> None:
+    """A producer with acks=0 may close right after sending; its records are appended."""
     async with running() as node:
         node.listen()
         client = await node.connect()
         if early:
-            await client.send_bytes(framed(b"wait.", b"write"))
+            await client.send_bytes(frames_of(b"wait.", b"write"))
             await client.stream.aclose()
             await node.sessions[0].waiting.wait()
         else:
-            await client.send_bytes(framed(b"write"))
+            await client.send_bytes(frames_of(b"write"))
             await node.sessions[0].waiting.wait()
             await client.stream.aclose()
-        await settled()
+        await settle()
         node.sessions[0].go.set()
-        await node.open_connections(0)
+        await node.wait_connection_count(0)
         assert node.sessions[0].answered == 1 + early
 
 
@@ -162,27 +162,27 @@ async def test_reset_cancels_a_waiting_answer() -> None:
     async with running() as node:
         node.listen()
         client = await node.connect()
-        await client.send_bytes(framed(b"wait."))
+        await client.send_bytes(frames_of(b"wait."))
         await node.sessions[0].waiting.wait()
         client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
         client.stream.socket.close()
-        await node.open_connections(0)
+        await node.wait_connection_count(0)
         assert node.sessions[0].cancelled
 
 
-async def test_what_was_sent_before_a_hang_up_is_done() -> None:
+async def test_requests_sent_before_a_hang_up_are_answered() -> None:
     async with running() as node:
         node.listen()
         client = await node.connect()
-        await client.send_bytes(framed(b"wait.", b"none.", b"one", b"two"))
+        await client.send_bytes(frames_of(b"wait.", b"none.", b"one", b"two"))
         await node.sessions[0].waiting.wait()
         await client.stream.send_eof()
-        await settled()
+        await settle()
         assert not node.sessions[0].cancelled
         node.sessions[0].go.set()
         assert [await client.read_frame() for _ in range(3)] == [b"wait.", b"one", b"two"]
         assert await client.is_closed()
-        await node.open_connections(0)
+        await node.wait_connection_count(0)
         await client.stream.aclose()
 
 
@@ -190,17 +190,17 @@ async def test_idle_connections_are_closed(autojump_clock: trio.testing.MockCloc
     async with running(Limits(connections_max_idle_ms=60_000)) as node:
         node.listen()
         idle, busy, waiting = [await node.connect() for _ in range(3)]
-        await waiting.send_bytes(framed(b"wait."))
+        await waiting.send_bytes(frames_of(b"wait."))
         for _ in range(4):
             await trio.sleep(20)
             assert await echo(busy, b"here") == b"here"
         assert await idle.is_closed()
-        await node.open_connections(2)
+        await node.wait_connection_count(2)
         for client in (idle, busy, waiting):
             await client.stream.aclose()
 
 
-async def test_an_idle_node_is_not_woken(autojump_clock: trio.testing.MockClock) -> None:
+async def test_idle_node_is_not_woken(autojump_clock: trio.testing.MockClock) -> None:
     async with running() as node:
         node.listen()
         client = await node.connect()
@@ -210,7 +210,7 @@ async def test_an_idle_node_is_not_woken(autojump_clock: trio.testing.MockClock)
         await trio.sleep(2)
         assert await client.is_closed()
         await client.stream.aclose()
-        await node.open_connections(0)
+        await node.wait_connection_count(0)
 
 
 async def test_connections_over_an_address_limit_are_refused(
@@ -224,20 +224,20 @@ async def test_connections_over_an_address_limit_are_refused(
             assert await third.is_closed()
         assert await echo(first, b"fine") == b"fine"
         await first.stream.aclose()
-        await node.open_connections(1)
+        await node.wait_connection_count(1)
         fourth = await node.connect()
         assert await echo(fourth, b"fine") == b"fine"
         for client in (second, third, fourth):
             await client.stream.aclose()
 
 
-async def test_connections_over_the_total_wait_their_turn() -> None:
+async def test_connections_over_the_nodes_limit_wait() -> None:
     """invariant 102."""
     async with running(Limits(max_connections=2)) as node:
         node.listen()
         first, second, third = [await node.connect() for _ in range(3)]
-        await third.send_bytes(framed(b"patience"))
-        await settled()
+        await third.send_bytes(frames_of(b"patience"))
+        await settle()
         assert len(node.service.connections) == 2
         await first.stream.aclose()
         assert await third.read_frame() == b"patience"
@@ -249,11 +249,11 @@ async def test_limits_change_at_run_time(autojump_clock: trio.testing.MockClock)
     async with running(Limits(max_connections=1, max_connection_creation_rate=1000)) as node:
         node.listen()
         first, second = [await node.connect() for _ in range(2)]
-        await second.send_bytes(framed(b"patience"))
-        await settled()
+        await second.send_bytes(frames_of(b"patience"))
+        await settle()
         assert len(node.service.connections) == 1
         node.service.relimit(Limits(max_connections=2, max_connection_creation_rate=0))
-        await settled()
+        await settle()
         assert len(node.service.connections) == 1, "room for one, and the rate forbids it"
         node.service.relimit(Limits(max_connections=2))
         assert await second.read_frame() == b"patience"
@@ -261,20 +261,20 @@ async def test_limits_change_at_run_time(autojump_clock: trio.testing.MockClock)
             await client.stream.aclose()
 
 
-async def test_a_listeners_own_limit() -> None:
+async def test_listener_has_its_own_limit() -> None:
     async with running() as node:
-        one = node.listen("A", limits=Limits(max_connections=1))
-        two = node.listen("B")
-        clients = [await node.connect(one), await node.connect(two), await node.connect(two)]
-        await node.open_connections(3)
-        late = await node.connect(one)
-        await settled()
+        narrow = node.listen("A", limits=Limits(max_connections=1))
+        wide = node.listen("B")
+        clients = [await node.connect(port) for port in (narrow, wide, wide)]
+        await node.wait_connection_count(3)
+        late = await node.connect(narrow)
+        await settle()
         assert len(node.service.connections) == 3
         for client in [*clients, late]:
             await client.stream.aclose()
 
 
-async def test_nodes_of_the_cluster_get_in_when_it_is_full(
+async def test_brokers_get_in_when_clients_fill_the_node(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """invariant 102: a flood of clients keeps no node of the cluster out."""
@@ -283,17 +283,17 @@ async def test_nodes_of_the_cluster_get_in_when_it_is_full(
         nodes_port = node.listen("NODES", protected=True)
         first, second = await node.connect(clients_port), await node.connect(clients_port)
         assert await echo(first, b"busy") == b"busy"
-        assert await echo(second, b"fine") == b"fine", "nobody makes room for nobody"
+        assert await echo(second, b"fine") == b"fine", "a client makes no room for another"
         assert await echo(first, b"busy") == b"busy"
         peer = await node.connect(nodes_port)
         with trio.fail_after(10):
             assert await echo(peer, b"fine") == b"fine"
-        assert await second.is_closed(), "the one that was idle longest"
+        assert await second.is_closed(), "the connection that was idle longest"
         for client in (first, second, peer):
             await client.stream.aclose()
 
 
-async def test_creation_rate(autojump_clock: trio.testing.MockClock) -> None:
+async def test_connection_creation_rate_is_limited(autojump_clock: trio.testing.MockClock) -> None:
     """invariant 102."""
     async with running(Limits(max_connection_creation_rate=2)) as node:
         node.listen()
@@ -332,13 +332,15 @@ async def test_exhausted_descriptors_pause_the_accept_loop(
         late = await TrioWireClient.connect("127.0.0.1", node.port)
         assert await echo(client, b"fine") == b"fine"
         assert await echo(late, b"late") == b"late"
-        assert tries[4] - tries[0] >= 1.0, "it pauses, it does not spin"
+        assert tries[4] - tries[0] >= 1.0, "the accept loop pauses, it does not spin"
         for each in (client, late):
             await each.stream.aclose()
 
 
-async def test_last_descriptors_are_left_to_files(autojump_clock: trio.testing.MockClock) -> None:
-    """Invariant 90: a served connection may need a file; those that wait come in later."""
+async def test_last_descriptors_are_reserved_for_files(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 90: an open connection may need a file; new connections wait for descriptors."""
     async with running() as node:
         node.listen()
         node.service.acceptor.last_descriptor = 1
@@ -363,10 +365,10 @@ async def test_memory_for_requests_is_bounded() -> None:
     async with running(Limits(queued_max_request_bytes=100_000)) as node:
         node.listen()
         first, second = await node.connect(), await node.connect()
-        await first.send_bytes(framed(b"wait." + bytes(60_000)))
+        await first.send_bytes(frames_of(b"wait." + bytes(60_000)))
         await node.sessions[0].waiting.wait()
-        await second.send_bytes(framed(bytes(60_000)))
-        await settled()
+        await second.send_bytes(frames_of(bytes(60_000)))
+        await settle()
         assert node.sessions[1].answered == 0, "not even read while the first is in flight"
         node.sessions[0].go.set()
         assert len(await first.read_frame()) == 60_005
@@ -376,72 +378,73 @@ async def test_memory_for_requests_is_bounded() -> None:
             await client.stream.aclose()
 
 
-async def test_many_large_requests_in_little_memory() -> None:
-    """invariant 95: of more incomplete frames than fit all get through, one after the other."""
+async def test_large_requests_get_through_little_memory_one_by_one() -> None:
+    """invariant 95: incomplete frames that do not fit together are completed one by one."""
     async with running(Limits(queued_max_request_bytes=200_000)) as node:
         node.listen()
         body = bytes(300_000)
 
-        async def one() -> None:
+        async def send_large() -> None:
             async with await node.connect() as client, trio.open_nursery() as nursery:
-                nursery.start_soon(client.send_bytes, framed(body))
+                nursery.start_soon(client.send_bytes, frames_of(body))
                 assert await client.read_frame() == body
 
         async with trio.open_nursery() as nursery:
             for _ in range(8):
-                nursery.start_soon(one)
-        await node.open_connections(0)
+                nursery.start_soon(send_large)
+        await node.wait_connection_count(0)
         assert node.service._memory.used == 0
 
 
-async def test_buffers_of_large_requests_are_used_again() -> None:
+async def test_buffers_of_large_requests_are_reused() -> None:
     async with running() as node:
         node.listen()
         async with await node.connect() as client:
-            await client.send_bytes(framed(b"none." + bytes(300_000), b"done"))
+            await client.send_bytes(frames_of(b"none." + bytes(300_000), b"done"))
             assert await client.read_frame() == b"done"
-            kept = node.service._spares.kept
-            assert kept == 1, "nothing holds on to a request that is answered"
+            free_count = node.service._buffers.free_count
+            assert free_count == 1, "no view of an answered request is left"
 
 
-async def turns(node: Node, count: int) -> list[int]:
+async def changes_by_turn(node: Node, count: int) -> list[int]:
     """Return the change in open connections for each turn of the loop, until ``count`` are open."""
-    seen = [len(node.service.connections)]
-    while seen[-1] != count:
+    counts = [len(node.service.connections)]
+    while counts[-1] != count:
         await trio.lowlevel.checkpoint()
-        seen.append(len(node.service.connections))
-    return [abs(after - before) for before, after in pairwise(seen)]
+        counts.append(len(node.service.connections))
+    return [abs(after - before) for before, after in pairwise(counts)]
 
 
-async def test_many_connections_at_once_come_and_go_a_few_a_turn() -> None:
+async def test_many_connections_are_accepted_and_closed_a_few_per_turn() -> None:
     """invariant 102: others are served while a flood of connections comes, and while it ends."""
     async with running(Limits(socket_listen_backlog_size=300)) as node:
         node.listen()
         with ExitStack() as stack:
             for _ in range(200):
                 stack.enter_context(socket.create_connection(("127.0.0.1", node.port)))
-            assert max(await turns(node, 200)) <= 2 * ACCEPT_BATCH, "tasks run in any order"
-            await settled()
-        assert max(await turns(node, 0)) <= 2 * (CLOSE_BATCH + HANG_UPS)
+            changes = await changes_by_turn(node, 200)
+            assert max(changes) <= 2 * ACCEPT_BATCH, "tasks run in any order"
+            await settle()
+        assert max(await changes_by_turn(node, 0)) <= 2 * (CLOSE_BATCH + HANG_UPS)
 
 
-async def test_stop_accepting_leaves_the_open_ones() -> None:
+async def test_open_connections_are_served_after_stop_accepting() -> None:
     async with running() as node:
         node.listen()
         client = await node.connect()
         node.service.stop_accepting()
-        await settled()
+        await settle()
         assert await echo(client, b"fine") == b"fine"
         with pytest.raises(OSError, match="connect"):
             await trio.open_tcp_stream("127.0.0.1", node.port)
         await client.stream.aclose()
 
 
-async def test_stopping_closes_everything_and_frees_the_port() -> None:
+async def test_stop_closes_connections_and_frees_the_port() -> None:
     async with running() as node:
         port = node.listen()
         client = await node.connect()
-        await client.send_bytes(framed(b"wait."))
+        await client.send_bytes(frames_of(b"wait."))
         await node.sessions[0].waiting.wait()
     with pytest.raises(Closed):
         await client.read_frame()
@@ -451,7 +454,7 @@ async def test_stopping_closes_everything_and_frees_the_port() -> None:
 
 
 @pytest.mark.parametrize("host", ["", "localhost", "127.0.0.1"])
-async def test_hosts(host: str) -> None:
+async def test_listener_binds_every_form_of_host(host: str) -> None:
     async with running() as node:
         address = node.service.bind("A", host, 0, node.session)
         assert address.port > 0

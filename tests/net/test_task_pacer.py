@@ -1,4 +1,4 @@
-"""Small services that other tasks wait for: tasks that came before they ran are served, too."""
+"""Services that other tasks wait for: tasks that wait before the service runs are served, too."""
 
 import socket
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-async def test_few_tasks_go_on_in_each_turn() -> None:
-    """Two a turn; trio runs a turn's tasks in any order, so a look may see those of two turns."""
+async def test_few_tasks_continue_in_each_turn() -> None:
+    """Two a turn; trio runs a turn's tasks in any order, so one look may see two turns."""
     pacer = TaskPacer(2)
     through: list[int] = []
 
@@ -44,7 +44,7 @@ async def test_few_tasks_go_on_in_each_turn() -> None:
     assert sorted(through) == list(range(20))
 
 
-async def test_tasks_that_wait_before_the_pacer_runs_go_on() -> None:
+async def test_tasks_that_wait_before_the_pacer_runs_continue() -> None:
     pacer = TaskPacer(2)
     async with trio.open_nursery() as nursery:
         for _ in range(3):
@@ -53,9 +53,9 @@ async def test_tasks_that_wait_before_the_pacer_runs_go_on() -> None:
         nursery.start_soon(pacer.run)
         nursery.start_soon(pacer.wait_turn)
         await wait_all_tasks_blocked()
-        left = len(nursery.child_tasks) - 1
+        waiting_count = len(nursery.child_tasks) - 1
         nursery.cancel_scope.cancel()
-    assert left == 0
+    assert waiting_count == 0
 
 
 async def test_answers_held_back_before_the_service_runs_are_sent(

@@ -1,4 +1,4 @@
-"""A running service for tests, over real loopback sockets, and what answers on it."""
+"""A running service for tests, over real loopback sockets, and the sessions that answer on it."""
 
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -16,12 +16,12 @@ from kwire.net.service import NetService
 from kwire.testing.wire import TrioWireClient
 
 BULK_BYTES = 4000
-"""The largest answers that are held back for the next one, nearly."""
+"""Nearly the largest size of an answer that is held back and sent with the next one."""
 
 
 @attrs.define
 class Echo:
-    """Answers a frame with itself; some words do more."""
+    """Answers a frame with itself; a frame that begins with one of some words does more."""
 
     waiting: trio.Event = attrs.field(factory=trio.Event)
     go: trio.Event = attrs.field(factory=trio.Event)
@@ -82,24 +82,24 @@ class Node:
 
     async def connect(self, port: int = 0) -> TrioWireClient:
         client = await TrioWireClient.connect("127.0.0.1", port or self.port)
-        await settled()
+        await settle()
         return client
 
     async def connect_narrow(self) -> TrioWireClient:
-        """A client whose socket holds little that it has not read."""
+        """Connect a client whose socket has a small receive buffer."""
         sock = trio.socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         await sock.connect(("127.0.0.1", self.port))
-        await settled()
+        await settle()
         return TrioWireClient(trio.SocketStream(sock))
 
-    async def open_connections(self, count: int) -> None:
-        """Wait until so many are open."""
+    async def wait_connection_count(self, count: int) -> None:
+        """Wait until this number of connections is open."""
         while len(self.service.connections) != count:
             await trio.testing.wait_all_tasks_blocked()
 
 
-async def settled() -> None:
+async def settle() -> None:
     """Give the other tasks, and the loopback device, their turns."""
     for _ in range(3):
         await trio.testing.wait_all_tasks_blocked()
@@ -107,6 +107,7 @@ async def settled() -> None:
 
 @asynccontextmanager
 async def running(limits: Limits | None = None) -> AsyncIterator[Node]:
+    """Run a node's service without listeners; stop it at the end."""
     async with trio.open_nursery() as nursery:
         node = Node(NetService(limits or Limits()), [], nursery)
         await nursery.start(node.service.run)
@@ -119,5 +120,6 @@ async def echo(client: TrioWireClient, body: bytes) -> bytes:
     return await client.read_frame()
 
 
-def framed(*bodies: bytes) -> bytes:
+def frames_of(*bodies: bytes) -> bytes:
+    """Return the bytes of frames with these bodies, one after the other."""
     return b"".join(pack(">i", len(body)) + body for body in bodies)
