@@ -1,4 +1,4 @@
-"""Properties of the compiled functions beyond the vectors."""
+"""Properties of the compiled encoders and decoders that the vectors do not show."""
 
 import traceback
 from contextlib import suppress
@@ -66,16 +66,16 @@ def values(shape: Shape, version: int, flexible: bool) -> st.SearchStrategy[Any]
 
 
 def structs(cls: type[Any], version: int, flexible: bool) -> st.SearchStrategy[Any]:
-    found = layout(cls, version, flexible)
+    struct = layout(cls, version, flexible)
 
     def value(field: Field) -> st.SearchStrategy[Any]:
-        made = values(field.shape, version, flexible)
-        return st.none() | made if field.nullable else made
+        strategy = values(field.shape, version, flexible)
+        return st.none() | strategy if field.nullable else strategy
 
-    fields = {field.name: value(field) for field in (*found.fields, *found.tagged)}
+    fields = {field.name: value(field) for field in (*struct.fields, *struct.tagged)}
     if flexible:
         tags = st.dictionaries(st.integers(100, 1 << 31), st.binary(max_size=150), max_size=2)
-        fields["unknown_tags"] = tags.map(lambda given: tuple(sorted(given.items())))
+        fields["unknown_tags"] = tags.map(lambda drawn: tuple(sorted(drawn.items())))
     return st.builds(cls, **fields)
 
 
@@ -89,17 +89,19 @@ def messages(draw: st.DrawFn) -> tuple[Any, int]:
 
 @given(messages())
 @settings(max_examples=300, deadline=None)
-def test_what_is_written_is_read(sample: tuple[Any, int]):
+def test_encoded_message_is_decoded_to_the_same(sample: tuple[Any, int]):
     message, version = sample
     wire = encode(message, version)
-    found, end = decoder(type(message), version)(wire, 0)
-    assert (found, end) == (message, len(wire))
+    copy, end = decoder(type(message), version)(wire, 0)
+    assert (copy, end) == (message, len(wire))
     assert from_json(type(message), to_json(message, version), version) == message
 
 
 @given(messages(), st.data())
 @settings(max_examples=200, deadline=None)
-def test_damage_is_malformed_or_another_message(sample: tuple[Any, int], data: st.DataObject):
+def test_damaged_message_is_malformed_or_another_message(
+    sample: tuple[Any, int], data: st.DataObject
+):
     message, version = sample
     wire = bytearray(encode(message, version))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -110,7 +112,7 @@ def test_damage_is_malformed_or_another_message(sample: tuple[Any, int], data: s
 
 
 @given(st.integers(0, (1 << 32) - 1))
-def test_uvarint(value: int):
+def test_uvarint_round_trip(value: int):
     assert read_uvarint(uvarint(value), 0) == (value, len(uvarint(value)))
 
 
@@ -133,10 +135,10 @@ def test_defaults_are_never_shared():
     first.topics.append(TOPIC(name="t"))
     assert second.topics == []
     wire = encode(FetchRequest(max_wait_ms=1, min_bytes=1), 12)
-    one, other = (decode(FetchRequest, wire, 12) for _ in range(2))
-    one.replica_state.replica_id = 5
-    one.topics.append(FetchRequest.FetchTopic())
-    assert (other.replica_state.replica_id, other.topics) == (-1, [])
+    first_fetch, second_fetch = (decode(FetchRequest, wire, 12) for _ in range(2))
+    first_fetch.replica_state.replica_id = 5
+    first_fetch.topics.append(FetchRequest.FetchTopic())
+    assert (second_fetch.replica_state.replica_id, second_fetch.topics) == (-1, [])
 
 
 @pytest.mark.parametrize(
@@ -161,50 +163,50 @@ def test_defaults_are_never_shared():
         ),
     ],
 )
-def test_what_cannot_be_written_names_its_field(message: Any, version: int, field: str):
+def test_encode_error_names_the_field(message: Any, version: int, field: str):
     with pytest.raises(EncodeError, match=rf"{type(message).__name__} v{version}: {field}: "):
         encode(message, version)
 
 
-def test_an_answer_drops_what_its_version_lacks():
-    found = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
+def test_response_drops_fields_that_its_version_lacks():
+    partition = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
         partition_index=0, timestamp=1, offset=2, leader_epoch=7
     )
-    topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[found])
-    again = decode(ListOffsetsResponse, encode(ListOffsetsResponse(topics=[topic]), 3), 3)
-    assert again.topics[0].partitions[0].offset == 2
-    assert again.topics[0].partitions[0].leader_epoch == -1
+    topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[partition])
+    copy = decode(ListOffsetsResponse, encode(ListOffsetsResponse(topics=[topic]), 3), 3)
+    assert copy.topics[0].partitions[0].offset == 2
+    assert copy.topics[0].partitions[0].leader_epoch == -1
 
 
-def test_an_ignorable_value_is_dropped():
+def test_ignorable_field_is_dropped():
     request = ListOffsetsRequest(replica_id=1, timeout_ms=500)
     assert decode(ListOffsetsRequest, encode(request, 9), 9).timeout_ms == 0
 
 
-def test_tags_come_in_order_and_once():
+def test_tags_are_encoded_once_and_in_order():
     request = FetchRequest(max_wait_ms=1, min_bytes=1, cluster_id="c")
     request.unknown_tags = ((9, b"nine"), (7, b"seven"))  # type: ignore[attr-defined]
-    found: Any = decode(FetchRequest, encode(request, 12), 12)
-    assert found.cluster_id == "c"
-    assert found.unknown_tags == ((7, b"seven"), (9, b"nine"))
+    copy: Any = decode(FetchRequest, encode(request, 12), 12)
+    assert copy.cluster_id == "c"
+    assert copy.unknown_tags == ((7, b"seven"), (9, b"nine"))
     request.unknown_tags = ((0, b""),)  # type: ignore[attr-defined]
     with pytest.raises(EncodeError, match="tag 0 is given twice"):
         encode(request, 12)
 
 
 @pytest.mark.parametrize("version", [0, 12])
-def test_a_version_that_does_not_exist(version: int):
+def test_unknown_version_is_an_error(version: int):
     for make in (decoder, encoder):
         with pytest.raises(ValueError, match=f"ListOffsetsRequest has no version {version}"):
             make(ListOffsetsRequest, version)
 
 
-def test_functions_are_made_once():
+def test_functions_are_compiled_once():
     assert decoder(FetchRequest, 12) is decoder(FetchRequest, 12)
     assert encoder(FetchRequest, 12) is encoder(FetchRequest, 12)
 
 
-def test_tracebacks_show_the_text():
+def test_tracebacks_show_the_generated_code():
     with pytest.raises(MalformedError) as caught:
         decode(ListOffsetsRequest, b"", 5)
     text = "".join(traceback.format_exception(caught.value))
@@ -218,14 +220,16 @@ def test_tracebacks_show_the_text():
         ("TransactionLogValue", "1", ["# TransactionLogValue v1", "message.producer_id"]),
     ],
 )
-def test_show(name: str, version: str, shown: list[str], capsys: pytest.CaptureFixture[str]):
+def test_show_prints_the_generated_code(
+    name: str, version: str, shown: list[str], capsys: pytest.CaptureFixture[str]
+):
     assert main(["show", name, version]) == 0
     text = capsys.readouterr().out
     assert all(piece in text for piece in shown)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["show", "fetch", "99"], "no message fetch in version 99"),
         (["show", "nothing", "1"], "no message nothing"),
@@ -233,6 +237,8 @@ def test_show(name: str, version: str, shown: list[str], capsys: pytest.CaptureF
         ([], "usage:"),
     ],
 )
-def test_show_nothing(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+def test_show_refuses_unknown_messages(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
     assert main(arguments) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

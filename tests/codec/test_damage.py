@@ -1,6 +1,6 @@
-"""Damaged messages: what Kafka refuses is refused, and costs no memory.
+"""Damaged messages: those that Kafka refuses are refused, and cost no memory.
 
-Where Kafka accepts what is not right, either answer will do; those cases are listed.
+Where Kafka accepts a damaged message, kwire may accept or refuse it; those cases are listed.
 """
 
 import tracemalloc
@@ -31,7 +31,7 @@ ANSWERS = {
 }
 
 
-def test_all_vectors_are_here():
+def test_all_corrupt_vectors_are_present():
     check_count("corrupt", 10807)
     if GOLDEN == HOME:
         assert Counter(line["java"] for line in lines("corrupt")) == ANSWERS
@@ -41,7 +41,7 @@ GROUPS = [pytest.param(group, id=name) for name, group in by_message("corrupt")]
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_refused_or_accepted_as_kafka_does(group: list[dict[str, Any]]):
+def test_damaged_message_is_refused_where_kafka_refuses_it(group: list[dict[str, Any]]):
     for line in group:
         wire, version = bytes.fromhex(line["hex"]), line["version"]
         decode = decoder(classes()[line["name"]], version)
@@ -50,17 +50,17 @@ def test_refused_or_accepted_as_kafka_does(group: list[dict[str, Any]]):
                 decode(wire, 0)
             continue
         try:
-            found, end = decode(wire, 0)
+            message, end = decode(wire, 0)
         except MalformedError:
             assert line["case"] in LENIENT, line["id"]
             continue
         assert end == len(wire) - line.get("remaining", 0), line["id"]
         if "json" in line:
-            assert to_json(found, version) == line["json"], line["id"]
+            assert to_json(message, version) == line["json"], line["id"]
 
 
-def test_no_memory_for_announced_lengths():
-    """A decoder's peak is bound by the bytes that are there, whatever they announce."""
+def test_announced_lengths_are_not_allocated():
+    """A decoder's peak memory follows the size of the bytes, not the lengths in them."""
     work = []
     for line in lines("corrupt"):
         wire = bytes.fromhex(line["hex"])
@@ -92,8 +92,8 @@ def test_errors_name_message_version_and_field():
     assert named[True] > 0.9 * named.total(), named
 
 
-def test_every_truncation_is_refused():
-    """Not a byte may be missing, wherever the end is; also not for views."""
+def test_truncated_message_is_refused():
+    """A message cut at any byte is malformed, also as a view of a frame."""
     for line in lines("messages")[::101]:
         wire = bytes.fromhex(line["hex"])
         decode = decoder(classes()[line["name"]], line["version"])

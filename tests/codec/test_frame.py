@@ -25,12 +25,12 @@ UNKNOWN_TAGS = "_unknownTaggedFields"
 
 
 @pytest.mark.parametrize(("name", "count"), [("frames", 1208), ("frames-4.4", 36)])
-def test_all_vectors_are_here(name: str, count: int):
+def test_all_frame_vectors_are_present(name: str, count: int):
     check_count(name, count)
 
 
 @pytest.mark.parametrize("name", ["frames", "frames-4.4"])
-def test_requests(name: str):
+def test_requests_are_decoded_and_encoded_as_kafkas(name: str):
     bodies = {line["id"]: line["json"] for line in lines(name.replace("frames", "messages"))}
     for line in lines(name):
         if line["kind"] != "request":
@@ -49,7 +49,7 @@ def test_requests(name: str):
 
 
 @pytest.mark.parametrize("name", ["frames", "frames-4.4"])
-def test_responses(name: str):
+def test_responses_are_decoded_and_encoded_as_kafkas(name: str):
     bodies = {line["id"]: line["json"] for line in lines(name.replace("frames", "messages"))}
     for line in lines(name):
         if line["kind"] != "response":
@@ -63,7 +63,7 @@ def test_responses(name: str):
             assert b"".join(parts) == whole, line["id"]
 
 
-def test_header_versions_and_what_is_advertised():
+def test_versions_and_header_versions_are_kafkas():
     facts = json.loads((HOME / "apis.json").read_text())["apis"]
     for fact in facts:
         if fact.get("no_versions"):
@@ -90,7 +90,7 @@ def test_header_versions_and_what_is_advertised():
             assert response_header_version(api.key, version) == expected, (api.name, version)
 
 
-def test_the_next_release_is_known_and_not_advertised():
+def test_apis_of_the_next_release_are_in_the_table():
     facts = json.loads((HOME / "apis-4.4.json").read_text())["apis"]
     for fact in facts:
         if not fact.get("no_versions"):
@@ -98,12 +98,12 @@ def test_the_next_release_is_known_and_not_advertised():
             assert (api.name, api.last) == (fact["name"], fact["max_version"])
 
 
-def test_api_versions_answers_with_the_first_header_always():
+def test_api_versions_response_has_header_version_0():
     parts = response_parts(18, 4, 7, ApiVersionsResponse(api_keys=[]))
     assert b"".join(parts)[:10] == bytes.fromhex("0000000c 00000007 0000")
 
 
-def test_a_version_nobody_knows_still_has_a_readable_header():
+def test_header_of_an_unknown_version_is_readable():
     """The header is readable so that ApiVersions can answer with the versions that exist."""
     frame = request_frame(18, 3, 5, "c", ApiVersionsRequest())
     newer = frame[4:6] + b"\x00\x63" + frame[8:]
@@ -125,7 +125,7 @@ def test_a_version_nobody_knows_still_has_a_readable_header():
         ("0001000c00000001ffff ffffffff0f", "request header"),
     ],
 )
-def test_damaged_header(frame: str, reason: str):
+def test_damaged_header_is_malformed(frame: str, reason: str):
     with pytest.raises(MalformedError, match=reason):
         read_header(memoryview(bytes.fromhex(frame)))
 
@@ -137,7 +137,7 @@ class Region:
         return 1000
 
 
-def test_records_are_parts_of_their_own():
+def test_regions_of_records_are_separate_parts():
     Topic = FetchResponse.FetchableTopicResponse
     regions = [Region(), Region()]
     response = FetchResponse(

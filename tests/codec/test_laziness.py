@@ -17,6 +17,6 @@ assert not kwire.codec.compile._decoders
 """
 
 
-def test_messages_are_imported_when_somebody_sends_them():
+def test_message_module_is_imported_when_a_request_arrives():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

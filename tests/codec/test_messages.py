@@ -1,4 +1,4 @@
-"""Every message that Kafka's own classes wrote is read as stated, and written to the same bytes."""
+"""Messages that Kafka's classes encoded are decoded to their JSON and encoded to the same bytes."""
 
 from typing import Any, get_args
 
@@ -14,7 +14,7 @@ Lines = list[dict[str, Any]]
 
 
 @pytest.mark.parametrize(("name", "count"), [("messages", 6730), ("messages-4.4", 185)])
-def test_all_vectors_are_here(name: str, count: int):
+def test_all_message_vectors_are_present(name: str, count: int):
     check_count(name, count)
 
 
@@ -22,28 +22,28 @@ GROUPS = [pytest.param(group, id=name) for name, group in by_message("messages",
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_reads_as_stated_and_writes_the_same(group: Lines):
+def test_message_is_decoded_and_encoded_as_kafkas(group: Lines):
     for line in group:
         cls, version, wire = classes()[line["name"]], line["version"], bytes.fromhex(line["hex"])
-        found, end = decoder(cls, version)(wire, 0)
+        message, end = decoder(cls, version)(wire, 0)
         assert end == len(wire), line["id"]
-        assert to_json(found, version) == line["json"], line["id"]
-        assert encode(found, version) == wire, line["id"]
+        assert to_json(message, version) == line["json"], line["id"]
+        assert encode(message, version) == wire, line["id"]
         built = from_json(cls, line["json"], version)
-        assert built == found, line["id"]
+        assert built == message, line["id"]
         assert encode(built, version) == wire, line["id"]
 
 
-def test_reads_in_the_middle_of_a_frame():
+def test_message_is_decoded_in_the_middle_of_a_frame():
     for line in lines("messages")[::37]:
         cls, wire = classes()[line["name"]], bytes.fromhex(line["hex"])
         frame = memoryview(bytearray(b"\xff" * 7 + wire + b"\xff" * 3))
-        found, end = decoder(cls, line["version"])(frame, 7)
+        message, end = decoder(cls, line["version"])(frame, 7)
         assert end == 7 + len(wire), line["id"]
-        assert to_json(found, line["version"]) == line["json"], line["id"]
+        assert to_json(message, line["version"]) == line["json"], line["id"]
 
 
-def test_record_types_are_those_of_the_tables():
+def test_record_types_are_kafkas():
     for line in lines("messages"):
         if "record_type" in line:
             spec = spec_of(classes()[line["name"]])

@@ -1,4 +1,4 @@
-"""Old shapes become the newest one before a handler sees them, and back after."""
+"""Requests of old versions get the newest shape, and responses the shape of an old version."""
 
 from typing import Any
 
@@ -42,26 +42,26 @@ from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.codec.schema import spec_of
 
 Group = OffsetFetchRequest.OffsetFetchRequestGroup
-Asked = OffsetFetchRequest.OffsetFetchRequestTopic
-Answered = OffsetFetchResponse.OffsetFetchResponseGroup
-AnsweredTopic = Answered.OffsetFetchResponseTopics
-OldTopic = OffsetFetchResponse.OffsetFetchResponseTopic
+RequestedTopic = OffsetFetchRequest.OffsetFetchRequestTopic
+GroupOffsets = OffsetFetchResponse.OffsetFetchResponseGroup
+TopicOffsets = GroupOffsets.OffsetFetchResponseTopics
+OldTopicOffsets = OffsetFetchResponse.OffsetFetchResponseTopic
 Member = LeaveGroupRequest.MemberIdentity
-Left = LeaveGroupResponse.MemberResponse
+LeaveResult = LeaveGroupResponse.MemberResponse
 State = DeleteTopicsRequest.DeleteTopicState
 Txn = AddPartitions.AddPartitionsToTxnTransaction
-Found = FindCoordinatorResponse.Coordinator
+Coordinator = FindCoordinatorResponse.Coordinator
 Isr = AlterPartitionRequest.TopicData
 Feature = UpdateFeaturesRequest.FeatureUpdateKey
 
 
-def isr(**fields: Any) -> AlterPartitionRequest:
+def isr_request(**fields: Any) -> AlterPartitionRequest:
     partition = Isr.PartitionData(partition_index=0, leader_epoch=1, partition_epoch=2, **fields)
     topic = Isr(topic_id=bytes(16), partitions=[partition])
     return AlterPartitionRequest(broker_id=1, topics=[topic])
 
 
-def joining(timeout_ms: int, knows: bool, skips: bool) -> JoinGroupRequest:
+def join_request(timeout_ms: int, knows: bool, skips: bool) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id="g",
         session_timeout_ms=7,
@@ -90,7 +90,9 @@ WIDENED: list[tuple[Any, list[int], Any, dict[str, Any]]] = [
     (
         offset_fetch,
         [1, 7],
-        OffsetFetchRequest(group_id="g", topics=[Asked(name="t", partition_indexes=[1, 2])]),
+        OffsetFetchRequest(
+            group_id="g", topics=[RequestedTopic(name="t", partition_indexes=[1, 2])]
+        ),
         {
             "groups": [
                 Group(
@@ -146,19 +148,21 @@ WIDENED: list[tuple[Any, list[int], Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("module", "versions", "request_", "expected"), WIDENED)
-def test_widened(module: Any, versions: list[int], request_: Any, expected: dict[str, Any]):
+def test_old_request_is_widened(
+    module: Any, versions: list[int], request_: Any, expected: dict[str, Any]
+):
     for version in versions:
-        old = decoded(request_, version)
+        old = decode_in(request_, version)
         assert module.widen_request(old, version) == type(request_)(**expected)
 
 
-def decoded(message: Any, version: int) -> Any:
-    """The message after a journey, so that what the version lacks is at its default."""
+def decode_in(message: Any, version: int) -> Any:
+    """Return the message as one version carries it: fields it lacks have their defaults."""
     return decode(type(message), encode(message, version), version)
 
 
 @pytest.mark.parametrize(("module", "versions", "request_", "expected"), WIDENED)
-def test_the_newest_shape_stays(
+def test_newest_request_is_not_changed(
     module: Any, versions: list[int], request_: Any, expected: dict[str, Any]
 ):
     newest = type(request_)(**expected)
@@ -169,36 +173,38 @@ def test_the_newest_shape_stays(
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        (0, joining(7, knows=False, skips=False)),
-        (3, joining(20, knows=False, skips=False)),
-        (4, joining(20, knows=True, skips=False)),
-        (9, joining(20, knows=True, skips=True)),
+        (0, join_request(7, knows=False, skips=False)),
+        (3, join_request(20, knows=False, skips=False)),
+        (4, join_request(20, knows=True, skips=False)),
+        (9, join_request(20, knows=True, skips=True)),
     ],
 )
-def test_what_a_joining_client_understands(version: int, expected: JoinGroupRequest):
-    sent = joining(20, knows=False, skips=False)
-    assert join_group.widen_request(decoded(sent, version), version) == expected
+def test_join_request_says_what_its_version_understands(version: int, expected: JoinGroupRequest):
+    sent = join_request(20, knows=False, skips=False)
+    assert join_group.widen_request(decode_in(sent, version), version) == expected
 
 
-def test_an_isr_without_epochs():
+def test_isr_without_epochs_is_widened():
     states = [Isr.PartitionData.BrokerState(broker_id=broker) for broker in (3, 1)]
-    sent = decoded(isr(new_isr=[3, 1]), 2)
-    assert alter_partition.widen_request(sent, 2) == isr(new_isr_with_epochs=states)
-    sent = decoded(isr(new_isr_with_epochs=states), 3)
-    assert alter_partition.widen_request(sent, 3) == isr(new_isr_with_epochs=states)
+    sent = decode_in(isr_request(new_isr=[3, 1]), 2)
+    assert alter_partition.widen_request(sent, 2) == isr_request(new_isr_with_epochs=states)
+    sent = decode_in(isr_request(new_isr_with_epochs=states), 3)
+    assert alter_partition.widen_request(sent, 3) == isr_request(new_isr_with_epochs=states)
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_one_coordinator(version: int):
-    found = Found(key="g", node_id=1, host="h", port=9, error_code=15, error_message="no")
-    response = FindCoordinatorResponse(coordinators=[found])
+def test_old_response_has_one_coordinator(version: int):
+    coordinator = Coordinator(
+        key="g", node_id=1, host="h", port=9, error_code=15, error_message="no"
+    )
+    response = FindCoordinatorResponse(coordinators=[coordinator])
     narrow = find_coordinator.narrow_response(response, version, FindCoordinatorRequest())
     assert narrow == FindCoordinatorResponse(
         node_id=1, host="h", port=9, error_code=15, error_message="no"
     )
     encode(narrow, version)
-    found = Found(key="g", node_id=1, host="h", port=9)
-    response = FindCoordinatorResponse(coordinators=[found])
+    coordinator = Coordinator(key="g", node_id=1, host="h", port=9)
+    response = FindCoordinatorResponse(coordinators=[coordinator])
     narrow = find_coordinator.narrow_response(response, version, FindCoordinatorRequest())
     assert narrow.error_message == "NONE"
 
@@ -208,27 +214,29 @@ def test_one_coordinator(version: int):
     [
         (0, 25, 25),
         (0, 0, 0),
-        (16, 25, 16),  # the coordinator was not here: no group was looked up
+        (16, 25, 16),  # not the coordinator: it looked no member up
     ],
 )
-def test_leaving_alone(whole: int, member: int, expected: int):
+def test_old_leave_response_has_one_error_code(whole: int, member: int, expected: int):
     request = LeaveGroupRequest(group_id="g")
-    response = LeaveGroupResponse(error_code=whole, members=[Left(error_code=member)])
+    response = LeaveGroupResponse(error_code=whole, members=[LeaveResult(error_code=member)])
     narrow = leave_group.narrow_response(response, 2, request)
     assert narrow == LeaveGroupResponse(error_code=expected)
-    response = LeaveGroupResponse(error_code=whole, members=[Left(error_code=member)])
-    assert leave_group.narrow_response(response, 3, request).members == [Left(error_code=member)]
+    response = LeaveGroupResponse(error_code=whole, members=[LeaveResult(error_code=member)])
+    narrow = leave_group.narrow_response(response, 3, request)
+    assert narrow.members == [LeaveResult(error_code=member)]
 
 
-def fetched(error: int, **fields: Any) -> OffsetFetchResponse:
-    partition = AnsweredTopic.OffsetFetchResponsePartitions(**fields)
-    topics = [] if error else [AnsweredTopic(name="t", partitions=[partition])]
-    return OffsetFetchResponse(groups=[Answered(group_id="g", topics=topics, error_code=error)])
+def offset_response(error: int, **fields: Any) -> OffsetFetchResponse:
+    partition = TopicOffsets.OffsetFetchResponsePartitions(**fields)
+    topics = [] if error else [TopicOffsets(name="t", partitions=[partition])]
+    group = GroupOffsets(group_id="g", topics=topics, error_code=error)
+    return OffsetFetchResponse(groups=[group])
 
 
-def old_fetched(error: int, **fields: Any) -> OffsetFetchResponse:
-    partition = OldTopic.OffsetFetchResponsePartition(**fields)
-    topics = [OldTopic(name="t", partitions=[partition])] if fields else []
+def old_offset_response(error: int, **fields: Any) -> OffsetFetchResponse:
+    partition = OldTopicOffsets.OffsetFetchResponsePartition(**fields)
+    topics = [OldTopicOffsets(name="t", partitions=[partition])] if fields else []
     return OffsetFetchResponse(topics=topics, error_code=error)
 
 
@@ -238,32 +246,33 @@ FIELDS = {"partition_index": 1, "committed_offset": 5, "metadata": "x", "error_c
 @pytest.mark.parametrize(
     ("version", "response", "expected"),
     [
-        (1, fetched(0, **FIELDS), old_fetched(0, **FIELDS)),
-        (7, fetched(0, **FIELDS), old_fetched(0, **FIELDS)),
-        (2, fetched(16), old_fetched(16)),
+        (1, offset_response(0, **FIELDS), old_offset_response(0, **FIELDS)),
+        (7, offset_response(0, **FIELDS), old_offset_response(0, **FIELDS)),
+        (2, offset_response(16), old_offset_response(16)),
         (
-            1,  # there is no other place for it
-            fetched(16),
-            old_fetched(0, partition_index=1, committed_offset=-1, error_code=16),
+            1,  # this version has no error code but the partition's
+            offset_response(16),
+            old_offset_response(0, partition_index=1, committed_offset=-1, error_code=16),
         ),
     ],
 )
-def test_offsets_of_one_group(
+def test_old_offset_fetch_response_has_one_group(
     version: int, response: OffsetFetchResponse, expected: OffsetFetchResponse
 ):
-    asked = [Asked(name="t", partition_indexes=[1])]
-    request = OffsetFetchRequest(group_id="g", topics=asked)
+    topics = [RequestedTopic(name="t", partition_indexes=[1])]
+    request = OffsetFetchRequest(group_id="g", topics=topics)
     request = offset_fetch.widen_request(request, version)
     narrow = offset_fetch.narrow_response(response, version, request)
     assert narrow == expected
     encode(narrow, version)
 
 
-def test_offsets_of_many_groups_stay():
-    assert offset_fetch.narrow_response(fetched(16), 8, OffsetFetchRequest()) == fetched(16)
+def test_newest_offset_fetch_response_is_not_changed():
+    narrow = offset_fetch.narrow_response(offset_response(16), 8, OffsetFetchRequest())
+    assert narrow == offset_response(16)
 
 
-def added(code: int) -> list[TxnResult]:
+def txn_results(code: int) -> list[TxnResult]:
     partition = TxnPartition(partition_index=1, partition_error_code=code)
     return [TxnResult(name="t", results_by_partition=[partition])]
 
@@ -273,11 +282,13 @@ def added(code: int) -> list[TxnResult]:
     [
         (3, 0, 0, 0),
         (3, 0, 90, 90),
-        (1, 0, 90, 47),  # a fenced producer, to a client that does not know the error
+        (1, 0, 90, 47),  # PRODUCER_FENCED, for a client that only has INVALID_PRODUCER_EPOCH
         (3, 51, 0, 51),
     ],
 )
-def test_partitions_of_one_transaction(version: int, whole: int, partition: int, expected: int):
+def test_old_response_has_partitions_of_one_transaction(
+    version: int, whole: int, partition: int, expected: int
+):
     sent = AddPartitions(
         v3_and_below_transactional_id="x",
         v3_and_below_topics=[TxnTopic(name="t", partitions=[1])],
@@ -286,11 +297,11 @@ def test_partitions_of_one_transaction(version: int, whole: int, partition: int,
     response = add_partitions_to_txn.AddPartitionsToTxnResponse(error_code=whole)
     if not whole:
         result = response.AddPartitionsToTxnResult(
-            transactional_id="x", topic_results=added(partition)
+            transactional_id="x", topic_results=txn_results(partition)
         )
         response.results_by_transaction = [result]
     narrow = add_partitions_to_txn.narrow_response(response, version, request)
-    assert narrow.results_by_topic_v3_and_below == added(expected)
+    assert narrow.results_by_topic_v3_and_below == txn_results(expected)
     encode(narrow, version)
 
 
@@ -305,7 +316,9 @@ NO_ID = init_producer_id.InitProducerIdResponse(error_code=90, producer_epoch=-1
         (add_offsets_to_txn, add_offsets_to_txn.AddOffsetsToTxnResponse(error_code=90), 2),
     ],
 )
-def test_a_fenced_producer(module: Any, response: Any, version: int):
+def test_old_response_has_invalid_producer_epoch_for_a_fenced_producer(
+    module: Any, response: Any, version: int
+):
     assert module.narrow_response(response, version, None).error_code == 90
     assert module.narrow_response(response, version - 1, None).error_code == 47
 
@@ -317,7 +330,9 @@ def test_a_fenced_producer(module: Any, response: Any, version: int):
         (txn_offset_commit, txn_offset_commit.TxnOffsetCommitResponse, 14, 15, 2),
     ],
 )
-def test_errors_of_partitions(module: Any, response: Any, code: int, expected: int, version: int):
+def test_partition_errors_are_those_of_the_version(
+    module: Any, response: Any, code: int, expected: int, version: int
+):
     def of(code: int) -> Any:
         topic = next(v for k, v in vars(response).items() if k.endswith("Topic"))
         partition = next(v for k, v in vars(topic).items() if k.endswith("Partition"))
@@ -328,7 +343,7 @@ def test_errors_of_partitions(module: Any, response: Any, code: int, expected: i
     assert module.narrow_response(of(code), version - 1, None) == of(expected)
 
 
-def test_a_group_nobody_knows_is_dead():
+def test_unknown_group_is_dead_in_old_versions():
     def of(code: int, state: str, text: str | None) -> describe_groups.DescribeGroupsResponse:
         group = describe_groups.DescribeGroupsResponse.DescribedGroup(
             group_id="g",
@@ -345,7 +360,7 @@ def test_a_group_nobody_knows_is_dead():
     assert describe_groups.narrow_response(unknown, 5, None) == of(0, "Dead", None)  # type: ignore[arg-type]
 
 
-def test_features_an_old_client_cannot_read():
+def test_features_with_minimum_0_are_left_out_of_old_responses():
     Key = api_versions.ApiVersionsResponse.SupportedFeatureKey
     features = [Key(name=f"from-{low}", min_version=low, max_version=3) for low in (0, 1)]
     request = api_versions.ApiVersionsRequest()
@@ -355,19 +370,19 @@ def test_features_an_old_client_cannot_read():
         assert narrow.supported_features == expected
 
 
-def test_a_group_without_protocol():
+def test_missing_protocol_is_empty_in_old_versions():
     response = JoinGroupResponse(protocol_name=None, leader="", member_id="")
-    request = joining(1, knows=True, skips=True)
+    request = join_request(1, knows=True, skips=True)
     assert join_group.narrow_response(response, 7, request).protocol_name is None
     assert join_group.narrow_response(response, 6, request).protocol_name == ""
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(1, -1), (3, -1), (4, 7), (11, 7)])
-def test_the_leader_epoch_of_an_offset_is_told_from_version_4(version, epoch):
-    spot = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
-    found = spot(partition_index=0, timestamp=1, offset=2, leader_epoch=7)
+def test_leader_epoch_of_an_offset_is_returned_from_version_4(version, epoch):
+    Partition = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+    partition = Partition(partition_index=0, timestamp=1, offset=2, leader_epoch=7)
     response = ListOffsetsResponse(
-        topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[found])]
+        topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[partition])]
     )
     narrow = list_offsets.narrow_response(response, version, ListOffsetsRequest(replica_id=-1))
     assert narrow.topics[0].partitions[0].leader_epoch == epoch

@@ -44,16 +44,16 @@ RENAMES_4_4 = {
 
 @cache
 def definitions(release: str) -> dict[str, list[list[str]]]:
-    """The lines of each message, its own first."""
-    found: dict[str, list[list[str]]] = {}
+    """Return the lines of each message, by its name: its own, then its fields'."""
+    cells_by_message: dict[str, list[list[str]]] = {}
     with gzip.open(HOME / f"definitions-{release}.tsv.gz", "rt") as file:
         for line in file:
             cells = line.rstrip("\n").split("\t")
-            found.setdefault(cells[1], []).append(cells)
-    return found
+            cells_by_message.setdefault(cells[1], []).append(cells)
+    return cells_by_message
 
 
-def kafkas(cells: list[str], release: str) -> Line:
+def line_of_kafka(cells: list[str], release: str) -> Line:
     _, name, path, kind, versions, nullable, tag, tagged, ignorable, compact, default = cells
     if release == NEWEST:
         path = RENAMES_4_4.get((name, path), path)
@@ -66,12 +66,12 @@ def kafkas(cells: list[str], release: str) -> Line:
         Versions.parse(tagged),
         ignorable == "1",
         compact == "1",
-        stated(kind, default),
+        parse_default(kind, default),
     )
 
 
-def stated(kind: str, text: str) -> Any:
-    """A default as Kafka's generator understands it."""
+def parse_default(kind: str, text: str) -> Any:
+    """Parse a default as Kafka's generator does."""
     value = json.loads(text) if text else None
     if value is None:
         if kind.startswith("[]"):
@@ -88,7 +88,7 @@ def stated(kind: str, text: str) -> Any:
     return value if kind == "string" else int(str(value), 0)
 
 
-def ours(cls: type[Any], above: str = "") -> Iterator[Line]:
+def lines_of_kwire(cls: type[Any], above: str = "") -> Iterator[Line]:
     for attribute in fields(cls):
         spec = attribute.spec
         if not spec.versions:
@@ -108,14 +108,14 @@ def ours(cls: type[Any], above: str = "") -> Iterator[Line]:
         )
         inner = shape.element or shape
         if inner.cls is not None:
-            yield from ours(inner.cls, f"{above}{attribute.name}.")
+            yield from lines_of_kwire(inner.cls, f"{above}{attribute.name}.")
 
 
 def type_name(shape: Shape) -> str:
     return f"[]{type_name(shape.element)}" if shape.element else shape.wire
 
 
-def seen(line: Line, version: int) -> tuple[object, ...]:
+def properties_in(line: Line, version: int) -> tuple[object, ...]:
     """Return the properties of a field that one version has."""
     tagged = version in line.tagged
     return (
@@ -128,7 +128,7 @@ def seen(line: Line, version: int) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("release", ["4.3.1", "4.4.0"])
-def test_every_message_is_there(release: str):
+def test_every_message_has_a_table(release: str):
     fields = sum(len(lines) - 1 for lines in definitions(release).values())
     print(f"{release}: {len(definitions(release))} messages, {fields} fields")
     assert len(definitions(release)) == {"4.3.1": 272, "4.4.0": 278}[release]
@@ -145,54 +145,53 @@ CASES = [
 
 
 @pytest.mark.parametrize(("release", "name"), CASES)
-def test_table_is_kafkas(release: str, name: str):
+def test_table_has_kafkas_fields(release: str, name: str):
     (_, _, api, kind, versions, flexible, unstable), *rest = definitions(release)[name]
-    cls, known = classes()[name], Versions.parse(versions)
+    cls, versions_in_kafka = classes()[name], Versions.parse(versions)
     spec = spec_of(cls)
-    assert (spec.versions.first, spec.versions.last >= known.last) == (known.first, True)
+    assert spec.versions.first == versions_in_kafka.first
+    assert spec.versions.last >= versions_in_kafka.last
     number = spec.api_key if kind in ("request", "response") else spec.record_type
     assert number == (int(api) if api else None)
-    range_ = range(known.first, known.last + 1)
+    range_ = range(versions_in_kafka.first, versions_in_kafka.last + 1)
     assert [v for v in range_ if v in spec.flexible] == [
         v for v in range_ if v in Versions.parse(flexible)
     ]
     if unstable == "1":
-        assert known.last in spec.unstable
-    theirs, mine = [kafkas(cells, release) for cells in rest], list(ours(cls))
+        assert versions_in_kafka.last in spec.unstable
+    theirs, mine = [line_of_kafka(cells, release) for cells in rest], list(lines_of_kwire(cls))
     later = {cells[2] for cells in definitions(NEWEST)[name][1:] if cells[6]}
     later -= {line.path for line in theirs}
     mine = [line for line in mine if line.path not in later]  # tags need no new version
     for version in range_:
-        assert [seen(line, version) for line in mine if carried(line, mine, version)] == [
-            seen(line, version) for line in theirs if carried(line, theirs, version)
+        assert [properties_in(line, version) for line in mine if is_in(line, mine, version)] == [
+            properties_in(line, version) for line in theirs if is_in(line, theirs, version)
         ], f"version {version}"
     if release == NEWEST:  # which may ignore what an older one could not
         check_defaults(mine, theirs, range_)
 
 
-def carried(line: Line, lines: list[Line], version: int) -> bool:
-    """Whether a version has a field, which takes that it has the structure around it."""
+def is_in(line: Line, lines: list[Line], version: int) -> bool:
+    """Whether a version has a field, and the structures around it."""
     if version not in line.versions:
         return False
     above, _, _ = line.path.rpartition(".")
-    return not above or any(
-        outer.path == above and carried(outer, lines, version) for outer in lines
-    )
+    return not above or any(outer.path == above and is_in(outer, lines, version) for outer in lines)
 
 
 def check_defaults(mine: list[Line], theirs: list[Line], range_: range) -> None:
     """Defaults count where a version may lack the field, and where Kafka states one."""
     by_path = {line.path: line for line in mine}
     for line in theirs:
-        if not any(carried(line, theirs, version) for version in range_):
+        if not any(is_in(line, theirs, version) for version in range_):
             continue
-        found = by_path[line.path]
-        assert found.ignorable == line.ignorable, line.path
+        our_line = by_path[line.path]
+        assert our_line.ignorable == line.ignorable, line.path
         everywhere = all(version in line.versions for version in range_)
-        if found.default is None and found.ignorable and line.path.endswith("error_message"):
+        if our_line.default is None and our_line.ignorable and line.path.endswith("error_message"):
             continue  # kwire's default is null where Kafka has no text
         if line.tag is not None or not everywhere or line.default not in UNSTATED.values():
-            assert found.default == line.default, line.path
+            assert our_line.default == line.default, line.path
 
 
 def test_renamed_fields_are_listed_once():

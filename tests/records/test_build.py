@@ -1,4 +1,4 @@
-"""Batches built here are read here, and stamping changes what it must and no more."""
+"""Batches that are built can be read, and stamping changes only the fields that it has to."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from kwire.records.build import New
 
 NOW = 1_700_000_000_000
 maybe = st.none() | st.binary(max_size=20)
-news = st.builds(
+new_records = st.builds(
     New,
     maybe,
     maybe,
@@ -22,13 +22,15 @@ news = st.builds(
 
 @settings(max_examples=50)
 @given(
-    st.lists(news, min_size=1, max_size=8),
+    st.lists(new_records, min_size=1, max_size=8),
     st.sampled_from(range(5)),
     st.integers(0, 1 << 60),
     st.sampled_from([-1, 0, 5, 2147483646, 2147483647]),
 )
-def test_round_trip(records: list[New], codec: int, base_offset: int, sequence: int):
-    made = build.batch(
+def test_built_batch_is_read_as_given(
+    records: list[New], codec: int, base_offset: int, sequence: int
+):
+    batch = build.batch(
         records,
         timestamp_ms=NOW,
         base_offset=base_offset,
@@ -38,28 +40,28 @@ def test_round_trip(records: list[New], codec: int, base_offset: int, sequence: 
         producer_epoch=1,
         base_sequence=sequence,
     )
-    head = header.parse(made)
-    assert head.size == len(made)
-    assert header.crc_ok(made, 0, head)
-    found = list(iterate.records(made, 0, head))
+    head = header.parse(batch)
+    assert head.size == len(batch)
+    assert header.crc_ok(batch, 0, head)
+    read_records = list(iterate.records(batch, 0, head))
     times = [NOW if r.timestamp is None else r.timestamp for r in records]
-    assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in found] == [
+    assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in read_records] == [
         (base_offset + n, time, r.key, r.value, tuple(r.headers))
         for n, (time, r) in enumerate(zip(times, records, strict=True))
     ]
     assert head.max_timestamp == max(times)
-    assert found[-1].sequence == head.last_sequence
+    assert read_records[-1].sequence == head.last_sequence
 
 
-MADE = build.batch([New(b"k", b"v"), New(b"k", b"w")], timestamp_ms=NOW)
+BATCH = build.batch([New(b"k", b"v"), New(b"k", b"w")], timestamp_ms=NOW)
 
 
-def stored(buf: bytes, head: bytes) -> bytes:
-    return head + buf[len(head) :]
+def replace_front(batch: bytes, front: bytes) -> bytes:
+    return front + batch[len(front) :]
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=70), st.integers(0, 1 << 60))
-def test_records_encoded_beforehand_make_the_same_batch(values: list[bytes], base_offset: int):
+def test_payload_of_encoded_records_makes_the_same_batch(values: list[bytes], base_offset: int):
     payload = build.Payload(values[:1])
     for value in values[1:]:
         payload.add(value)
@@ -68,44 +70,47 @@ def test_records_encoded_beforehand_make_the_same_batch(values: list[bytes], bas
     assert payload.batch(**place) == build.batch([New(None, value) for value in values], **place)
 
 
-def test_stamping_a_place_leaves_the_rest():
-    head = build.stamp(MADE, base_offset=77, leader_epoch=5)
+def test_stamp_changes_only_offset_and_leader_epoch():
+    head = build.stamp(BATCH, base_offset=77, leader_epoch=5)
     assert len(head) == 16
-    whole = stored(MADE, head)
-    found = header.parse(whole)
-    assert (found.base_offset, found.leader_epoch, found.last_offset) == (77, 5, 78)
-    assert whole[16:] == MADE[16:]
-    assert header.crc_ok(whole, 0, found)
+    whole = replace_front(BATCH, head)
+    stamped_header = header.parse(whole)
+    stamped = (stamped_header.base_offset, stamped_header.leader_epoch, stamped_header.last_offset)
+    assert stamped == (77, 5, 78)
+    assert whole[16:] == BATCH[16:]
+    assert header.crc_ok(whole, 0, stamped_header)
 
 
-def test_stamping_the_append_time():
-    whole = stored(MADE, build.stamp(MADE, base_offset=77, leader_epoch=5, append_time_ms=NOW + 5))
-    found = header.parse(whole)
-    assert found.is_log_append_time
-    assert header.crc_ok(whole, 0, found)
-    assert [r.timestamp for r in iterate.records(whole, 0, found)] == [NOW + 5, NOW + 5]
-    assert found.base_timestamp == NOW
+def test_stamp_sets_the_append_time():
+    front = build.stamp(BATCH, base_offset=77, leader_epoch=5, append_time_ms=NOW + 5)
+    whole = replace_front(BATCH, front)
+    stamped_header = header.parse(whole)
+    assert stamped_header.is_log_append_time
+    assert header.crc_ok(whole, 0, stamped_header)
+    assert [r.timestamp for r in iterate.records(whole, 0, stamped_header)] == [NOW + 5, NOW + 5]
+    assert stamped_header.base_timestamp == NOW
 
 
-def test_a_clients_claim_of_append_time_is_removed():
-    claimed = stored(MADE, build.stamp(MADE, base_offset=0, leader_epoch=-1, append_time_ms=NOW))
-    whole = stored(claimed, build.stamp(claimed, base_offset=0, leader_epoch=-1))
-    assert whole == stored(MADE, build.stamp(MADE, base_offset=0, leader_epoch=-1))
+def test_stamp_removes_append_time_flag_of_a_client():
+    front = build.stamp(BATCH, base_offset=0, leader_epoch=-1, append_time_ms=NOW)
+    produced = replace_front(BATCH, front)
+    whole = replace_front(produced, build.stamp(produced, base_offset=0, leader_epoch=-1))
+    assert whole == replace_front(BATCH, build.stamp(BATCH, base_offset=0, leader_epoch=-1))
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_recompressing_keeps_the_records(codec: int):
-    again = build.recompress(MADE, header.parse(MADE), codec, limit=1 << 20)
+def test_recompressed_batch_has_the_same_records(codec: int):
+    again = build.recompress(BATCH, header.parse(BATCH), codec, limit=1 << 20)
     head = header.parse(again)
     assert head.compression == codec
     assert header.crc_ok(again, 0, head)
     assert list(iterate.records(again, 0, head)) == list(
-        iterate.records(MADE, 0, header.parse(MADE))
+        iterate.records(BATCH, 0, header.parse(BATCH))
     )
 
 
-def test_an_emptied_batch_remembers_its_producer():
-    made = build.batch(
+def test_rebuilt_empty_batch_has_its_producers_last_sequence():
+    batch = build.batch(
         [New(b"k", b"v")] * 3,
         timestamp_ms=NOW,
         producer_id=4,
@@ -113,29 +118,29 @@ def test_an_emptied_batch_remembers_its_producer():
         base_sequence=10,
         compression=compression.GZIP,
     )
-    head = header.parse(build.rebuild(header.parse(made), []))
+    head = header.parse(build.rebuild(header.parse(batch), []))
     assert (head.record_count, head.size, head.last_sequence, head.last_offset) == (0, 61, 12, 2)
     assert head.compression == compression.NONE
 
 
 def test_headers_stop_at_a_cut_batch():
-    buf = MADE + MADE + MADE[:-1]
-    assert [pos for pos, _ in header.headers(buf)] == [0, len(MADE)]
+    buf = BATCH + BATCH + BATCH[:-1]
+    assert [pos for pos, _ in header.headers(buf)] == [0, len(BATCH)]
 
 
 @pytest.mark.parametrize("append_time", [False, True])
-def test_times_are_those_of_the_records(append_time: bool) -> None:
-    made = build.batch(
+def test_times_yields_the_timestamps_of_the_records(append_time: bool) -> None:
+    batch = build.batch(
         [build.New(b"k", b"v" * n, ((b"h", None),) * n, NOW + 3 * n) for n in range(70)],
         timestamp_ms=NOW,
         base_offset=100,
     )
     if append_time:
-        front = build.stamp(made, base_offset=100, leader_epoch=0, append_time_ms=NOW + 9)
-        made = bytes(front) + made[len(front) :]
-    head = header.parse(made)
-    expected = [(r.offset, r.timestamp) for r in iterate.records(made, 0, head)]
-    assert list(iterate.times(made[header.HEADER_SIZE :], head)) == expected
-    for end in range(header.HEADER_SIZE, len(made)):
+        front = build.stamp(batch, base_offset=100, leader_epoch=0, append_time_ms=NOW + 9)
+        batch = bytes(front) + batch[len(front) :]
+    head = header.parse(batch)
+    expected = [(r.offset, r.timestamp) for r in iterate.records(batch, 0, head)]
+    assert list(iterate.times(batch[header.HEADER_SIZE :], head)) == expected
+    for end in range(header.HEADER_SIZE, len(batch)):
         with pytest.raises(iterate.BadRecords):
-            list(iterate.times(made[header.HEADER_SIZE : end], head))
+            list(iterate.times(batch[header.HEADER_SIZE : end], head))

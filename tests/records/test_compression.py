@@ -15,14 +15,14 @@ CODECS = range(5)
 
 
 @given(st.binary(max_size=2000), st.integers(0, 80), st.sampled_from(CODECS))
-def test_round_trip(data: bytes, times: int, codec: int):
+def test_compressed_data_is_decompressed_to_the_same(data: bytes, times: int, codec: int):
     data = data * times
     packed = compression.compress(codec, data)
     assert bytes(compression.decompress(codec, packed, len(data))) == data
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_bombs_are_refused(codec: int):
+def test_decompression_bomb_is_refused(codec: int):
     """Invariant 98: ten megabytes of one byte, one megabyte allowed."""
     bomb = compression.compress(codec, bytes(10_000_000))
     with pytest.raises(BadPayload):
@@ -31,7 +31,7 @@ def test_bombs_are_refused(codec: int):
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 @pytest.mark.parametrize("data", [b"", b"\x00", b"rubbish" * 10])
-def test_rubbish_is_refused(codec: int, data: bytes):
+def test_random_bytes_are_refused(codec: int, data: bytes):
     try:
         compression.decompress(codec, data, 1000)
     except BadPayload:
@@ -40,20 +40,20 @@ def test_rubbish_is_refused(codec: int, data: bytes):
 
 
 @given(st.binary(max_size=100), st.sampled_from([1, 2, 3, 4]))
-def test_rubbish_never_raises_anything_else(data: bytes, codec: int):
+def test_random_bytes_raise_only_bad_payload(data: bytes, codec: int):
     for front in (b"", compression.compress(codec, b"abc" * 50)[:20]):
         with contextlib.suppress(BadPayload):
             compression.decompress(codec, front + data, 100_000)
 
 
 @given(st.binary(max_size=100))
-def test_legacy_lz4_rubbish(data: bytes):
+def test_random_bytes_as_legacy_lz4_raise_only_bad_payload(data: bytes):
     for front in (b"", compression.compress(3, b"abc" * 50)[:11]):
         with contextlib.suppress(BadPayload):
             compression.decompress_legacy_lz4(front + data, 100_000)
 
 
-def test_framing():
+def test_framing_is_readable_by_the_java_client():
     """snappy in xerial's framing, lz4 with independent blocks: what the Java client reads."""
     assert compression.compress(2, b"x" * 100_000)[:16].hex() == "82534e41505059000000000100000001"
     assert compression.compress(3, b"x")[:7].hex() == "04224d18604082"
@@ -63,7 +63,7 @@ def test_framing():
     )
 
 
-def test_others_framing_is_read():
+def test_framings_of_other_libraries_are_read():
     data = b"hello" * 1000
     assert bytes(compression.decompress(2, bytes(cramjam.snappy.compress_raw(data)), 9999)) == data
     assert bytes(compression.decompress(3, bytes(cramjam.lz4.compress(data)), 9999)) == data
@@ -71,7 +71,7 @@ def test_others_framing_is_read():
     assert bytes(compression.decompress(1, two, 10_000)) == data * 2
 
 
-def test_unknown_codec():
+def test_unknown_codec_is_refused():
     with pytest.raises(BadPayload):
         compression.decompress(5, b"", 10)
     with pytest.raises(BadPayload):

@@ -1,4 +1,4 @@
-"""Answers to a producer's damaged batches, compared with a real broker's."""
+"""Errors for a producer's damaged batches, compared with those of Apache Kafka."""
 
 from collections import Counter
 from typing import Any
@@ -44,7 +44,7 @@ def outcome(records: bytes) -> tuple[header.BatchHeader | None, KafkaError | Non
         return None, error
 
 
-def test_all_cases_are_here():
+def test_all_cases_are_present():
     print(f"corrupt_records.jsonl.gz: {len(CASES)} cases")
     assert len(CASES) == 225
     excused = Counter(case["case"] in STORED_INSTEAD for case in CASES)
@@ -52,17 +52,17 @@ def test_all_cases_are_here():
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['id']}-{c['case']}")
-def test_answers_as_the_real_broker(case: dict[str, Any]):
+def test_damaged_batch_gets_kafkas_error(case: dict[str, Any]):
     records = bytes.fromhex(case["hex"])
     expected = case["broker"]["error_code"]
     message = case["broker"]["error_message"]
-    found, error = outcome(records)
+    batch_header, error = outcome(records)
     if error is not None:
         assert error.code == expected, error
         if message is not None:
             assert error.text == message
         return
-    assert found is not None
+    assert batch_header is not None
     if case["case"] in STORED_INSTEAD:
         assert expected != 0
         return
@@ -71,12 +71,12 @@ def test_answers_as_the_real_broker(case: dict[str, Any]):
     if stored and case["case"] != "ts_negative":
         place = header.parse(bytes.fromhex(stored))
         head = build.stamp(records, base_offset=place.base_offset, leader_epoch=place.leader_epoch)
-        assert (head + records[len(head) : found.size]).hex() == stored
+        assert (head + records[len(head) : batch_header.size]).hex() == stored
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['id']}-{c['case']}")
-def test_reading_never_fails_otherwise(case: dict[str, Any]):
-    """Whatever is inside, a reader gets records or one of two errors (invariant 96)."""
+def test_reading_a_damaged_batch_raises_only_two_errors(case: dict[str, Any]):
+    """A reader of damaged bytes gets records or one of two errors (invariant 96)."""
     buf = bytes.fromhex(case["hex"])
     failed = False
     try:
@@ -121,7 +121,9 @@ ZSTD = build.batch([New(b"k", b"v")], timestamp_ms=1000, compression=4)
         (GOOD + bytes(12), {}, errors.CorruptMessage),  # announces a length of 0
     ],
 )
-def test_limits(records: bytes, changes: dict[str, Any], expected: type[KafkaError] | None):
+def test_batch_is_checked_against_limits(
+    records: bytes, changes: dict[str, Any], expected: type[KafkaError] | None
+):
     if expected is None:
         assert check(records, **changes).record_count >= 1
     else:
@@ -142,24 +144,26 @@ DAY = 86_400_000
         (-1, -1, None),  # no timestamp is none too old
     ],
 )
-def test_timestamps(first: int, last: int, expected: type[KafkaError] | None):
-    made = header.parse(
+def test_timestamp_far_from_now_is_refused(
+    first: int, last: int, expected: type[KafkaError] | None
+):
+    batch_header = header.parse(
         build.batch([New(b"k", b"", (), first), New(b"k", b"", (), last)], timestamp_ms=0)
     )
     if expected is None:
-        validate.check_timestamps(made, 5 * DAY, 1000, 1000)
+        validate.check_timestamps(batch_header, 5 * DAY, 1000, 1000)
     else:
         with pytest.raises(expected):
-            validate.check_timestamps(made, 5 * DAY, 1000, 1000)
+            validate.check_timestamps(batch_header, 5 * DAY, 1000, 1000)
 
 
-def test_no_limit_behind_accepts_the_distant_past():
-    made = header.parse(build.batch([New(b"k", b"", (), 0)], timestamp_ms=0))
-    validate.check_timestamps(made, 1 << 60, validate.FOREVER, 1000)
+def test_old_timestamps_are_accepted_without_a_limit():
+    batch_header = header.parse(build.batch([New(b"k", b"", (), 0)], timestamp_ms=0))
+    validate.check_timestamps(batch_header, 1 << 60, validate.FOREVER, 1000)
 
 
-def test_who_is_to_blame():
-    """The client fails those records and reports for the others why they failed too."""
+def test_error_names_the_records_that_caused_it():
+    """The producer fails these records, and the others of the batch because of them."""
     alone = header.parse(build.batch([New(b"k", b"", (), 0)], timestamp_ms=0))
     with pytest.raises(errors.InvalidTimestamp) as caught:
         validate.check_timestamps(alone, 5 * DAY, 1000, 1000)

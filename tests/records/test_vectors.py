@@ -1,4 +1,4 @@
-"""Every batch of records.jsonl.gz is read as stated; the uncompressed ones are built again."""
+"""Every batch of records.jsonl.gz is read as its line says; uncompressed ones are rebuilt."""
 
 from typing import Any
 
@@ -11,37 +11,37 @@ from tests.support.records.vectors import lines, raw
 VECTORS = lines("records.jsonl.gz")
 
 
-def test_all_vectors_are_here():
+def test_all_vectors_are_present():
     print(f"records.jsonl.gz: {len(VECTORS)} buffers")
     assert len(VECTORS) == 151
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["id"])
-def test_reads_as_stated(vector: dict[str, Any]):
+def test_batches_and_records_are_read_as_kafkas(vector: dict[str, Any]):
     buf = bytes.fromhex(vector["hex"])
-    found = list(iterate.batches(buf))
-    expanded = [(pos, batch, list(iterate.records(buf, pos, batch))) for pos, batch in found]
+    batches = list(iterate.batches(buf))
+    expanded = [(pos, batch, list(iterate.records(buf, pos, batch))) for pos, batch in batches]
     assert len(expanded) == len(vector["batches"])
-    for (pos, batch, records), stated in zip(expanded, vector["batches"], strict=True):
-        check_batch(buf, pos, batch, stated)
-        check_records(records, stated)
-    read = sum(batch.size for _, batch in found)
+    for (pos, batch, records), expected in zip(expanded, vector["batches"], strict=True):
+        check_batch(buf, pos, batch, expected)
+        check_records(records, expected)
+    read = sum(batch.size for _, batch in batches)
     assert len(buf) - read == vector["trailing_partial_bytes"]
 
 
-def check_batch(buf: bytes, pos: int, batch: header.BatchHeader, stated: dict[str, Any]):
-    assert batch.magic == stated["magic"]
-    assert batch.size == stated["size_in_bytes"]
-    assert batch.base_offset == stated["base_offset"]
-    assert batch.last_offset == stated["last_offset"]
-    assert batch.crc == stated["crc"]
-    assert compression.NAMES[batch.compression] == stated["compression"]
-    assert batch.max_timestamp == stated["max_timestamp"]
-    assert batch.is_log_append_time == (stated["timestamp_type"] == "LogAppendTime")
+def check_batch(buf: bytes, pos: int, batch: header.BatchHeader, expected: dict[str, Any]):
+    assert batch.magic == expected["magic"]
+    assert batch.size == expected["size_in_bytes"]
+    assert batch.base_offset == expected["base_offset"]
+    assert batch.last_offset == expected["last_offset"]
+    assert batch.crc == expected["crc"]
+    assert compression.NAMES[batch.compression] == expected["compression"]
+    assert batch.max_timestamp == expected["max_timestamp"]
+    assert batch.is_log_append_time == (expected["timestamp_type"] == "LogAppendTime")
     if batch.magic != 2:
-        assert stated["crc_valid"]
+        assert expected["crc_valid"]
         return
-    assert header.crc_ok(buf, pos, batch) == stated["crc_valid"]
+    assert header.crc_ok(buf, pos, batch) == expected["crc_valid"]
     for name, value in {
         "batch_length": batch.length,
         "partition_leader_epoch": batch.leader_epoch,
@@ -57,10 +57,10 @@ def check_batch(buf: bytes, pos: int, batch: header.BatchHeader, stated: dict[st
         "delete_horizon_ms": batch.delete_horizon_ms,
         "records_count": batch.record_count,
     }.items():
-        assert value == stated[name], name
+        assert value == expected[name], name
 
 
-def check_records(records: list[iterate.Record], stated: dict[str, Any]):
+def check_records(records: list[iterate.Record], expected: dict[str, Any]):
     assert [
         (
             r.offset,
@@ -78,11 +78,11 @@ def check_records(records: list[iterate.Record], stated: dict[str, Any]):
             raw(s["value"]),
             [(h["key"], raw(h["value"])) for h in s.get("headers", ())],
         )
-        for s in stated["records"]
+        for s in expected["records"]
     ]
-    if stated["magic"] == 2:
-        assert [r.sequence for r in records] == [s["sequence"] for s in stated["records"]]
-    for record, s in zip(records, stated["records"], strict=True):
+    if expected["magic"] == 2:
+        assert [r.sequence for r in records] == [s["sequence"] for s in expected["records"]]
+    for record, s in zip(records, expected["records"], strict=True):
         if "control" in s:
             check_control(record, s["control"])
 
@@ -90,12 +90,12 @@ def check_records(records: list[iterate.Record], stated: dict[str, Any]):
 CONTROL_NAMES = {kind.name: kind for kind in control.ControlType}
 
 
-def check_control(record: iterate.Record, stated: dict[str, Any]):
+def check_control(record: iterate.Record, expected: dict[str, Any]):
     key = control.parse_key(record.key)
     assert key is not None
-    assert control.ControlType(key.type).name == stated["type"]
-    if "coordinator_epoch" in stated:
-        assert control.parse_end_txn(record.value) == stated["coordinator_epoch"]
+    assert control.ControlType(key.type).name == expected["type"]
+    if "coordinator_epoch" in expected:
+        assert control.parse_end_txn(record.value) == expected["coordinator_epoch"]
 
 
 def plain_batches() -> list[Any]:
@@ -108,11 +108,11 @@ def plain_batches() -> list[Any]:
 
 
 @pytest.mark.parametrize("vector", plain_batches())
-def test_rebuilt_byte_for_byte(vector: dict[str, Any]):
+def test_uncompressed_batch_is_rebuilt_byte_for_byte(vector: dict[str, Any]):
     buf = bytes.fromhex(vector["hex"])
-    again = b""
+    rebuilt = b""
     for pos, batch in header.headers(buf):
-        kept = [
+        entries = [
             (
                 r.offset,
                 # In an append-time batch the record's own delta is hidden: it is zero to the base.
@@ -121,23 +121,23 @@ def test_rebuilt_byte_for_byte(vector: dict[str, Any]):
             )
             for n, r in enumerate(iterate.records(buf, pos, batch))
         ]
-        again += build.rebuild(batch, kept)
-    assert again == buf[: len(buf) - vector["trailing_partial_bytes"]]
+        rebuilt += build.rebuild(batch, entries)
+    assert rebuilt == buf[: len(buf) - vector["trailing_partial_bytes"]]
 
 
 def own_delta(buf: bytes, pos: int, batch: header.BatchHeader, index: int) -> int:
-    """The delta a record carries, whatever the batch makes of it."""
+    """Return the timestamp delta of a record, also where the append time replaces it."""
     plain = batch._replace(attributes=batch.attributes & ~header.LOG_APPEND_TIME)
     return list(iterate.records(buf, pos, plain))[index].timestamp - batch.base_timestamp
 
 
-def test_rebuilt_count():
+def test_many_vectors_are_rebuilt():
     assert len(plain_batches()) > 35
 
 
-def test_markers_are_kafkas():
-    """A marker is built from its parts alone, not copied from what was read."""
-    seen = 0
+def test_transaction_markers_are_kafkas():
+    """A marker is built from its fields, not copied from the vector."""
+    marker_count = 0
     for vector in VECTORS:
         kind, _, rest = vector["id"].removeprefix("v2-").partition("-")
         if kind not in ("commit", "abort"):
@@ -153,5 +153,5 @@ def test_markers_are_kafkas():
             base_offset=head.base_offset,
             leader_epoch=head.leader_epoch,
         )
-        seen += 1
-    assert seen == 6
+        marker_count += 1
+    assert marker_count == 6
