@@ -1,4 +1,4 @@
-"""The garbage collector of a node: it must not hold everything up while connections come."""
+"""The garbage collector of a node: new connections must not cause a full collection."""
 
 import gc
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from kwire.cli import COLLECTOR
 
 @pytest.fixture
 def full_collections() -> Iterator[list[int]]:
-    """Generations that were collected wholly, with the thresholds of a node."""
+    """Collect with the thresholds of a node; yield a list with an entry per full collection."""
     generations: list[int] = []
 
     def on_collection(phase: str, info: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ def run(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def api_versions_error(port: int) -> int:
-    """The error code of an ApiVersions v0 answer: the smallest real request."""
+    """Return the error code of an ApiVersions v0 response; its request is the smallest one."""
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(b"\x00\x00\x00\x0e\x00\x12\x00\x00\x00\x00\x00\x07\x00\x04test")
         answer = connection.recv(65536)
@@ -85,7 +85,7 @@ def free_port() -> int:
 
 
 def config_file(folder: Path, **changes: str) -> Path:
-    """A single node as one would configure Apache Kafka."""
+    """Write the configuration of a single node, with the settings that Apache Kafka needs."""
     port, controller = free_port(), free_port()
     properties = {
         "process.roles": "broker,controller",
@@ -119,7 +119,7 @@ def test_no_arguments_keep_data_in_the_current_folder(tmp_path: Path) -> None:
         assert (tmp_path / "kwire-data" / "meta.properties").read_text() == meta
 
 
-def test_the_script_becomes_the_broker(tmp_path: Path) -> None:
+def test_script_is_replaced_by_the_broker_process(tmp_path: Path) -> None:
     """Same process id, so that signals reach the broker."""
     with serve(tmp_path, "--port", "0", "--ephemeral") as node:
         command = Path(f"/proc/{node.process.pid}/cmdline").read_bytes().split(b"\0")
@@ -127,7 +127,7 @@ def test_the_script_becomes_the_broker(tmp_path: Path) -> None:
         assert b"python" in command[0]
 
 
-def test_port_is_for_clients(tmp_path: Path) -> None:
+def test_port_argument_is_the_client_port(tmp_path: Path) -> None:
     port = free_port()
     with serve(tmp_path, "--port", str(port), "--ephemeral") as node:
         assert node.port == port
@@ -147,7 +147,7 @@ def test_ephemeral_data_is_gone_on_exit(tmp_path: Path) -> None:
 def test_second_signal_removes_ephemeral_data_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both signals are there before the node has looked at the first."""
+    """Both signals are pending before the node handles the first."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with serve(tmp_path, "--port", "0", "--ephemeral") as node:
         assert list(tmp_path.glob("kwire-*/data/meta.properties"))
@@ -158,13 +158,13 @@ def test_second_signal_removes_ephemeral_data_too(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_a_clean_stop(tmp_path: Path, number: int) -> None:
+def test_signal_is_a_clean_stop(tmp_path: Path, number: int) -> None:
     with serve(tmp_path, "--port", "0") as node:
         assert node.stop(number) == 0
     assert (tmp_path / "kwire-data" / ".kafka_cleanshutdown").exists()
 
 
-def test_a_second_signal_is_an_end_at_once(tmp_path: Path) -> None:
+def test_second_signal_ends_the_node_at_once(tmp_path: Path) -> None:
     with serve(tmp_path, "--port", "0") as node:
         node.process.send_signal(signal.SIGTERM)
         node.process.send_signal(signal.SIGTERM)
@@ -211,7 +211,7 @@ def test_dump_shows_the_fields_of_metadata_records(tmp_path: Path) -> None:
     assert "problem" not in snapshot.stdout + log.stdout
 
 
-def test_override_beats_the_file(tmp_path: Path) -> None:
+def test_override_wins_over_the_file(tmp_path: Path) -> None:
     config = config_file(tmp_path)
     other = tmp_path / "elsewhere"
     with serve(tmp_path, "--config", str(config), "--override", f"log.dirs={other}"):
@@ -236,7 +236,7 @@ def test_unknown_property_is_warned_about_by_name(tmp_path: Path) -> None:
         ("listener.security.protocol.map", "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT"),
     ],
 )
-def test_wrong_or_protective_setting_is_one_line_and_exit_1(
+def test_invalid_or_unsupported_security_setting_is_one_line_and_exit_1(
     tmp_path: Path, key: str, value: str
 ) -> None:
     config = config_file(tmp_path)
@@ -310,7 +310,7 @@ def test_killed_broker_starts_again_on_the_same_port(tmp_path: Path) -> None:
         assert api_versions_error(node.port) == 0
 
 
-def test_metrics_are_off_unless_asked_for(tmp_path: Path) -> None:
+def test_metrics_port_serves_metrics(tmp_path: Path) -> None:
     port = free_port()
     with serve(tmp_path, "--port", "0", "--ephemeral", "--metrics-port", str(port)):
         deadline = time.monotonic() + 10
@@ -324,7 +324,7 @@ def test_metrics_are_off_unless_asked_for(tmp_path: Path) -> None:
         assert "# TYPE" in text
 
 
-def test_a_taken_metrics_port_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_metrics_port_in_use_is_one_line_and_exit_2(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -336,7 +336,7 @@ def test_a_taken_metrics_port_is_one_line_and_exit_2(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_logs_go_to_stderr_one_line_an_event(tmp_path: Path) -> None:
+def test_logs_go_to_stderr_one_line_per_event(tmp_path: Path) -> None:
     with serve(tmp_path, "--port", "0", "--ephemeral") as node:
         node.stop()
     lines = node.errors.read_text().splitlines()
@@ -344,13 +344,13 @@ def test_logs_go_to_stderr_one_line_an_event(tmp_path: Path) -> None:
     assert all(re.match(r"\d{4}-\d\d-\d\d \S+ (INFO|WARNING) kwire\.", line) for line in lines)
 
 
-def test_log_level_bounds_what_is_logged(tmp_path: Path) -> None:
+def test_log_level_filters_log_lines(tmp_path: Path) -> None:
     with serve(tmp_path, "--port", "0", "--ephemeral", "--log-level", "ERROR") as node:
         node.stop()
     assert node.errors.read_text() == ""
 
 
-def test_version() -> None:
+def test_version_is_printed() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "kwire", "--version"], capture_output=True, text=True, check=True
     )
@@ -368,7 +368,7 @@ def test_version() -> None:
         (["--initial-controllers", "6@a:1:" + "A" * 21 + "Q"], "this node"),
     ],
 )
-def test_format_refuses_and_leaves_the_directory(
+def test_refused_format_makes_no_directory(
     tmp_path: Path, arguments: list[str], reason: str
 ) -> None:
     config = config_file(tmp_path)

@@ -10,7 +10,7 @@ from tests.command_line.test_contract import run, serve
 @pytest.mark.slow
 @pytest.mark.parametrize("damaged", ["", "{", '{"leaderId":1}', '{"data_version":7}'])
 def test_a_damaged_quorum_state_is_one_line_and_exit_2(tmp_path: Path, damaged: str) -> None:
-    """The node may have voted, and does not know for which candidate: it does not start."""
+    """The node may have voted for a candidate that it cannot read: it must not start."""
     with serve(tmp_path, "--port", "0"):
         pass
     (state,) = tmp_path.rglob("quorum-state")
@@ -23,7 +23,7 @@ def test_a_damaged_quorum_state_is_one_line_and_exit_2(tmp_path: Path, damaged: 
 
 @pytest.mark.slow
 def test_a_damaged_snapshot_is_one_line_and_exit_2(tmp_path: Path) -> None:
-    """The node does not go on with other metadata than was committed."""
+    """The node must not run with other metadata than the committed."""
     with serve(tmp_path, "--port", "0"):
         pass
     (state,) = tmp_path.rglob("quorum-state")
@@ -37,7 +37,7 @@ def test_a_damaged_snapshot_is_one_line_and_exit_2(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_damaged_metadata_log_is_one_line_and_exit_2(tmp_path: Path) -> None:
-    """Bytes that were there at the last start were synced: no crash can have damaged them."""
+    """Bytes from before the last start were synced, so no crash can have damaged them."""
     for _ in range(2):
         with serve(tmp_path, "--port", "0"):
             pass

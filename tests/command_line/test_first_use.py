@@ -30,11 +30,11 @@ if os.geteuid() == 0:
     os.setuid(65534)
 kwire.cli.main(sys.argv[1:])
 """
-"""A start without root's right to do everything; its modules may lie where only root can read."""
+"""A start without root's rights; its modules may be where only root can read."""
 
 
 def refusal(folder: Path, *arguments: str, code: int = 2) -> str:
-    """The one line that a start ends with."""
+    """Return the one line with which a start fails."""
     return only_line(run(folder, "serve", *arguments), code)
 
 
@@ -50,7 +50,7 @@ def only_line(result: "subprocess.CompletedProcess[str]", code: int) -> str:
 def refusal_for_other_user(
     folder: Path, *arguments: str, command: str = "serve", code: int = 2
 ) -> str:
-    """The same for a user who owns nothing here."""
+    """Return the one line with which a start fails for a user who owns no files here."""
     for parent in (folder, *folder.parents):
         if parent.owner() == "root" and os.geteuid() == 0 and str(parent).startswith("/tmp/"):
             parent.chmod(0o755)
@@ -78,7 +78,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def stopped_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a node that ran, was stopped and is to be copied."""
+    """Run and stop a node; return its directory, which tests copy."""
     folder = tmp_path_factory.mktemp("stopped")
     with serve(folder, *data(folder / "data"), "--cluster-id", CLUSTER_ID) as node:
         assert node.stop() == 0
@@ -152,7 +152,7 @@ def test_directory_in_use_is_refused(tmp_path: Path) -> None:
     assert "kwire-data/.lock is locked by another broker; stop it" in line
 
 
-def test_a_taken_port_leaves_no_files(tmp_path: Path) -> None:
+def test_port_in_use_leaves_no_files(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -269,7 +269,7 @@ def damage_bootstrap(place: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", None) or "",
 )
-def test_a_damaged_directory_is_left_as_it_is(
+def test_damaged_directory_is_refused_and_not_changed(
     tmp_path: Path, stopped_node: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     place = tmp_path / "data"
@@ -368,14 +368,14 @@ def test_configuration_of_another_user_is_refused(tmp_path: Path) -> None:
     assert f"cannot read the configuration {path}: Permission denied" in line
 
 
-def test_an_error_in_the_file_names_the_file(tmp_path: Path) -> None:
+def test_error_in_the_configuration_file_names_the_file(tmp_path: Path) -> None:
     path = config_file(tmp_path, node_id="-1")
     line = refusal(tmp_path, "--config", str(path), code=1)
     assert f"{path}: Invalid value -1 for configuration node.id" in line
 
 
-def test_an_error_of_an_override_names_the_override(tmp_path: Path) -> None:
-    """And not the file, in which the value is a good one or is not there."""
+def test_error_in_an_override_names_the_override(tmp_path: Path) -> None:
+    """The file is not named: its value is valid or missing."""
     path = config_file(tmp_path, num_partitions="3")
     for override, reason in (
         ("num.partitions=many", "--override num.partitions: Invalid value many for"),
@@ -396,7 +396,7 @@ def test_an_error_of_an_override_names_the_override(tmp_path: Path) -> None:
 
 
 def test_malformed_listeners_are_quoted_in_the_error(tmp_path: Path) -> None:
-    """--port changes good ones only."""
+    """--port changes only listeners that are well-formed."""
     for text in ("localhost:9092", "PLAINTEXT://localhost", "PLAINTEXT:/a:1"):
         line = refusal(tmp_path, "--port", "0", "--override", f"listeners={text}", code=1)
         assert f"listeners: unable to parse {text!r} to a broker endpoint; write NAME:" in line
@@ -408,7 +408,7 @@ def test_dump_of_a_missing_file_is_exit_2(tmp_path: Path) -> None:
         assert line.startswith(f"kwire: cannot read {name}: {why}; name files of a data")
 
 
-def test_one_directory_named_twice_is_used_once(tmp_path: Path) -> None:
+def test_directory_named_twice_is_used_once(tmp_path: Path) -> None:
     both = f"log.dirs={tmp_path}/data,{tmp_path}/data"
     with serve(tmp_path, "--port", "0", "--override", both) as node:
         assert node.stop() == 0
@@ -417,7 +417,7 @@ def test_one_directory_named_twice_is_used_once(tmp_path: Path) -> None:
     )
 
 
-def test_an_unknown_setting_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+def test_unknown_setting_is_named_with_the_nearest_one(tmp_path: Path) -> None:
     wrong = ("log.retension.hours=1", "utterly.different=1")
     overrides = [part for text in wrong for part in ("--override", text)]
     with serve(tmp_path, "--port", "0", "--ephemeral", *overrides) as node:
@@ -453,7 +453,7 @@ def test_too_few_descriptors_are_refused_with_the_remedy(tmp_path: Path) -> None
 
 
 def test_node_serves_when_stdout_is_closed(tmp_path: Path) -> None:
-    """The node serves all the same, and stops in order."""
+    """It also stops in order."""
     reader, writer = os.pipe()
     os.close(reader)
     errors = tmp_path / "errors"

@@ -1,4 +1,4 @@
-"""The README's shell commands as they would be pasted, but for the ports.
+"""The README's shell commands, pasted into a shell with other ports.
 
 The examples that need clients or Spark are run by `compat_tests/readme`; here they are only read.
 """
@@ -26,7 +26,7 @@ PYTHON = [text for language, text in BLOCKS if language == "python"]
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A clone whose scripts and environment are this tree's."""
+    """Make a clone whose scripts and environment are this tree's."""
     for name in ("scripts", ".venv", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / ".gitignore", tmp_path)
@@ -42,7 +42,7 @@ def block(marker: str) -> str:
 
 @contextmanager
 def shell_in(clone: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A shell that reads what is pasted; everything in it ends with the test, or in two minutes."""
+    """Run a shell that reads from a pipe; its processes end with the test or in two minutes."""
     with subprocess.Popen(
         ["bash"],
         cwd=clone,
@@ -73,7 +73,7 @@ def paste(shell: "subprocess.Popen[str]", text: str) -> None:
 
 
 def ready_port(shell: "subprocess.Popen[str]", clone: Path) -> int:
-    """The port of the next node that is ready."""
+    """Wait until the next node is ready; return its port."""
     assert shell.stdout is not None
     for line in shell.stdout:
         if match := re.fullmatch(r"kwire ready on 127\.0\.0\.1:(\d+)\n", line):
@@ -90,7 +90,7 @@ def untracked_files(clone: Path) -> set[str]:
 
 
 def prefixes(count: int) -> list[str]:
-    """Beginnings of ports, of which those that end in 1, 2 and 3 are free."""
+    """Return prefixes whose ports that end in 1, 2 and 3 are free."""
     result: list[str] = []
     prefix = 1100 + free_port() % 1000
     while len(result) < count:
@@ -107,7 +107,7 @@ def prefixes(count: int) -> list[str]:
 
 @pytest.mark.parametrize("text", PYTHON, ids=range(len(PYTHON)))
 def test_python_examples_can_be_pasted_into_python(text: str) -> None:
-    """Before version 3.13 it ends a loop at an empty line only, and a statement at its end."""
+    """Before Python 3.13 the prompt ends a loop only at an empty line."""
     pending: list[str] = []
     for line in text.splitlines():
         pending.append(line)

@@ -1,6 +1,7 @@
-"""`scripts/kwire` makes its environment when that is missing or stale, and only then."""
+"""`scripts/kwire` makes its environment when it is missing or stale, and only then."""
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout; its set-up only notes its run and makes a python that prints its arguments."""
+    """Make a checkout whose set-up notes its run and makes a Python that prints its arguments."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(SCRIPTS / "kwire", tmp_path / "scripts" / "kwire")
     script(
@@ -43,16 +44,16 @@ def kwire(checkout: Path) -> tuple[int, str]:
     return process.pid, output.strip()
 
 
-def test_the_environment_is_made_once(checkout: Path) -> None:
+def test_environment_is_made_once(checkout: Path) -> None:
     for _ in range(2):
         pid, command_line = kwire(checkout)
         assert command_line == f"{pid} -m kwire serve --port 0", (
-            "it becomes kwire: the same process"
+            "kwire replaces the script in the same process"
         )
     assert (checkout / "set-up").read_text() == "ran base\n"
 
 
-def test_a_changed_pyproject_makes_it_stale(checkout: Path) -> None:
+def test_environment_is_made_again_after_a_change_of_pyproject(checkout: Path) -> None:
     kwire(checkout)
     (checkout / "pyproject.toml").touch()
     os.utime(checkout / ".venv" / ".ready-base", (1, 1))
@@ -60,13 +61,13 @@ def test_a_changed_pyproject_makes_it_stale(checkout: Path) -> None:
     assert (checkout / "set-up").read_text() == "ran base\nran base\n"
 
 
-def test_a_failed_set_up_is_exit_1(checkout: Path) -> None:
+def test_failed_set_up_is_exit_1(checkout: Path) -> None:
     script(checkout / "scripts" / "with-python", "exit 3\n")
     done = subprocess.run([checkout / "scripts" / "kwire"], check=False, timeout=30)
     assert done.returncode == 1
 
 
-def test_an_environment_that_cannot_be_run_is_made_again(checkout: Path) -> None:
+def test_environment_without_a_working_python_is_made_again(checkout: Path) -> None:
     """The environment is made anew when its Python is gone."""
     kwire(checkout)
     python = checkout / ".venv" / "bin" / "python"
@@ -75,19 +76,20 @@ def test_an_environment_that_cannot_be_run_is_made_again(checkout: Path) -> None
     assert (checkout / "set-up").read_text() == "ran base\nran base\n"
 
 
-SET_UP_AS_NOBODY = """
+OTHER_UID = 65534
+SET_UP_AS_OTHER_USER = f"""
 import fcntl, os, pathlib, pwd, pkgutil, re, runpy, shutil, subprocess, sys, urllib.request, venv
 if os.geteuid() == 0:
     os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
+    os.setgid({OTHER_UID})
+    os.setuid({OTHER_UID})
 sys.argv = ["setup.py", "base"]
 runpy.run_path("scripts/setup.py", run_name="__main__")
 """
 
 
 def set_up_as_other_user(folder: Path) -> str:
-    """The one line with which the set-up fails for a user who owns nothing here."""
+    """Return the one line with which the set-up fails for a user who owns no files here."""
     (folder / "scripts").mkdir()
     shutil.copy(SCRIPTS / "setup.py", folder / "scripts" / "setup.py")
     (folder / "pyproject.toml").touch()
@@ -95,7 +97,7 @@ def set_up_as_other_user(folder: Path) -> str:
     folder.parent.parent.chmod(0o755)
     folder.chmod(0o555)
     done = subprocess.run(
-        [sys.executable, "-c", SET_UP_AS_NOBODY],
+        [sys.executable, "-c", SET_UP_AS_OTHER_USER],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -110,7 +112,7 @@ def set_up_as_other_user(folder: Path) -> str:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("kind", ["closed", "of-a-closed-python", "without-python"])
 def test_unusable_environment_of_another_user_is_one_line(tmp_path: Path, kind: str) -> None:
-    """The owner's umask is 077, or the owner's Python lies in the owner's home."""
+    """The owner's umask is 077, or the owner's Python is in the owner's home."""
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     (tmp_path / ".venv" / ".ready-base").touch()
@@ -124,10 +126,11 @@ def test_unusable_environment_of_another_user_is_one_line(tmp_path: Path, kind: 
         script(python, "exit 0\n")
         (tmp_path / ".venv").chmod(0o700)
     line = set_up_as_other_user(tmp_path)
+    other_user = pwd.getpwuid(OTHER_UID).pw_name
     where = f" (its Python is {home}/python3)" if home.exists() else ""
     assert line == (
-        f"kwire: {tmp_path}/.venv was made by root, and nobody may not run it{where}; make a clone "
-        "of your own, or ask for the right to read and run it"
+        f"kwire: {tmp_path}/.venv was made by root, and {other_user} may not run it{where}; make a "
+        "clone of your own, or ask for the right to read and run it"
     )
 
 

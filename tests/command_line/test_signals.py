@@ -1,4 +1,4 @@
-"""A signal at any moment of `kwire serve --ephemeral` leaves nothing behind (invariant 109).
+"""A signal at any moment of `kwire serve --ephemeral` leaves no files (invariant 109).
 
 The moments are those of Python's own audit events (an import, a directory that is made, an address
 that is taken) and the one after a directory was made, at which the process sends itself the signal:
@@ -55,8 +55,8 @@ def serve(folder: Path, *moments: tuple[str, str, int]) -> subprocess.CompletedP
 @pytest.mark.parametrize(
     ("event", "part"),
     [
-        ("os.mkdir", "/kwire-"),  # the temporary directory, before it is there
-        ("import", "kwire.configs.declare"),  # it is there, and nothing else
+        ("os.mkdir", "/kwire-"),  # the temporary directory, before it exists
+        ("import", "kwire.configs.declare"),  # it exists, and nothing else
         ("import", "kwire.node.server"),
         ("import", "kwire.net.service"),
         ("socket.bind", "127.0.0.1"),
@@ -65,7 +65,7 @@ def serve(folder: Path, *moments: tuple[str, str, int]) -> subprocess.CompletedP
         ("open", "__cluster_metadata-0"),
     ],
 )
-def test_a_signal_before_the_node_is_ready_is_a_clean_stop(
+def test_signal_before_the_node_is_ready_is_a_clean_stop(
     tmp_path: Path, event: str, part: str, number: int
 ) -> None:
     done = serve(tmp_path, (event, part, number))
@@ -96,21 +96,21 @@ def test_two_signals_before_the_node_is_ready_end_it_at_once(
 def test_second_signal_while_the_directory_is_made_ends_it_at_once(
     tmp_path: Path, event: str
 ) -> None:
-    """It waits until the directory's name is known, and no longer."""
+    """The end waits only until the name of the directory is known."""
     done = serve(tmp_path, (event, "/kwire-", TERM), (event, "/kwire-", INT))
     assert list(tmp_path.iterdir()) == []
     assert done.returncode == 128 + INT
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_a_second_signal_while_data_are_removed_removes_the_rest(tmp_path: Path) -> None:
+def test_second_signal_while_data_are_removed_removes_the_rest(tmp_path: Path) -> None:
     moments = [("socket.bind", "127.0.0.1", TERM), ("shutil.rmtree", "/kwire-", TERM)]
     done = serve(tmp_path, *moments)
     assert list(tmp_path.iterdir()) == []
     assert done.returncode == 128 + TERM
 
 
-def test_a_signal_when_the_directory_appears(
+def test_signal_when_the_directory_appears_is_a_clean_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command itself runs as a process and gets a signal from outside."""

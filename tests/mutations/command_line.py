@@ -20,7 +20,7 @@ MUTATIONS = (
         path="kwire/cli.py",
         old="    with StopSignals() as signals, data_directory(",
         new="    with (signals := StopSignals()) and data_directory(",
-        test=f"{SIGNALS}::test_a_signal_before_the_node_is_ready_is_a_clean_stop",
+        test=f"{SIGNALS}::test_signal_before_the_node_is_ready_is_a_clean_stop",
     ),
     Mutation(
         name="signal-during-the-imports-is-lost",
@@ -28,7 +28,7 @@ MUTATIONS = (
         path="kwire/node/run.py",
         old="        if on_first is not None and self.received is not None:\n",
         new="        if False:\n",
-        test=f"{SIGNALS}::test_a_signal_before_the_node_is_ready_is_a_clean_stop[socket.bind-127.0.0.1-15]",
+        test=f"{SIGNALS}::test_signal_before_the_node_is_ready_is_a_clean_stop[socket.bind-127.0.0.1-15]",
     ),
     Mutation(
         name="second-signal-ends-a-start-without-its-directory-known",
@@ -52,7 +52,7 @@ MUTATIONS = (
         path="kwire/cli.py",
         old='            return f"--override {name}: "',
         new="            pass",
-        test="tests/command_line/test_first_use.py::test_an_error_of_an_override_names_the_override",
+        test="tests/command_line/test_first_use.py::test_error_in_an_override_names_the_override",
     ),
     Mutation(
         name="empty-lists-are-taken",

@@ -81,7 +81,7 @@ MUTATIONS = (
         path="kwire/node/core.py",
         old="    examine(config, cluster_id)\n    services",
         new="    identify(config, cluster_id)\n    services",
-        test=f"{_FIRST_USE}::test_a_taken_port_leaves_no_files",
+        test=f"{_FIRST_USE}::test_port_in_use_leaves_no_files",
     ),
     Mutation(
         name="format-over-data-that-lost-its-name",
@@ -89,7 +89,7 @@ MUTATIONS = (
         path="kwire/storage_format/directories.py",
         old="if holds_logs(path) or (path == metadata and formatted):",
         new="if path == metadata and formatted:",
-        test=f"{_FIRST_USE}::test_a_damaged_directory_is_left_as_it_is",
+        test=f"{_FIRST_USE}::test_damaged_directory_is_refused_and_not_changed",
     ),
     Mutation(
         name="call-every-failed-lock-another-broker",
@@ -98,7 +98,7 @@ MUTATIONS = (
         old="            if error.errno not in _LOCKED:\n                raise\n",
         new="",
         test="tests/server/test_running.py"
-        "::test_a_file_system_without_locks_is_not_taken_for_another_broker",
+        "::test_missing_file_locks_are_not_reported_as_another_broker",
     ),
     Mutation(
         name="let-an-older-transaction-overwrite-a-commit",

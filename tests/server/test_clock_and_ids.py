@@ -1,4 +1,4 @@
-"""A node takes its time and its randomness from what it was made with."""
+"""A node takes its time and its randomness from the clock and the source that it is given."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -90,7 +90,7 @@ async def test_nodes_with_one_seed_make_the_same_ids(tmp_path: Path) -> None:
 
 
 async def until(ask: Callable[[], Awaitable[int]], answer: int) -> None:
-    """Ask until this is the answer."""
+    """Repeat a request until it returns this answer."""
     for _ in range(1_000):
         if (value := await ask()) == answer:
             return

@@ -51,7 +51,7 @@ async def test_controller_shows_gauges_of_cluster_and_quorum(tmp_path: Path) -> 
         assert {name: shown.get(name) for name in expected} == expected
 
 
-async def test_an_election_lasts_from_the_loss_of_a_leader_to_the_next(
+async def test_election_latency_lasts_from_the_loss_of_a_leader_to_the_next(
     mock_clock: MockClock,
 ) -> None:
     metrics = Metrics()

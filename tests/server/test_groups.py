@@ -1,4 +1,4 @@
-"""Groups of a whole node, over what happens to its topics."""
+"""Groups of a whole node whose topics grow or are deleted, and that restarts."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ GROUPS = [f"group-{number}" for number in range(12)]
 
 
 async def commit(server: Server, group: str, offset: int) -> int:
-    """The error code."""
+    """Commit an offset of partition t-0; return the error code."""
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
     spot = topic.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata=""
@@ -34,7 +34,7 @@ async def commit(server: Server, group: str, offset: int) -> int:
 
 
 async def committed_offsets(server: Server) -> dict[str, int]:
-    """The offset of partition t-0 by group; -1 where there is none."""
+    """Return the committed offset of partition t-0 by group; -1 if there is none."""
     shape = OffsetFetchRequest.OffsetFetchRequestGroup
     topic = shape.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     request = OffsetFetchRequest(groups=[shape(group_id=g, topics=[topic]) for g in GROUPS])
@@ -52,7 +52,7 @@ async def commit_all(server: Server) -> None:
 
 
 async def test_growing_the_offsets_topic_moves_no_group_while_the_node_runs(tmp_path: Path) -> None:
-    """Apache Kafka 4.3.1 did the same."""
+    """Measured: Apache Kafka 4.3.1 does the same."""
     async with running(tmp_path) as server:
         await commit_all(server)
         creation = CreatePartitionsRequest.CreatePartitionsTopic
@@ -71,7 +71,7 @@ async def test_growing_the_offsets_topic_moves_no_group_while_the_node_runs(tmp_
 async def test_offsets_of_a_topic_do_not_outlive_a_kill_after_its_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariants 40 and 73: nothing was removed when the node ended, and the next one does it."""
+    """Invariants 40 and 73: the node ends before it removes them, and the next start does."""
     async with running(tmp_path) as server:
         await commit_all(server)
         with monkeypatch.context() as patch:

@@ -12,11 +12,11 @@ from kwire.node.server import Server
 
 MINUTES = 10
 WAKE_UPS_A_MINUTE = 2
-"""It makes four in ten minutes. What changed may be checkpointed, nothing may be looked for."""
+"""An idle node wakes four times in ten minutes: it writes checkpoints, and polls nothing."""
 
 
 class Wakes(Instrument):
-    """The moments at which the loop had something to do."""
+    """Notes the times at which the loop had work."""
 
     def __init__(self) -> None:
         self.moments: set[float] = set()

@@ -18,7 +18,7 @@ from tests.support.server.nodes import config, create
 
 
 async def ask(port: int, path: str) -> tuple[str, str]:
-    """The status and the body of a page."""
+    """Return the status and the body of a page."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await stream.send_all(f"GET {path} HTTP/1.1\r\n\r\n".encode())
         answer = b"".join([part async for part in stream]).decode()

@@ -1,4 +1,4 @@
-"""One node until a signal: what a disk without space makes of it."""
+"""One node until a signal: its errors for a full disk, missing locks and an id in use."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ def test_start_without_space_is_one_line_and_a_later_one_works(
         (errno.EACCES, "locked by another broker"),
     ],
 )
-def test_a_file_system_without_locks_is_not_taken_for_another_broker(
+def test_missing_file_locks_are_not_reported_as_another_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
     """Invariant 92: without a lock the node does not start either."""
@@ -73,10 +73,10 @@ def test_a_file_system_without_locks_is_not_taken_for_another_broker(
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4, 5])
-def test_a_disk_that_is_full_at_any_write_of_a_first_start_is_one_line(
+def test_full_disk_at_any_write_of_the_first_start_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
-    """The next start, with room, finds nothing that it stumbles over."""
+    """The next start, with space, succeeds on the directory."""
     replace, calls = RealDisk.replace, 0
 
     def failing(disk: RealDisk, path: str, data: Any, *, sync: bool) -> None:
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_at_any_write_of_a_first_start_is_one_line(
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
-def test_no_directory_can_be_formatted_where_nothing_can_be_written(
+def test_unwritable_data_directory_is_refused_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def make_directory(disk: RealDisk, path: str) -> None:
@@ -109,7 +109,9 @@ def test_no_directory_can_be_formatted_where_nothing_can_be_written(
     assert not (tmp_path / "data").exists()
 
 
-def test_other_failures_keep_their_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_errors_keep_their_tracebacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def replace(disk: RealDisk, path: str, data: object, *, sync: bool) -> None:
         raise ZeroDivisionError
 
@@ -122,7 +124,7 @@ def test_other_failures_keep_their_traces(tmp_path: Path, monkeypatch: pytest.Mo
 def test_broker_with_an_id_in_use_ends_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker that has to end prints one line, without a traceback."""
+    """The broker that ends prints one line, without a traceback."""
 
     async def speak(lifecycle: BrokerLifecycle) -> None:
         raise DuplicateBrokerRegistration("Another broker has registered with the id 1 meanwhile.")

@@ -34,7 +34,7 @@ async def test_restarted_node_has_its_data(tmp_path: Path) -> None:
         assert node.core.identity.cluster_id == cluster
 
 
-async def test_a_directory_has_one_owner(tmp_path: Path) -> None:
+async def test_directory_is_locked_by_one_node(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         with pytest.raises(CannotOpenError, match="is locked by another broker"):
             Server(config(tmp_path))
@@ -44,7 +44,7 @@ async def test_a_directory_has_one_owner(tmp_path: Path) -> None:
 
 
 async def test_metadata_log_may_have_a_directory_of_its_own(tmp_path: Path) -> None:
-    """Its directory is the node's, but no broker's: no partition is placed there."""
+    """No partition is placed in that directory."""
     data, metadata = tmp_path / "data", tmp_path / "metadata"
     async with running(data, metadata_log_dir=str(metadata)) as node:
         assert await create(node, "t", 8) == 0
@@ -61,7 +61,7 @@ async def test_metadata_log_may_have_a_directory_of_its_own(tmp_path: Path) -> N
 
 
 async def test_controller_moves_leaders_off_a_failed_directory(tmp_path: Path) -> None:
-    """Invariant 89: also in a node that needs no heartbeats, for its controller is its own."""
+    """Invariant 89: also in a node without heartbeats, since its controller is its own."""
     data, other = tmp_path / "data", tmp_path / "other"
     async with running(data, log_dirs=f"{data},{other}") as node:
         core = node.core
@@ -94,7 +94,7 @@ async def test_damaged_partition_leaves_the_others_available(tmp_path: Path) -> 
     assert segment.read_bytes() == old_format_segment()
 
 
-async def test_an_address_in_use_leaves_the_directory_free(tmp_path: Path) -> None:
+async def test_node_whose_address_is_in_use_releases_its_directory(tmp_path: Path) -> None:
     async with running(tmp_path / "a") as first:
         taken = f"PLAINTEXT://127.0.0.1:{first.address[1]},CONTROLLER://127.0.0.1:0"
         with pytest.raises(CannotOpenError, match="cannot listen"):
@@ -127,7 +127,7 @@ async def test_link_local_address_without_interface_is_refused_with_a_remedy(
 
 
 @pytest.mark.parametrize("others", [True, False])
-async def test_node_without_the_file_of_its_quorum_warns_at_once(
+async def test_node_started_without_the_config_of_its_quorum_warns_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, others: bool
 ) -> None:
     directory_ids = [uuid_text(bytes([number]) * 16) for number in (1, 2)]

@@ -38,7 +38,7 @@ HEAVY = {
     "xml",
     "zipfile",
 }
-"""Each takes milliseconds and brings others with it."""
+"""Each takes milliseconds and imports others."""
 
 MESSAGE_MODULES_AT_MOST = 20
 MODULES_OF_KWIRE_AT_MOST = 245
@@ -47,7 +47,7 @@ MODULES_OF_KWIRE_AT_MOST = 245
 
 @pytest.fixture(scope="module")
 def modules() -> set[str]:
-    """The modules of a node that started on an empty directory, and stopped."""
+    """Return the modules of a node that started on an empty directory, and stopped."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         stdout=subprocess.PIPE,
@@ -62,7 +62,7 @@ def modules() -> set[str]:
     return loaded
 
 
-def test_nothing_heavy_is_imported(modules: set[str]) -> None:
+def test_slow_modules_are_not_imported(modules: set[str]) -> None:
     assert modules & HEAVY == set()
 
 

@@ -1,4 +1,4 @@
-"""A node's two listeners, asked everything that they advertise, rightly and wrongly."""
+"""Every request that a node's two listeners advertise, well-formed and damaged."""
 
 import gc
 import logging
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 UNKNOWN_SERVER_ERROR: Final = -1
 WITHOUT_TABLE: Final = {(0, version) for version in range(3)}
-"""Produce 0 to 2: advertised for old clients, as Apache Kafka does, and closed."""
+"""Produce 0 to 2: advertised for old clients, as by Apache Kafka, but the connection is closed."""
 WAITING: Final = {
     "Produce",
     "Fetch",
@@ -35,9 +35,9 @@ WAITING: Final = {
     "FetchSnapshot",
     "ConsumerGroupHeartbeat",
 }
-"""Requests whose answer may rightly take as long as they ask, or with acks=0 never come."""
+"""Requests that may wait for as long as they say, or that with acks=0 get no answer."""
 PATIENCE_S: Final = 20.0
-"""Longest time that a broken node may hold up the test; a working one never takes that long."""
+"""The time limit for an answer of a broken node; a working one is far below it."""
 ROOM_BYTES: Final = 150 << 20
 TRIES: Final = int(os.environ.get("KWIRE_WIRE_TRIES", "4"))
 """Damaged requests of each version."""
@@ -59,7 +59,7 @@ async def advertised_apis(address: tuple[str, int]) -> list[tuple[int, int]]:
 
 
 def plain(key: int, version: int) -> Any:
-    """A request of nothing in particular: defaults, and one element in each array."""
+    """Return a request with the defaults, and one element in each array."""
     request = blank(BY_KEY[key].request, version)
     if BY_KEY[key].name == "Produce":
         request.acks = 1  # with 0 there is no answer
@@ -71,7 +71,7 @@ def blank(cls: type[Any], version: int) -> Any:
 
 
 def content(field: Attribute, version: int) -> Any:
-    """The value of a field of :func:`blank`."""
+    """Return the value of a field of :func:`blank`."""
     kind, wire = field.type, None
     if get_origin(kind) is Annotated:
         kind, wire = get_args(kind)
@@ -91,7 +91,7 @@ def content(field: Attribute, version: int) -> Any:
 
 
 def codes(value: Any) -> set[int]:
-    """All error codes in an answer."""
+    """Return all error codes in an answer."""
     if isinstance(value, dict):
         inner = set().union(*(codes(item) for item in value.values()), set())
         return inner | ({value["errorCode"]} if "errorCode" in value else set())
@@ -149,7 +149,7 @@ async def reply(address: tuple[str, int], frame: bytes) -> bytes | None:
 
 
 def damage_frame(frame: bytes, chance: random.Random) -> bytes:
-    """A frame with some bytes of its body changed to lengths that are absurd, or cut short."""
+    """Change some bytes of a frame's body to absurd lengths, or cut the frame."""
     body = bytearray(frame[4:])
     start = 8  # key, version and correlation id stay
     for _ in range(chance.randint(1, 3)):
