@@ -1,4 +1,4 @@
-"""ApiVersions, through frames: what a client does first."""
+"""ApiVersions, the first request of a client, sent as frames."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ async def ask(
     wire: int | None = None,
     kraft: int = 0,
 ) -> ApiVersionsResponse:
-    """The answer to a request of ``version``; ``wire`` is written instead of it."""
+    """Send a request of ``version``, or with ``wire`` in place of it; return the response."""
     services: Any = Services(
         image=Image(),  # type: ignore[arg-type]
         quorum=RaftService(kraft),  # type: ignore[arg-type]
@@ -60,18 +60,20 @@ async def ask(
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("side", [ListenerType.BROKER, ListenerType.CONTROLLER])
-async def test_lists_what_the_listener_serves(version: int, side: ListenerType) -> None:
+async def test_response_lists_the_apis_that_the_listener_serves(
+    version: int, side: ListenerType
+) -> None:
     response = await ask(version, side=side)
     assert response.error_code == 0
-    told = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+    versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
     apis = served_on(side)
-    assert told.keys() == apis.keys()
-    for key, (first, last) in told.items():
+    assert versions.keys() == apis.keys()
+    for key, (first, last) in versions.items():
         assert first == (0 if BY_KEY[key].name == "Produce" else apis[key].first), "as in Kafka"
         assert last == apis[key].stable
 
 
-async def test_features() -> None:
+async def test_response_has_supported_and_finalized_features() -> None:
     response = await ask(4)
     assert {f.name: (f.min_version, f.max_version) for f in response.supported_features} == {
         "metadata.version": (7, 30),
@@ -84,30 +86,30 @@ async def test_features() -> None:
     }
 
 
-async def test_the_quorums_own_feature() -> None:
+async def test_response_has_kraft_version() -> None:
     response = await ask(4, kraft=1)
     assert "kraft.version" in {f.name for f in response.finalized_features}
 
 
-async def test_older_clients_cannot_read_a_lowest_level_of_zero() -> None:
+async def test_features_with_minimum_0_are_left_out_for_old_clients() -> None:
     response = await ask(3)
     assert [feature.name for feature in response.supported_features] == ["metadata.version"]
 
 
 @pytest.mark.parametrize("wire", [5, 99, 32767, -1, -32768])
-async def test_a_version_that_does_not_exist_is_answered_in_version_0(wire: int) -> None:
+async def test_unknown_version_is_answered_in_version_0(wire: int) -> None:
     response = await ask(4, wire=wire)
     assert response.error_code == 35
     assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(KEY, 0, 4)]
 
 
 @pytest.mark.parametrize("name", ["", "bad name", "-dash", "dash-", "ü", "a\n"])
-async def test_software_names_that_cannot_be(name: str) -> None:
+async def test_invalid_software_name_is_refused(name: str) -> None:
     response = await ask(3, name=name)
     assert response.error_code == 42
     assert response.api_keys == []
 
 
 @pytest.mark.parametrize("name", ["a", "apache-kafka-java", "sarama.1", "0"])
-async def test_software_names_that_can(name: str) -> None:
+async def test_valid_software_name_is_accepted(name: str) -> None:
     assert (await ask(3, name=name)).error_code == 0

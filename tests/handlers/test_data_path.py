@@ -16,13 +16,14 @@ from kwire.records import header
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.partition import Partition
 from kwire.types import TopicPartition
-from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
-
-
-async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:
-    found = await subject.create(name, **settings)
-    assert found is not None
-    return found
+from tests.support.handlers.broker import (
+    NOW_MS,
+    Broker,
+    broker,
+    create_topic,
+    one_batch,
+    topic_id,
+)
 
 
 def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any) -> None:
@@ -34,32 +35,32 @@ async def offsets(
     subject: Broker, timestamp: int, *, version: int = 11, epoch: int = -1, **changes: Any
 ) -> tuple[int, int, int, int]:
     topic = ListOffsetsRequest.ListOffsetsTopic
-    asked = topic.ListOffsetsPartition(
+    partition = topic.ListOffsetsPartition(
         partition_index=0, timestamp=timestamp, current_leader_epoch=epoch
     )
-    topics = [topic(name="t", partitions=[asked])]
+    topics = [topic(name="t", partitions=[partition])]
     fields: dict[str, Any] = {"replica_id": -1, "topics": topics}
     answer = await subject.call(
         ListOffsetsRequest(**(fields | changes)),
         version,
     )
-    (found,) = answer.topics[0].partitions
-    return found.error_code, found.offset, found.timestamp, found.leader_epoch
+    (result,) = answer.topics[0].partitions
+    return result.error_code, result.offset, result.timestamp, result.leader_epoch
 
 
 class TestListOffsets:
     """Invariants 15 and 17."""
 
-    async def test_a_deleted_record_is_not_found_the_next_of_its_batch_is(self):
+    async def test_search_skips_deleted_records_of_a_batch(self):
         """Invariant 17, after DeleteRecords up to the middle of a batch."""
-        subject, partition = await self.filled()
+        subject, partition = await self.set_up()
         subject.replicas.delete_before(partition, 3)
         assert await offsets(subject, NOW_MS - 200) == (0, 3, NOW_MS - 100, 0)
         assert await offsets(subject, 0) == (0, 3, NOW_MS - 100, 0)
 
-    async def filled(self) -> tuple[Broker, Partition]:
+    async def set_up(self) -> tuple[Broker, Partition]:
         subject = broker()
-        partition = await made(subject)
+        partition = await create_topic(subject)
         for n, age in enumerate((300, 100, 200)):
             write(subject, partition, b"%d" % n, b"x", timestamp_ms=NOW_MS - age)
         return subject, partition
@@ -76,15 +77,15 @@ class TestListOffsets:
             (-7, (errors.UnsupportedVersion.code, -1, -1, -1)),
             (0, (0, 0, NOW_MS - 300, 0)),
             (NOW_MS - 299, (0, 2, NOW_MS - 100, 0)),
-            (NOW_MS, (0, -1, -1, -1)),  # none that young
+            (NOW_MS, (0, -1, -1, -1)),  # no record is that young
         ],
     )
-    async def test_places(self, timestamp: int, expected: tuple[int, ...]):
-        subject, _ = await self.filled()
+    async def test_timestamp_finds_the_offset(self, timestamp: int, expected: tuple[int, ...]):
+        subject, _ = await self.set_up()
         assert await offsets(subject, timestamp) == expected
 
     async def test_read_committed_ends_at_the_last_stable_offset(self):
-        subject, partition = await self.filled()
+        subject, partition = await self.set_up()
         write(
             subject,
             partition,
@@ -96,8 +97,8 @@ class TestListOffsets:
         assert (await offsets(subject, -1))[1] == 7
         assert (await offsets(subject, -1, isolation_level=1))[1] == 6
 
-    async def test_never_below_the_start(self):
-        subject, partition = await self.filled()
+    async def test_offset_is_never_below_the_log_start(self):
+        subject, partition = await self.set_up()
         subject.replicas.delete_before(partition, 4)
         assert await offsets(subject, -2) == (0, 4, -1, 0)
         error, offset, _, _ = await offsets(subject, -3)
@@ -105,17 +106,17 @@ class TestListOffsets:
         error, offset, _, _ = await offsets(subject, 0)
         assert (error, offset) == (0, 4)
 
-    async def test_epochs(self):
-        subject, _ = await self.filled()
+    async def test_current_leader_epoch_is_checked(self):
+        subject, _ = await self.set_up()
         await subject.lead_again("t")
         assert (await offsets(subject, -1, epoch=0))[0] == errors.FencedLeaderEpoch.code
         assert (await offsets(subject, -1, epoch=2))[0] == errors.UnknownLeaderEpoch.code
         assert await offsets(subject, -1, epoch=1) == (0, 6, -1, 1)
 
-    async def test_nothing_of_this_epoch_is_committed_yet(self):
-        """KIP-207: a new leader must not name an end below one it may have named before."""
+    async def test_end_offset_is_not_available_before_the_epoch_commits(self):
+        """KIP-207: the end offset that consumers see must not go back with a new leader."""
         subject = broker()
-        partition = await made(subject, replicas=(1, 2))
+        partition = await create_topic(subject, replicas=(1, 2))
         write(subject, partition)
         await subject.lead_again("t")
         assert (await offsets(subject, -1))[0] == errors.OffsetNotAvailable.code
@@ -123,35 +124,37 @@ class TestListOffsets:
         subject.replicas.on_follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
         assert (await offsets(subject, -1))[:2] == (0, 1)
 
-    async def test_unknown_and_twice(self):
+    async def test_unknown_and_repeated_partitions_are_errors(self):
         subject = broker()
         assert (await offsets(subject, -1))[0] == errors.UnknownTopicOrPartition.code
-        await made(subject)
+        await create_topic(subject)
         topic = ListOffsetsRequest.ListOffsetsTopic
-        asked = topic.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        partition = topic.ListOffsetsPartition(partition_index=0, timestamp=-1)
         answer = await subject.call(
-            ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[asked, asked])])
+            ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[partition] * 2)])
         )
         codes = [p.error_code for p in answer.topics[0].partitions]
         assert codes == [errors.InvalidRequest.code] * 2
 
 
 @pytest.mark.parametrize(
-    ("asked", "current", "expected"),
+    ("epoch", "current_epoch", "expected"),
     [
         (0, -1, (0, 0, 2)),
-        (1, -1, (0, 0, 2)),  # an epoch in between: the one before it
-        (2, -1, (0, 2, 3)),  # the one that is going on ends at the log's end
+        (1, -1, (0, 0, 2)),  # an epoch in between: the epoch before it
+        (2, -1, (0, 2, 3)),  # the current epoch ends at the log end
         (3, -1, (0, -1, -1)),
         (-1, -1, (0, -1, -1)),
         (0, 1, (errors.FencedLeaderEpoch.code, -1, -1)),
         (0, 3, (errors.UnknownLeaderEpoch.code, -1, -1)),
     ],
 )
-async def test_ends_of_epochs(asked: int, current: int, expected: tuple[int, int, int]):
+async def test_end_offset_of_an_epoch_is_returned(
+    epoch: int, current_epoch: int, expected: tuple[int, int, int]
+):
     """Invariant 27."""
     subject = broker()
-    partition = await made(subject)
+    partition = await create_topic(subject)
     write(subject, partition, b"a", b"b")
     change = r.PartitionChangeRecord(partition_id=0, topic_id=topic_id("t"), leader=1)
     await subject.publish(change, change)
@@ -165,15 +168,15 @@ async def test_ends_of_epochs(asked: int, current: int, expected: tuple[int, int
                     topic="t",
                     partitions=[
                         topic.OffsetForLeaderPartition(
-                            partition=0, current_leader_epoch=current, leader_epoch=asked
+                            partition=0, current_leader_epoch=current_epoch, leader_epoch=epoch
                         )
                     ],
                 )
             ],
         )
     )
-    (found,) = answer.topics[0].partitions
-    assert (found.error_code, found.leader_epoch, found.end_offset) == expected
+    (result,) = answer.topics[0].partitions
+    assert (result.error_code, result.leader_epoch, result.end_offset) == expected
 
 
 @pytest.mark.parametrize(
@@ -192,35 +195,35 @@ async def test_ends_of_epochs(asked: int, current: int, expected: tuple[int, int
 async def test_records_are_deleted(topic: str, offset: int, expected: tuple[int, int]):
     """Invariant 39."""
     subject = broker()
-    partition = await made(subject)
-    await made(subject, "__consumer_offsets")
-    await made(subject, "compacted", cleanup_delete=False, cleanup_compact=True)
+    partition = await create_topic(subject)
+    await create_topic(subject, "__consumer_offsets")
+    await create_topic(subject, "compacted", cleanup_delete=False, cleanup_compact=True)
     write(subject, partition, b"a", b"b", b"c", b"d")
-    asked = DeleteRecordsRequest.DeleteRecordsTopic
+    Topic = DeleteRecordsRequest.DeleteRecordsTopic
     answer = await subject.call(
         DeleteRecordsRequest(
             timeout_ms=1,
             topics=[
-                asked(
+                Topic(
                     name=topic,
-                    partitions=[asked.DeleteRecordsPartition(partition_index=0, offset=offset)],
+                    partitions=[Topic.DeleteRecordsPartition(partition_index=0, offset=offset)],
                 )
             ],
         )
     )
-    (found,) = answer.topics[0].partitions
-    assert (found.error_code, found.low_watermark) == expected
+    (result,) = answer.topics[0].partitions
+    assert (result.error_code, result.low_watermark) == expected
     assert partition.log.start_offset == (expected[1] if expected[0] == 0 else 0)
 
 
-async def test_producer_ids_never_come_twice():
+async def test_producer_ids_are_unique():
     """Invariant 47."""
     subject = broker()
-    found = [
+    answers = [
         await subject.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
         for _ in range(25)
     ]
-    assert [(a.error_code, a.producer_id, a.producer_epoch) for a in found] == [
+    assert [(a.error_code, a.producer_id, a.producer_epoch) for a in answers] == [
         (0, n, 0) for n in range(25)
     ]
 
@@ -241,74 +244,80 @@ async def test_transactions_are_not_available(transactional_id: str, expected: t
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("topic_filter", "expected"),
     [
         (None, {("t", 0), ("t", 1), ("u", 0)}),
         ([("t", [1]), ("nope", [0])], {("t", 1)}),
         ([], set()),
     ],
 )
-async def test_directories(asked: list[tuple[str, list[int]]] | None, expected: set[Any]):
+async def test_log_directories_are_described(
+    topic_filter: list[tuple[str, list[int]]] | None, expected: set[Any]
+):
     subject = broker()
-    await made(subject, partitions=2)
-    write(subject, await made(subject, "u"), b"x" * 100)
+    await create_topic(subject, partitions=2)
+    write(subject, await create_topic(subject, "u"), b"x" * 100)
     topic = DescribeLogDirsRequest.DescribableLogDirTopic
-    topics = None if asked is None else [topic(topic=t, partitions=p) for t, p in asked]
+    topics = None
+    if topic_filter is not None:
+        topics = [topic(topic=name, partitions=indexes) for name, indexes in topic_filter]
     answer = await subject.call(DescribeLogDirsRequest(topics=topics))
-    (found,) = answer.results
-    assert (found.error_code, found.log_dir) == (0, "/data")
-    assert found.total_bytes >= found.usable_bytes > 0
+    (directory,) = answer.results
+    assert (directory.error_code, directory.log_dir) == (0, "/data")
+    assert directory.total_bytes >= directory.usable_bytes > 0
     sizes = {
-        (t.name, p.partition_index): p.partition_size for t in found.topics for p in t.partitions
+        (t.name, p.partition_index): p.partition_size
+        for t in directory.topics
+        for p in t.partitions
     }
     assert set(sizes) == expected
     assert all((size > 100) == (name == "u") for (name, _), size in sizes.items())
 
 
-async def test_a_leader_has_no_lag_in_its_log_directory():
-    """Kafka counts what is missing up to the high watermark, not what is not committed yet."""
+async def test_leader_has_no_lag_in_its_log_directory():
+    """Kafka counts the lag of a leader up to the high watermark, too."""
     subject = broker()
-    partition = await made(subject)
+    partition = await create_topic(subject)
     write(subject, partition, b"x")
     partition.log.high_watermark = 0
-    (found,) = (await subject.call(DescribeLogDirsRequest(topics=None))).results
-    assert found.topics[0].partitions[0].offset_lag == 0
+    (directory,) = (await subject.call(DescribeLogDirsRequest(topics=None))).results
+    assert directory.topics[0].partitions[0].offset_lag == 0
 
 
-async def test_a_directory_that_is_offline():
+async def test_offline_log_directory_is_described_as_such():
     subject = broker()
-    await made(subject)
+    await create_topic(subject)
     subject.disk.failed = OSError("gone")
-    (found,) = (await subject.call(DescribeLogDirsRequest(topics=None))).results
-    assert (found.error_code, found.topics) == (errors.KafkaStorageError.code, [])
+    (directory,) = (await subject.call(DescribeLogDirsRequest(topics=None))).results
+    assert (directory.error_code, directory.topics) == (errors.KafkaStorageError.code, [])
 
 
 async def test_producers_are_described():
     subject = broker()
-    partition = await made(subject)
+    partition = await create_topic(subject)
     for sequence in (0, 1):
         write(subject, partition, producer_id=7, producer_epoch=2, base_sequence=sequence)
     topic = DescribeProducersRequest.TopicRequest
     answer = await subject.call(
         DescribeProducersRequest(topics=[topic(name="t", partition_indexes=[0, 1])])
     )
-    found, missing = answer.topics[0].partitions
-    (state,) = found.active_producers
+    present, missing = answer.topics[0].partitions
+    (state,) = present.active_producers
     assert (state.producer_id, state.producer_epoch, state.last_sequence) == (7, 2, 1)
     assert (state.last_timestamp, state.current_txn_start_offset) == (NOW_MS, -1)
     assert missing.error_code == errors.UnknownTopicOrPartition.code
 
 
-async def test_coordinators_append_and_replay():
+async def test_coordinator_log_reads_what_it_appended():
     subject = broker()
-    await made(subject)
+    await create_topic(subject)
     log, where = CoordinatorLog(subject.replicas, subject.wall), TopicPartition("t", 0)
     batches = [one_batch(b"a", b"b"), one_batch(b"c")]
     assert [log.append(where, batch) for batch in batches] == [2, 3]
     await log.wait_committed(where, 3)
     assert (log.bounds(where), log.high_watermark(where)) == ((0, 3), 3)
-    found = await log.read(where, 0)
-    assert [h.base_offset for _, h in header.headers(found)] == [0, 2]
+    data = await log.read(where, 0)
+    assert [h.base_offset for _, h in header.headers(data)] == [0, 2]
     assert len(await log.read(where, 3)) == 0
     with pytest.raises(errors.UnknownTopicOrPartition):
         log.append(TopicPartition("nope", 0), batches[0])

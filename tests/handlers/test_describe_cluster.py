@@ -1,4 +1,4 @@
-"""DescribeCluster on controllers' listeners: beyond what is compared with Kafka's brokers."""
+"""DescribeCluster on controllers' listeners, which test_admin.py does not compare with Kafka."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.handlers.admin_node import admin_node
 @pytest.mark.parametrize(
     ("listener", "ports"), [("CONTROLLER", {1: 9093, 2: 1}), ("SECOND", {2: 2}), ("THIRD", {})]
 )
-async def test_controllers_are_told_as_they_are_reached_there(
+async def test_response_has_controllers_with_their_port_on_the_listener(
     listener: str, ports: dict[int, int]
 ) -> None:
     endpoint = RegisterControllerRecord.ControllerEndpoint
@@ -37,4 +37,4 @@ async def test_controllers_are_told_as_they_are_reached_there(
         )
         answer = await describe_cluster(context, request)
         assert answer is not None
-        assert {one.broker_id: one.port for one in answer.brokers} == ports
+        assert {controller.broker_id: controller.port for controller in answer.brokers} == ports

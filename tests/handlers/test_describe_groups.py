@@ -15,7 +15,7 @@ from tests.support.handlers.group_node import group_node
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_described(version: int, autojump_clock: object) -> None:
+async def test_groups_are_described(version: int, autojump_clock: object) -> None:
     async with group_node() as node:
         await node.join(version=3)
         await node.commit({"t": {0: 1}}, "simple")
@@ -68,7 +68,7 @@ async def test_assignments_are_shown_while_the_group_rebalances(autojump_clock: 
         nursery.cancel_scope.cancel()
 
 
-async def test_listed(autojump_clock: object) -> None:
+async def test_groups_are_listed_by_state_and_type(autojump_clock: object) -> None:
     async with group_node() as node:
         await node.join(version=3)
         await node.commit({"t": {0: 1}}, "simple")
@@ -93,7 +93,7 @@ async def test_listed(autojump_clock: object) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_deleted(version: int, autojump_clock: object) -> None:
+async def test_only_empty_groups_are_deleted(version: int, autojump_clock: object) -> None:
     """Invariant 76."""
     async with group_node() as node:
         await node.join(version=3)
@@ -108,7 +108,7 @@ async def test_deleted(version: int, autojump_clock: object) -> None:
         assert await node.fetch(None, "simple") == {}
 
 
-async def test_a_partition_led_elsewhere(autojump_clock: object) -> None:
+async def test_broker_that_is_not_coordinator_refuses_groups(autojump_clock: object) -> None:
     async with group_node() as node:
         node.groups.service.resign_all()
         (described,) = (await node.ask(DescribeGroupsRequest(groups=["g"]))).groups

@@ -1,4 +1,4 @@
-"""Dispatch: errors, versions, throttling, and that the table is complete and true."""
+"""Dispatch: errors, versions, throttling, and the table of handlers."""
 
 import logging
 from pathlib import Path
@@ -29,7 +29,7 @@ def refuse(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
 
 @handles(HeartbeatRequest, refuse=refuse)
 async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | None:
-    """Act as the member id says."""
+    """Answer, fail, hang or disconnect as the member id says."""
     match request.member_id:
         case "unknown":
             raise UnknownMemberId
@@ -45,8 +45,8 @@ async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatRes
 
 
 @attrs.define
-class Served:
-    """A session whose only API is the fake Heartbeat."""
+class Client:
+    """A client of a dispatcher whose only API is the fake Heartbeat."""
 
     dispatcher: Dispatcher
     session: Any
@@ -63,94 +63,94 @@ class Served:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     dispatcher = Dispatcher(Services(), ListenerType.BROKER)
     dispatcher._apis[KEY] = attrs.evolve(BY_KEY[KEY], first=1)
     monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda *_: heartbeat)
-    return Served(dispatcher, dispatcher.session("PLAINTEXT", "10.1.2.3"))
+    return Client(dispatcher, dispatcher.session("PLAINTEXT", "10.1.2.3"))
 
 
-async def test_answer(served: Served) -> None:
-    assert (await served.call("m")).error_code == 0
+async def test_request_is_answered(client: Client) -> None:
+    assert (await client.call("m")).error_code == 0
 
 
-async def test_protocol_errors_become_answers(served: Served) -> None:
-    assert (await served.call("unknown")).error_code == 25
+async def test_kafka_error_becomes_an_error_response(client: Client) -> None:
+    assert (await client.call("unknown")).error_code == 25
 
 
-async def test_bugs_are_logged_once_and_answered(
-    served: Served, caplog: pytest.LogCaptureFixture
+async def test_bug_is_logged_once_and_answered_with_unknown_server_error(
+    client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert (await served.call("bug")).error_code == -1
+    assert (await client.call("bug")).error_code == -1
     (line,) = caplog.records
     assert line.levelno == logging.ERROR
     assert line.exc_info is not None
-    assert (await served.call("m")).error_code == 0
+    assert (await client.call("m")).error_code == 0
 
 
-async def test_no_answer(served: Served) -> None:
-    assert await served.call("silent") is None
+async def test_handler_may_give_no_answer(client: Client) -> None:
+    assert await client.call("silent") is None
 
 
-async def test_disconnect_passes(served: Served) -> None:
+async def test_disconnect_of_a_handler_ends_the_connection(client: Client) -> None:
     with pytest.raises(Disconnect, match="because"):
-        await served.call("stop")
+        await client.call("stop")
 
 
-async def test_cancellation_is_never_caught(served: Served) -> None:
+async def test_cancellation_is_never_caught(client: Client) -> None:
     with trio.move_on_after(0) as scope:
-        await served.call("wait")
+        await client.call("wait")
     assert scope.cancelled_caught
 
 
 @pytest.mark.parametrize("version", [0, 5, -1, 99])
-async def test_versions_that_are_not_served_disconnect(served: Served, version: int) -> None:
+async def test_versions_that_are_not_served_disconnect(client: Client, version: int) -> None:
     frame = request_frame(
         KEY, 4, 1, "c", HeartbeatRequest(group_id="", generation_id=0, member_id="")
     )
     data = bytearray(frame[4:])
     data[2:4] = version.to_bytes(2, "big", signed=True)
     with pytest.raises(Disconnect, match="version"):
-        await served.session.answer(memoryview(data))
+        await client.session.answer(memoryview(data))
 
 
 @pytest.mark.parametrize("key", [999, -1, 52, 4])
-async def test_keys_that_are_not_served_disconnect(served: Served, key: int) -> None:
+async def test_keys_that_are_not_served_disconnect(client: Client, key: int) -> None:
     frame = key.to_bytes(2, "big", signed=True) + bytes(20)
     with pytest.raises(Disconnect, match="not served"):
-        await served.session.answer(memoryview(frame))
+        await client.session.answer(memoryview(frame))
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0", bytes(7), b"\0\x0c\0\x04\0\0\0\1\xff\xff"])
-async def test_short_frames_disconnect(served: Served, frame: bytes) -> None:
+async def test_short_frames_disconnect(client: Client, frame: bytes) -> None:
     with pytest.raises(Disconnect):
-        await served.session.answer(memoryview(frame))
+        await client.session.answer(memoryview(frame))
 
 
-async def test_who_asks(served: Served) -> None:
-    await served.call("m", client_id="one")
-    context = served.session.context
+async def test_context_has_client_id_and_host(client: Client) -> None:
+    await client.call("m", client_id="one")
+    context = client.session.context
     assert (context.client_id, context.client_host) == ("one", "10.1.2.3")
-    await served.call("m", client_id="one")
-    assert served.session.context is context, "made once per client id"
-    await served.call("m", client_id=None)
-    assert served.session.context.client_id == ""
+    await client.call("m", client_id="one")
+    assert client.session.context is context, "made once per client id"
+    await client.call("m", client_id=None)
+    assert client.session.context.client_id == ""
 
 
-async def test_throttle_time_passes_one_place(served: Served) -> None:
+async def test_throttle_time_is_returned_and_mutes_the_connection(client: Client) -> None:
     """invariant 104: the client gets the throttle time, and its connection is muted."""
-    assert (await served.call("m")).throttle_time_ms == 5
-    assert served.session.muted_s == 0.005, "the handler's own: of controller_mutation_rate"
-    served.dispatcher.throttle_ms = lambda context, key, frame_bytes: 250
-    assert (await served.call("m")).throttle_time_ms == 250
-    assert served.session.muted_s == 0.25
-    served.dispatcher.throttle_ms = lambda context, key, frame_bytes: 1 << 40
+    assert (await client.call("m")).throttle_time_ms == 5
+    assert client.session.muted_s == 0.005, "the handler's own: of controller_mutation_rate"
+    client.dispatcher.throttle_ms = lambda context, key, frame_bytes: 250
+    assert (await client.call("m")).throttle_time_ms == 250
+    assert client.session.muted_s == 0.25
+    client.dispatcher.throttle_ms = lambda context, key, frame_bytes: 1 << 40
     longest = (1 << 31) - 1
-    assert (await served.call("m")).throttle_time_ms == longest, "not an answer that cannot be sent"
-    assert served.session.muted_s == longest / 1000
+    assert (await client.call("m")).throttle_time_ms == longest, "the limit of an int32"
+    assert client.session.muted_s == longest / 1000
 
 
-async def test_old_shapes_are_widened_and_new_ones_narrowed(served: Served) -> None:
+async def test_old_shapes_are_widened_and_new_ones_narrowed(client: Client) -> None:
     def widen(request: HeartbeatRequest, version: int) -> HeartbeatRequest:
         request.member_id = "unknown" if version == 3 else request.member_id
         return request
@@ -162,15 +162,15 @@ async def test_old_shapes_are_widened_and_new_ones_narrowed(served: Served) -> N
         response.error_code += version
         return response
 
-    route = served.dispatcher.route(KEY, 3)
-    served.dispatcher._routes[KEY, 3] = attrs.evolve(route, widen=widen, narrow=narrow)
-    assert (await served.call("m", version=3)).error_code == 28
+    route = client.dispatcher.route(KEY, 3)
+    client.dispatcher._routes[KEY, 3] = attrs.evolve(route, widen=widen, narrow=narrow)
+    assert (await client.call("m", version=3)).error_code == 28
 
 
-async def test_requests_are_counted(served: Served) -> None:
+async def test_requests_are_counted(client: Client) -> None:
     for member in ("m", "unknown", "bug"):
-        await served.call(member)
-    text = served.dispatcher.services.metrics.text()
+        await client.call(member)
+    text = client.dispatcher.services.metrics.text()
     assert 'requests_total{request="Heartbeat",version="4"} 3' in text
     assert 'totaltime_seconds_count{request="Heartbeat"} 3' in text
 
@@ -190,26 +190,26 @@ class Steps(trio.abc.Instrument):
 async def test_first_request_of_an_api_is_prepared_in_several_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Others have theirs between the messages, the handler and what is compiled for a version."""
+    """Other tasks run between the import of messages and handler and each compilation."""
     dispatcher, steps = Dispatcher(Services(), ListenerType.BROKER), Steps()
-    made: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
     for name in ("handler_of", "decoder", "encoder"):
         function = getattr(dispatch, name)
 
-        def noted(*args: Any, name: str = name, function: Any = function) -> Any:
-            made.append((name, steps.count))
+        def note_call(*args: Any, name: str = name, function: Any = function) -> Any:
+            calls.append((name, steps.count))
             return function(*args)
 
-        monkeypatch.setattr(dispatch, name, noted)
+        monkeypatch.setattr(dispatch, name, note_call)
     trio.lowlevel.add_instrument(steps)
     route = await dispatcher.prepare(19, 7)
     trio.lowlevel.remove_instrument(steps)
-    assert [name for name, _ in made[:3]] == ["handler_of", "decoder", "encoder"]
-    assert len({step for _, step in made[:3]}) == 3
-    assert made[0][1] > 0, "the messages have a turn of their own"
-    made.clear()
+    assert [name for name, _ in calls[:3]] == ["handler_of", "decoder", "encoder"]
+    assert len({step for _, step in calls[:3]}) == 3
+    assert calls[0][1] > 0, "the messages have a turn of their own"
+    calls.clear()
     assert await dispatcher.prepare(19, 7) is route
-    assert not made
+    assert not calls
 
 
 def test_every_api_that_is_not_served_has_a_reason() -> None:
@@ -228,14 +228,14 @@ SERVED_ON = [
 @pytest.mark.parametrize(
     ("api", "listener_type"), SERVED_ON, ids=[f"{api.name}-{kind.name}" for api, kind in SERVED_ON]
 )
-def test_every_version_served_has_a_route(api: Api, listener_type: ListenerType) -> None:
+def test_every_served_version_has_a_route(api: Api, listener_type: ListenerType) -> None:
     for version in range(api.first, api.stable + 1):
         route = Route.build(api, listener_type, version, Metrics())
         assert route.handler.request_type is api.request
 
 
-def test_every_handler_is_reached() -> None:
-    """A module of the package is a handler that a listener serves, or one of these few."""
+def test_every_handler_module_is_served() -> None:
+    """Each module of the package but three is a handler that a listener serves."""
     modules = {path.stem for path in Path(dispatch.__file__).parent.glob("*.py")}
     names = {handler_name(api, listener_type) for api, listener_type in SERVED_ON}
     assert modules - names == {"__init__", "dispatch", "unserved"}

@@ -1,4 +1,4 @@
-"""Envelope: what is inside is answered by the controller's own handlers."""
+"""Envelope: the controller's own handlers answer the request inside."""
 
 import ipaddress
 from typing import Any
@@ -32,8 +32,8 @@ class RaftService:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[Context]:
-    """Contexts in which the request inside was answered."""
+def contexts(monkeypatch: pytest.MonkeyPatch) -> list[Context]:
+    """Replace the handler; return the list of contexts in which it is called."""
     contexts: list[Context] = []
 
     @handles(
@@ -72,13 +72,13 @@ async def ask(
     return answer
 
 
-async def test_answered_for_the_client(seen: list[Context]) -> None:
+async def test_request_inside_is_answered_for_the_client(contexts: list[Context]) -> None:
     answer = await ask(inside())
     assert answer.error_code == 0
     assert answer.response_data is not None
     correlation_id, response = read_response(KEY, 0, answer.response_data)
     assert (correlation_id, response.error_code) == (99, 7)
-    (context,) = seen
+    (context,) = contexts
     assert context.principal == Principal("User", "alice")
     assert (context.client_id, context.client_host) == ("alices-client", "10.1.2.3")
     assert (context.listener_type, context.listener) == (ListenerType.CONTROLLER, "CONTROLLER")
@@ -93,9 +93,11 @@ async def test_answered_for_the_client(seen: list[Context]) -> None:
         ({"host": ""}, 42),
     ],
 )
-async def test_refused(seen: list[Context], change: dict[str, Any], code: int) -> None:
+async def test_envelope_is_refused_with_kafkas_code(
+    contexts: list[Context], change: dict[str, Any], code: int
+) -> None:
     assert (await ask(inside(), **change)).error_code == code
-    assert not seen
+    assert not contexts
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,9 @@ async def test_refused(seen: list[Context], change: dict[str, Any], code: int) -
         (b"", 35),
     ],
 )
-async def test_what_nobody_forwards(seen: list[Context], data: bytes, code: int) -> None:
-    """Kafka's codes: at 35 a broker closes the client's connection, and it asks for versions."""
+async def test_request_that_brokers_do_not_forward_is_refused(
+    contexts: list[Context], data: bytes, code: int
+) -> None:
+    """Kafka's codes: at 35 a broker closes the connection, and the client requests ApiVersions."""
     assert (await ask(data)).error_code == code
-    assert not seen
+    assert not contexts

@@ -1,4 +1,4 @@
-"""Many subscribers of one partition: what a record for all of them does to the others."""
+"""Many subscribers of one partition: a record wakes all, and other clients are served between."""
 
 import errno
 from collections.abc import AsyncIterator, Callable
@@ -17,17 +17,17 @@ from kwire.handlers.dispatch import Dispatcher, Session
 from kwire.log.segments.segment import Segment
 from kwire.replica.partition import Partition
 from kwire.simulation.disk import SimFile
-from tests.handlers.test_fetch import at, fetch, made, values
+from tests.handlers.test_fetch import at, fetch, values
 from tests.handlers.test_produce import produce
-from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
+from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, topic_id
 
 SUBSCRIBERS = 300
 
 
-async def test_others_have_turns_while_a_thousand_subscribers_are_answered() -> None:
+async def test_other_tasks_run_while_many_subscribers_are_answered() -> None:
     """The producer's acknowledgement leaves first; no turn answers more than a few of them."""
     subject = broker()
-    await made(subject)
+    await create_topic(subject)
     events: list[str] = []
     answers: list[Any] = []
     async with trio.open_nursery() as nursery:
@@ -57,9 +57,9 @@ async def test_others_have_turns_while_a_thousand_subscribers_are_answered() -> 
     assert max(part.count("delivery") for part in between) <= 32
 
 
-async def test_records_that_come_while_subscribers_are_woken_are_delivered() -> None:
+async def test_records_appended_while_subscribers_are_woken_are_delivered() -> None:
     subject = broker()
-    await made(subject)
+    await create_topic(subject)
     last: list[int] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(subject.replicas.run)
@@ -85,29 +85,29 @@ async def test_records_that_come_while_subscribers_are_woken_are_delivered() -> 
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Broker]:
-    """A broker with a topic, whose partitions are looked after."""
+    """Run the replicas of a broker that has a topic."""
     subject = broker()
-    await made(subject)
+    await create_topic(subject)
     async with trio.open_nursery() as nursery:
         await nursery.start(subject.replicas.run)
         yield subject
         nursery.cancel_scope.cancel()
 
 
-def asked(version: int, **fields: Any) -> FetchRequest:
-    """A long poll for the topic, in the shape of a version."""
+def fetch_request(version: int, **fields: Any) -> FetchRequest:
+    """Return a long poll for the topic, in the shape of a version."""
     topic = {"topic": "t"} if version < 13 else {"topic_id": topic_id("t")}
-    spot = FetchRequest.FetchTopic.FetchPartition(
+    partition = FetchRequest.FetchTopic.FetchPartition(
         partition=0, fetch_offset=0, partition_max_bytes=1 << 20
     )
     chosen: dict[str, Any] = {"max_wait_ms": 60_000, "min_bytes": 1, "max_bytes": 1 << 20}
     return FetchRequest(
-        topics=[FetchRequest.FetchTopic(**topic, partitions=[spot])], **(chosen | fields)
+        topics=[FetchRequest.FetchTopic(**topic, partitions=[partition])], **(chosen | fields)
     )
 
 
 async def answer(session: Session, version: int, number: int, request: FetchRequest) -> bytes:
-    """The frame that a client reads, without its size."""
+    """Return the frame that a client reads, without its size."""
     parts = await session.answer(
         memoryview(request_frame(1, version, number, f"c{number}", request))[4:]
     )
@@ -120,8 +120,8 @@ async def answer(session: Session, version: int, number: int, request: FetchRequ
     return data[4:]
 
 
-async def test_shared_answers_are_those_that_each_would_be_given_alone() -> None:
-    """Holds for every version and kind of reader, but for its own correlation and session ids."""
+async def test_shared_answer_equals_the_answer_to_one_subscriber() -> None:
+    """In every version, for every kind of reader; correlation and session ids are its own."""
     kinds: list[tuple[int, dict[str, Any]]] = [
         (version, {"isolation_level": isolation, "session_epoch": epoch, "max_bytes": max_bytes})
         for version in range(4, 19)
@@ -136,12 +136,13 @@ async def test_shared_answers_are_those_that_each_would_be_given_alone() -> None
         async def subscribe(number: int) -> None:
             version, fields = kinds[number]
             session = dispatcher.session("PLAINTEXT", "h")
-            frames[number] = await answer(session, version, number, asked(version, **fields))
+            request = fetch_request(version, **fields)
+            frames[number] = await answer(session, version, number, request)
 
         for number in range(len(kinds)):
             nursery.start_soon(subscribe, number)
         await wait_all_tasks_blocked()
-        for value in (b"v", b"w"):  # of which some have room for one
+        for value in (b"v", b"w"):  # some requests have room for one of them
             await produce(subject, ("t", 0, one_batch(value)))
         assert not frames
         await wait_all_tasks_blocked()
@@ -152,7 +153,7 @@ async def test_shared_answers_are_those_that_each_would_be_given_alone() -> None
             expected: FetchResponse
             correlation, shared = read_response(1, version, memoryview(frames[number]))
             assert correlation == number
-            single = await answer(alone, version, number, asked(version, **fields))
+            single = await answer(alone, version, number, fetch_request(version, **fields))
             _, expected = read_response(1, version, memoryview(single))
             opens = version >= 7 and fields["session_epoch"] == 0
             assert (shared.session_id != 0) == opens
@@ -164,11 +165,11 @@ async def test_shared_answers_are_those_that_each_would_be_given_alone() -> None
         nursery.cancel_scope.cancel()
 
 
-async def test_subscribers_who_ask_alike_are_read_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_equal_fetches_share_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = 0
     read = Partition.read
 
-    def counted(self: Partition, *args: Any, **fields: Any) -> Any:
+    def count_read(self: Partition, *args: Any, **fields: Any) -> Any:
         nonlocal reads
         reads += 1
         return read(self, *args, **fields)
@@ -177,23 +178,23 @@ async def test_subscribers_who_ask_alike_are_read_for_once(monkeypatch: pytest.M
         answers: list[Any] = []
 
         async def subscribe() -> None:
-            (one,) = await fetch(subject, at("t"), max_wait_ms=60_000)
-            answers.append(values(one))
+            (data,) = await fetch(subject, at("t"), max_wait_ms=60_000)
+            answers.append(values(data))
 
         for _ in range(SUBSCRIBERS):
             nursery.start_soon(subscribe)
         await wait_all_tasks_blocked()
-        monkeypatch.setattr(Partition, "read", counted)
+        monkeypatch.setattr(Partition, "read", count_read)
         await produce(subject, ("t", 0, one_batch(b"v")))
         await wait_all_tasks_blocked()
         assert answers == [[(0, b"v")]] * SUBSCRIBERS
         assert reads == 1
 
 
-async def test_answer_that_cannot_be_shared_is_sent_by_itself(
+async def test_answer_is_sent_unshared_after_a_disk_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Invariant 100: a disk that fails at the look for others' sake leaves no file pinned."""
+    """Invariant 100: a disk error during the check for sharing leaves no file pinned."""
 
     def fail(*_: object) -> bool:
         raise OSError(errno.EIO, "input/output error")
@@ -212,7 +213,7 @@ async def test_answer_that_cannot_be_shared_is_sent_by_itself(
         await wait_all_tasks_blocked()
         file = subject.replicas.partitions.get("t", 0).log.segments.active.file
         assert isinstance(file, SimFile)
-        assert [values(one) for one in answers] == [[(0, b"v")]] * 2
+        assert [values(data) for data in answers] == [[(0, b"v")]] * 2
         assert file.pins == 0
 
 
@@ -228,16 +229,16 @@ async def delete_records(subject: Broker) -> None:
     ("change", "code"),
     [(lose_leadership, NotLeaderOrFollower.code), (delete_records, OffsetOutOfRange.code)],
 )
-async def test_who_is_answered_after_a_change_learns_of_it(
+async def test_subscriber_woken_after_a_change_gets_its_error(
     change: Callable[[Broker], Any], code: int
 ) -> None:
-    """Invariant 24: what the first ones of a wake were given is not given after that."""
+    """Invariant 24: the shared answer of earlier subscribers is not used after a change."""
     codes: list[int] = []
     async with running() as subject, trio.open_nursery() as nursery:
 
         async def subscribe() -> None:
-            (one,) = await fetch(subject, at("t"), max_wait_ms=60_000)
-            codes.append(one.error_code)
+            (data,) = await fetch(subject, at("t"), max_wait_ms=60_000)
+            codes.append(data.error_code)
 
         for _ in range(SUBSCRIBERS):
             nursery.start_soon(subscribe)
@@ -253,7 +254,7 @@ async def test_who_is_answered_after_a_change_learns_of_it(
     assert set(codes[before + 32 :]) == {code}
 
 
-async def test_long_polls_end_in_their_time(autojump_clock: MockClock) -> None:
+async def test_long_polls_end_at_their_max_wait(autojump_clock: MockClock) -> None:
     ended: dict[int, float] = {}
     with trio.fail_after(100):
         async with running() as subject, trio.open_nursery() as nursery:
@@ -273,7 +274,7 @@ async def test_long_polls_end_in_their_time(autojump_clock: MockClock) -> None:
 async def test_long_polls_end_with_the_service() -> None:
     """After a stop no task is left that could end them later."""
     subject = broker()
-    await made(subject)
+    await create_topic(subject)
     answers: list[Any] = []
 
     async def poll() -> None:

@@ -13,14 +13,14 @@ import trio.testing
 from kwire import errors
 from kwire.replica.partition import Partition
 from kwire.simulation.disk import SimFile
-from tests.handlers.test_fetch import at, fetch, made, request, values, write
+from tests.handlers.test_fetch import at, fetch, request, values, write
 from tests.handlers.test_produce import produce
 from tests.handlers.test_produce import request as produce_request
-from tests.support.handlers.broker import Broker, broker, one_batch
+from tests.support.handlers.broker import Broker, broker, create_topic, one_batch
 
 
 def from_disk(partition: Partition) -> None:
-    """Let the next read look into the file for its place."""
+    """Make the next read look its position up in the file."""
     segment = partition.log.segments.active
     segment._recent_next, segment._recent_position = array("q"), array("q")
 
@@ -30,13 +30,13 @@ class TestReading:
 
     async def two(self) -> tuple[Broker, Partition, Partition]:
         subject = broker()
-        good, bad = await made(subject, "good"), await made(subject, "bad")
+        good, bad = await create_topic(subject, "good"), await create_topic(subject, "bad")
         write(subject, good, b"a")
         write(subject, bad, b"b")
         from_disk(bad)
         return subject, good, bad
 
-    async def test_one_partition_fails_alone(self):
+    async def test_partition_that_cannot_be_read_fails_alone(self):
         subject, good, bad = await self.two()
         subject.disk.fail_at("read", OSError(errno.EIO, "broken"), path="bad-0")
         first, second = await fetch(subject, at("good"), at("bad"))
@@ -44,7 +44,7 @@ class TestReading:
         assert second.error_code == errors.KafkaStorageError.code
         assert [p.log.segments.active.file.pins for p in (good, bad)] == [0, 0]  # type: ignore[attr-defined]
 
-    async def test_a_bug_leaves_no_file_open(self):
+    async def test_bug_leaves_no_file_pinned(self):
         subject, good, _ = await self.two()
         subject.disk.fail_at("read", ZeroDivisionError("a bug"), path="bad-0")
         answer = await subject.call(request(at("good"), at("bad")), 12)
@@ -54,25 +54,25 @@ class TestReading:
         assert file.pins == 0
 
 
-async def test_an_unknown_partition_does_not_end_the_wait(autojump_clock: Any):
-    """Kafka waits, too: else a consumer of a deleted and a quiet topic would never pause."""
+async def test_unknown_partition_does_not_end_the_wait(autojump_clock: Any):
+    """Kafka waits, too; else a consumer of a deleted and a quiet topic would poll without pause."""
     subject = broker()
-    await made(subject)
+    await create_topic(subject)
     start = trio.current_time()
     first, second = await fetch(subject, at("nope"), at("t"), max_wait_ms=500)
     assert (first.error_code, second.error_code) == (errors.UnknownTopicOrPartition.code, 0)
     assert trio.current_time() - start == pytest.approx(0.5)
 
 
-async def test_a_batch_that_was_truncated_is_not_acknowledged(autojump_clock: Any):
-    """Invariant 1: the leadership of one partition goes and returns while another is waited for."""
+async def test_truncated_batch_is_not_acknowledged(autojump_clock: Any):
+    """Invariant 1: a leadership is lost and regained while another partition is waited for."""
     subject = broker()
     first = await subject.create("a", replicas=(1, 2))
     second = await subject.create("b", replicas=(1, 2))
     assert first is not None
     assert second is not None
 
-    def followed(partition: Partition) -> None:
+    def fetch_as_follower(partition: Partition) -> None:
         subject.replicas.on_follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
 
     async def others() -> None:
@@ -83,9 +83,9 @@ async def test_a_batch_that_was_truncated_is_not_acknowledged(autojump_clock: An
         other[12:16] = (1).to_bytes(4, "big")
         second.log.append_follower(bytes(other))
         await subject.lead_again("b", leader=1)
-        followed(second)
+        fetch_as_follower(second)
         assert second.high_watermark == 1
-        followed(first)
+        fetch_as_follower(first)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
@@ -95,7 +95,7 @@ async def test_a_batch_that_was_truncated_is_not_acknowledged(autojump_clock: An
 
 @attrs.define
 class Gate:
-    """Threads that begin when the test lets them."""
+    """Threads that start their calls when the test opens the gate."""
 
     opened: trio.Event = attrs.field(factory=trio.Event)
 
@@ -106,18 +106,16 @@ class Gate:
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
 @pytest.mark.parametrize("flush_messages", [1, 1000])
-async def test_who_writes_to_a_slow_disk_waits_for_it(
-    autojump_clock: Any, acks: int, flush_messages: int
-):
-    """Or what is to be written would pile up without a bound; no time-out but for replicas."""
+async def test_producer_waits_for_a_slow_disk(autojump_clock: Any, acks: int, flush_messages: int):
+    """Else unwritten batches would pile up without a bound; the timeout is only for replicas."""
     subject = broker()
     gate = subject.logs.threads.stand_in = Gate()
-    partition = await made(subject, flush_messages=flush_messages)
+    partition = await create_topic(subject, flush_messages=flush_messages)
     answered = trio.Event()
 
     async def send() -> None:
-        asked = produce_request(("t", 0, one_batch()), acks=acks, timeout_ms=0)
-        answer = await subject.call(asked, 9)
+        batch = ("t", 0, one_batch())
+        answer = await subject.call(produce_request(batch, acks=acks, timeout_ms=0), 9)
         if acks:
             assert answer.responses[0].partition_responses[0].error_code == 0
         answered.set()

@@ -53,7 +53,7 @@ def refuse(request: UnregisterBrokerRequest, error: errors.KafkaError) -> Unregi
 
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This node's handler: broker 7 is known, while 8 is answered by a controller that resigns."""
+    """Replace this node's handler: broker 7 is registered, broker 8 gets NOT_CONTROLLER."""
 
     @handles(UnregisterBrokerRequest, refuse=refuse)
     async def fake(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
@@ -72,7 +72,7 @@ async def ask(
     fails: bool = False,
     side: ListenerType = ListenerType.BROKER,
 ) -> tuple[int, int]:
-    """The error code answered, and how often another node was asked."""
+    """Return the error code, and the number of requests that were forwarded."""
     channel: Any = Channel(fails)
     controller: Any = Controller(active, alone)
     services = Services(controller=controller, channel=channel)
@@ -82,7 +82,7 @@ async def ask(
     assert parts is not None
     correlation_id, response = read_response(KEY, 0, b"".join(parts)[4:])
     assert correlation_id == 99
-    assert all(sent == frame for sent in channel.frames), "passed on as it came"
+    assert all(sent == frame for sent in channel.frames), "forwarded unchanged"
     return response.error_code, len(channel.frames)
 
 
@@ -94,40 +94,42 @@ async def ask(
         (8, {"active": True}, (77, 1)),  # resigned in between
         (7, {"active": False, "fails": True}, (errors.RequestTimedOut.code, 1)),
         (8, {"active": False, "alone": True}, (77, 1)),
-        (7, {"active": False, "alone": True}, (0, 0)),  # starts: no other node could answer
+        (7, {"active": False, "alone": True}, (0, 0)),  # it starts, and no other node could answer
         (8, {"active": True, "side": ListenerType.CONTROLLER}, (errors.NotController.code, 0)),
         (8, {"active": False, "side": ListenerType.CONTROLLER}, (errors.NotController.code, 0)),
     ],
 )
 @pytest.mark.usefixtures("local")
-async def test_who_answers(broker: int, more: dict[str, Any], expected: tuple[int, int]) -> None:
+async def test_request_is_forwarded_unless_this_controller_is_active(
+    broker: int, more: dict[str, Any], expected: tuple[int, int]
+) -> None:
     assert await ask(broker, **more) == expected
 
 
 @attrs.define
 class Settings:
-    """Another node's controller that takes every change of settings; or does not answer."""
+    """Another node's controller that accepts every change of settings, or does not answer."""
 
     key: int
     silent: bool = False
-    named: list[str] = attrs.field(factory=list)
+    resource_names: list[str] = attrs.field(factory=list)
 
     async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
         if self.silent:
             raise errors.RequestTimedOut
         head, body = read_header(frame)
         request = read_request(head, frame, body)
-        self.named = [one.resource_name for one in request.resources]
+        self.resource_names = [resource.resource_name for resource in request.resources]
         response = BY_KEY[self.key].response
         result = response.AlterConfigsResourceResponse
         results = [
             result(
                 error_code=0,
                 error_message=None,
-                resource_type=one.resource_type,
-                resource_name=one.resource_name,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
             )
-            for one in reversed(request.resources)
+            for resource in reversed(request.resources)
         ]
         answer = response(responses=results)
         return b"".join(response_parts(self.key, 1, head.correlation_id, answer))[4:]
@@ -139,7 +141,7 @@ NO_NUMBER = "Node id must be an integer, but it is: x"
 
 @pytest.mark.parametrize("key", [33, 44])
 @pytest.mark.parametrize(
-    ("silent", "asked", "passed_on", "expected"),
+    ("silent", "names", "passed_on", "expected"),
     [
         (False, ["1", "", "t"], ["1", "", "t"], {}),
         (False, ["t", "2", "1", "x"], ["t", "1"], {"2": (42, OTHER), "x": (42, NO_NUMBER)}),
@@ -147,20 +149,20 @@ NO_NUMBER = "Node id must be an integer, but it is: x"
         (True, ["2", "t"], [], {"2": (42, OTHER), "t": (7, None)}),
     ],
 )
-async def test_settings_of_other_brokers_are_refused_before_anything_is_passed_on(
+async def test_settings_of_other_brokers_are_refused_and_not_forwarded(
     key: int,
     silent: bool,
-    asked: list[str],
+    names: list[str],
     passed_on: list[str],
     expected: dict[str, tuple[int, str]],
 ) -> None:
-    """Each broker judges its own; the others' resources go on, and the answer keeps the order."""
+    """A broker answers for its own settings; other resources are forwarded, in their order."""
     api = BY_KEY[key].request
     resources = [
         api.AlterConfigsResource(
             resource_type=2 if name == "t" else 4, resource_name=name, configs=[]
         )
-        for name in asked
+        for name in names
     ]
     channel: Any = Settings(key, silent)
     controller: Any = Controller(is_active=False)
@@ -171,11 +173,11 @@ async def test_settings_of_other_brokers_are_refused_before_anything_is_passed_o
     assert parts is not None
     correlation_id, response = read_response(key, 1, b"".join(parts)[4:])
     assert correlation_id == 99
-    assert channel.named == passed_on
-    found = {one.resource_name: (one.error_code, one.error_message) for one in response.responses}
+    assert channel.resource_names == passed_on
+    results = {r.resource_name: (r.error_code, r.error_message) for r in response.responses}
     if expected:
-        assert list(found) == asked
-    assert {name: told for name, told in found.items() if told != (0, None)} == expected
+        assert list(results) == names
+    assert {name: result for name, result in results.items() if result != (0, None)} == expected
 
 
 class Debt(Channel):
@@ -196,10 +198,10 @@ class Debt(Channel):
         (CreatePartitionsRequest(timeout_ms=1, validate_only=False), 37, 0),
     ],
 )
-async def test_client_of_a_controller_elsewhere_is_muted_for_as_long_as_it_has_to_wait(
+async def test_client_is_muted_for_the_throttle_time_of_a_forwarded_answer(
     request_: Any, key: int, version: int
 ) -> None:
-    """Invariant 104: as Kafka's broker does, whatever the version; old clients would not wait."""
+    """Invariant 104: as in Kafka, in every version; old clients do not wait by themselves."""
     channel: Any = Debt()
     controller: Any = Controller(is_active=False)
     services = Services(controller=controller, channel=channel)
@@ -210,7 +212,7 @@ async def test_client_of_a_controller_elsewhere_is_muted_for_as_long_as_it_has_t
     assert session.muted_s == 2.5
 
 
-async def test_answer_without_a_throttle_time_mutes_nobody(local: None) -> None:
+async def test_forwarded_answer_without_throttle_time_does_not_mute(local: None) -> None:
     channel: Any = Channel()
     controller: Any = Controller(is_active=False)
     services = Services(controller=controller, channel=channel)

@@ -16,8 +16,8 @@ Identity = LeaveGroupRequest.MemberIdentity
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_joining(version: int, autojump_clock: object) -> None:
-    """Up to version 3 at once, from then on with the id that the first answer gave."""
+async def test_member_joins_in_every_version(version: int, autojump_clock: object) -> None:
+    """Version 3 and older join at once, newer ones with the id of the first answer."""
     async with group_node() as node:
         reply = await node.join(version=version)
         if version >= 4:
@@ -40,13 +40,15 @@ async def test_joining(version: int, autojump_clock: object) -> None:
         ({"protocols": []}, 23, ""),
     ],
 )
-async def test_refused(fields: dict[str, Any], code: int, member: str) -> None:
+async def test_join_is_refused_with_kafkas_code(
+    fields: dict[str, Any], code: int, member: str
+) -> None:
     async with group_node() as node:
         reply = await node.join(**fields)
         assert (reply.error_code, reply.generation_id, reply.member_id) == (code, -1, member)
 
 
-async def test_the_round_of_a_member(autojump_clock: object) -> None:
+async def test_member_syncs_and_heartbeats_in_every_version(autojump_clock: object) -> None:
     async with group_node() as node:
         member = (await node.join(version=3)).member_id
         share = SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=b"all")
@@ -76,7 +78,7 @@ async def test_the_round_of_a_member(autojump_clock: object) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_leaving(version: int, autojump_clock: object) -> None:
+async def test_member_leaves_in_every_version(version: int, autojump_clock: object) -> None:
     async with group_node() as node:
         member = (await node.join(version=3)).member_id
 
@@ -95,13 +97,13 @@ async def test_leaving(version: int, autojump_clock: object) -> None:
         assert await leave(member) == 25
 
 
-async def test_several_leave_by_their_instance(autojump_clock: object) -> None:
+async def test_static_members_leave_by_their_instance_ids(autojump_clock: object) -> None:
     async with group_node() as node:
         await node.join(version=7, group_instance_id="i")
-        gone = [
+        identities = [
             Identity(member_id="", group_instance_id="i"),
             Identity(member_id="", group_instance_id="k"),
         ]
-        reply = await node.ask(LeaveGroupRequest(group_id="g", members=gone))
+        reply = await node.ask(LeaveGroupRequest(group_id="g", members=identities))
         assert [(m.group_instance_id, m.error_code) for m in reply.members] == [("i", 0), ("k", 25)]
         assert reply.error_code == 0

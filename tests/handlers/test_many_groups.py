@@ -1,4 +1,4 @@
-"""Requests that name thousands of groups: others have turns before all are looked at."""
+"""Requests that name a thousand groups: other tasks run before all groups are handled."""
 
 from itertools import count
 from typing import Any
@@ -14,7 +14,7 @@ from kwire.drive import Slices
 from tests.support.handlers.group_node import group_node
 
 GROUPS = [f"g{number}" for number in range(1000)]
-Asked = OffsetFetchRequest.OffsetFetchRequestGroup
+RequestedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,9 @@ Asked = OffsetFetchRequest.OffsetFetchRequestGroup
         ("handlers.describe_groups", DescribeGroupsRequest(groups=GROUPS), "groups"),
         (
             "handlers.offset_fetch",
-            OffsetFetchRequest(groups=[Asked(group_id=group, topics=None) for group in GROUPS]),
+            OffsetFetchRequest(
+                groups=[RequestedGroup(group_id=group, topics=None) for group in GROUPS]
+            ),
             "groups",
         ),
         (
@@ -35,10 +37,10 @@ Asked = OffsetFetchRequest.OffsetFetchRequestGroup
     ],
     ids=["describe", "fetch-offsets", "find", "delete"],
 )
-async def test_others_have_turns_while_many_groups_are_looked_at(
+async def test_other_tasks_run_during_requests_for_many_groups(
     module: str, request_: Any, answers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every look at the clock takes a millisecond, so a slice ends after two groups."""
+    """Every reading of the clock takes a millisecond, so a slice ends after two groups."""
     ticks = count()
     async with group_node() as node:
         monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Requests for a thousand partitions: other tasks have turns during them, and nothing is missed."""
+"""Requests for a thousand partitions: other tasks run during them, and no append is missed."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.drive import give_way
-from tests.handlers.test_fetch import Asked, Topic, request, write
+from tests.handlers.test_fetch import FetchPartition, Topic, request, write
 from tests.handlers.test_produce import produce
 from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
 
@@ -23,7 +23,8 @@ async def large() -> Broker:
 
 def fetch_all(**changes: Any) -> FetchRequest:
     partitions = [
-        Asked(partition=n, fetch_offset=0, partition_max_bytes=1 << 20) for n in range(MANY)
+        FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20)
+        for n in range(MANY)
     ]
     topic = Topic(topic="t", topic_id=topic_id("t"), partitions=partitions)
     return request(topic, **changes)
@@ -46,7 +47,7 @@ async def turns(work: Callable[[], Awaitable[Any]]) -> int:
     return count
 
 
-async def test_a_produce_gives_others_turns() -> None:
+async def test_other_tasks_run_during_a_large_produce() -> None:
     subject = await large()
     batches = [("t", n, one_batch()) for n in range(MANY)]
     answers: list[Any] = []
@@ -58,8 +59,8 @@ async def test_a_produce_gives_others_turns() -> None:
     assert [a.error_code for a in answers] == [0] * MANY
 
 
-async def test_a_produce_of_large_batches_gives_others_turns() -> None:
-    """Invariant 10: what a batch costs depends on its bytes."""
+async def test_other_tasks_run_during_a_produce_of_large_batches() -> None:
+    """Invariant 10: the cost of a batch depends on its bytes."""
     subject = await large()
     batches = [("t", n, one_batch(bytes(900_000))) for n in range(16)]
 
@@ -69,15 +70,15 @@ async def test_a_produce_of_large_batches_gives_others_turns() -> None:
     assert await turns(work) >= 4
 
 
-async def test_a_fetch_gives_others_turns() -> None:
+async def test_other_tasks_run_during_a_large_fetch() -> None:
     subject = await large()
     assert await turns(lambda: subject.call(fetch_all(), 12)) >= 10
 
 
-async def test_a_record_that_comes_during_the_reading_ends_the_wait(
+async def test_record_appended_during_the_read_ends_the_wait(
     autojump_clock: MockClock, monkeypatch: Any
 ) -> None:
-    """Invariant 18: it comes after its partition was read and before the fetch waits."""
+    """Invariant 18: it is appended after its partition was read and before the fetch waits."""
     subject = await large()
     first = subject.replicas.partitions.get("t", 0)
 

@@ -19,17 +19,17 @@ from kwire.raftmeta.metadata.image_change import apply
 from tests.support.handlers.admin_node import AdminNode, admin_node
 from tests.support.raftmeta.clusters import CLUSTER, directory, node_config
 
-Asked = MetadataRequest.MetadataRequestTopic
+RequestedTopic = MetadataRequest.MetadataRequestTopic
 
 
 async def ask(node: AdminNode, *names: str, **more: Any) -> MetadataResponse:
-    request = MetadataRequest(topics=[Asked(name=name) for name in names], **more)
+    request = MetadataRequest(topics=[RequestedTopic(name=name) for name in names], **more)
     reply = await metadata(Context(services=node.services), request)
     assert reply is not None
     return reply
 
 
-async def test_topic_is_created_and_answered_at_once() -> None:
+async def test_unknown_topic_is_created_and_returned_at_once() -> None:
     async with admin_node(num_partitions="3") as node:
         topic = (await ask(node, "new")).topics[0]
         assert (topic.error_code, len(topic.partitions)) == (errors.NONE, 3)
@@ -53,7 +53,7 @@ async def test_topic_is_not_created(
         assert not node.publisher.image.topics
 
 
-async def test_too_many_to_create_are_unknown() -> None:
+async def test_topics_beyond_the_limit_of_creations_are_unknown() -> None:
     async with admin_node(num_partitions="6000") as node:
         reply = await ask(node, "one", "two")
         unknown = errors.UnknownTopicOrPartition.code
@@ -65,26 +65,26 @@ async def test_internal_topic_is_created_in_its_own_shape() -> None:
     async with admin_node(offsets_topic_num_partitions="5") as node:
         topic = (await ask(node, "__consumer_offsets")).topics[0]
         assert (topic.is_internal, len(topic.partitions)) == (True, 5)
-        held = node.publisher.image.config(2, "__consumer_offsets")
-        assert held["cleanup.policy"] == "compact"
+        topic_config = node.publisher.image.config(2, "__consumer_offsets")
+        assert topic_config["cleanup.policy"] == "compact"
 
 
-async def test_topics_by_id() -> None:
+async def test_topic_is_returned_by_id() -> None:
     """Invariant 106."""
     async with admin_node() as node:
         topic_id = (await ask(node, "t")).topics[0].topic_id
         request = MetadataRequest(
-            topics=[Asked(name=None, topic_id=topic_id), Asked(name=None, topic_id=b"x" * 16)]
+            topics=[RequestedTopic(name=None, topic_id=id_) for id_ in (topic_id, b"x" * 16)]
         )
         reply = await metadata(Context(services=node.services), request)
         assert reply is not None
-        known, unknown = reply.topics
-        assert (known.name, known.error_code) == ("t", errors.NONE)
+        topic, unknown = reply.topics
+        assert (topic.name, topic.error_code) == ("t", errors.NONE)
         assert (unknown.name, unknown.error_code) == (None, errors.UnknownTopicId.code)
 
 
 def cluster_of_three() -> MetadataImage:
-    """Brokers 1 to 3: 2 is fenced, 3 has no address on the clients' listener."""
+    """Return an image of brokers 1 to 3: 2 is fenced, 3 has no address on the clients' listener."""
     endpoint = RegisterBrokerRecord.BrokerEndpoint
     records: list[Any] = [
         RegisterBrokerRecord(
@@ -111,24 +111,24 @@ def cluster_of_three() -> MetadataImage:
             isr=replicas,
             leader=leader,
             leader_epoch=number,
-            directories=[directory(one if number < 3 else 9) for one in replicas],
+            directories=[directory(broker if number < 3 else 9) for broker in replicas],
         )
         for number, (replicas, leader) in enumerate(placed)
     ]
     return apply(MetadataImage(), records)[0]
 
 
-async def test_who_leads_and_who_is_offline() -> None:
+async def test_response_has_leaders_and_offline_replicas() -> None:
     services = Services(config=node_config(), image=cluster_of_three(), cluster_id=CLUSTER)
     reply = await metadata(Context(services=services), MetadataRequest(topics=None))
     assert reply is not None
     assert [broker.node_id for broker in reply.brokers] == [1]
     assert reply.controller_id == 1
-    found = [
+    partitions = [
         (p.error_code, p.leader_id, p.leader_epoch, p.offline_replicas)
         for p in reply.topics[0].partitions
     ]
-    assert found == [
+    assert partitions == [
         (errors.NONE, 1, 0, [2, 3]),
         (errors.ListenerNotFound.code, -1, 1, [3]),
         (errors.LeaderNotAvailable.code, -1, 2, [2]),
@@ -136,13 +136,13 @@ async def test_who_leads_and_who_is_offline() -> None:
     ]
 
 
-async def test_a_node_that_nobody_serves_beside_tells_itself() -> None:
-    """A stopping node names itself: librdkafka without any broker does not ask for a long time."""
-    gone = [
+async def test_node_without_unfenced_brokers_returns_itself() -> None:
+    """A stopping node names itself: librdkafka without any broker retries only after long."""
+    fencings = [
         BrokerRegistrationChangeRecord(broker_id=number, broker_epoch=number, fenced=1)
         for number in (1, 3)
     ]
-    image = apply(cluster_of_three(), gone)[0]
+    image = apply(cluster_of_three(), fencings)[0]
     services = Services(config=node_config(), image=image, cluster_id=CLUSTER)
     reply = await metadata(Context(services=services), MetadataRequest(topics=None))
     assert reply is not None

@@ -17,7 +17,7 @@ from tests.support.handlers.group_node import GroupNode, group_node, topic_id
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-async def test_committed_and_fetched(version: int) -> None:
+async def test_committed_offset_is_fetched(version: int) -> None:
     async with group_node() as node:
         t = topic_id("t") if version == 10 else "t"
         nope = b"x" * 16 if version == 10 else "nope"
@@ -27,17 +27,17 @@ async def test_committed_and_fetched(version: int) -> None:
         assert await node.fetch(None) == {"t": {0: 10}}
 
 
-async def test_fetched_by_id() -> None:
+async def test_offsets_are_fetched_by_topic_id() -> None:
     async with group_node() as node:
         await node.commit({"t": {0: 10, 1: 11}, "u": {0: 5}})
         t, other = topic_id("t"), b"y" * 16
-        found = await node.fetch({t: [0, 1, 5], other: [0]}, version=10)
-        assert found == {t: {0: 10, 1: 11, 5: -1}, other: {0: -100}}
+        offsets = await node.fetch({t: [0, 1, 5], other: [0]}, version=10)
+        assert offsets == {t: {0: 10, 1: 11, 5: -1}, other: {0: -100}}
         assert await node.fetch(None, version=10) == {t: {0: 10, 1: 11}, topic_id("u"): {0: 5}}
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-async def test_fetched_in_the_old_shape(version: int) -> None:
+async def test_old_fetch_has_one_group(version: int) -> None:
     async with group_node() as node:
         await node.commit({"t": {0: 10}})
         old = OffsetFetchRequest.OffsetFetchRequestTopic
@@ -56,7 +56,7 @@ async def test_fetched_in_the_old_shape(version: int) -> None:
             assert reply.error_code == 16
 
 
-async def test_a_group_that_does_not_exist() -> None:
+async def test_unknown_group_refuses_members_and_has_no_offsets() -> None:
     async with group_node() as node:
         member: dict[str, Any] = {"generation_id_or_member_epoch": 5, "member_id": "m"}
         assert await node.commit({"t": {0: 1}}, version=9, **member) == {"t": {0: 69}}
@@ -65,15 +65,15 @@ async def test_a_group_that_does_not_exist() -> None:
         assert await node.fetch({"t": [0]}, "none") == {"t": {0: -1}}
 
 
-async def test_the_group_without_a_name() -> None:
-    """Kafka takes simple commits for it."""
+async def test_group_without_a_name_takes_offsets() -> None:
+    """Kafka accepts commits without a member for it."""
     async with group_node() as node:
         assert await node.commit({"t": {0: 3}}, "") == {"t": {0: 0}}
         assert await node.fetch(None, "") == {"t": {0: 3}}
         assert await node.commit({}, "g") == {}
 
 
-async def test_text_that_is_too_long_fails_alone() -> None:
+async def test_too_long_metadata_fails_alone() -> None:
     async with group_node({"offset.metadata.max.bytes": "0"}) as node:
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
         spots = [
@@ -89,15 +89,15 @@ async def test_text_that_is_too_long_fails_alone() -> None:
         assert [p.error_code for p in reply.topics[0].partitions] == [12, 0, 0]
 
 
-async def test_a_deleted_topic_takes_its_offsets_along(autojump_clock: object) -> None:
-    """Invariants 40 and 73: a later topic of the same name begins anew."""
+async def test_offsets_of_a_deleted_topic_are_removed(autojump_clock: object) -> None:
+    """Invariants 40 and 73: a later topic of the same name has no offsets."""
     async with group_node() as node:
         await node.commit({"t": {0: 10}, "u": {0: 5}})
         await make_again(node, "t")
         node.groups.on_topics_deleted({topic_id("t"): "t"})
         await node.commit({"t": {0: 1}}, "other")
         await trio.sleep(1)
-        assert stored(node) == {"g": ["u"], "other": ["t"]}
+        assert topics_by_group(node) == {"g": ["u"], "other": ["t"]}
         assert await node.fetch(None) == {"u": {0: 5}}
         assert await node.fetch(None, "other") == {"t": {0: 1}}
 
@@ -108,18 +108,18 @@ async def make_again(node: GroupNode, name: str) -> None:
     await node.broker.create(name, identity=name.encode() * 16)
 
 
-def stored(node: GroupNode) -> dict[str, list[str]]:
+def topics_by_group(node: GroupNode) -> dict[str, list[str]]:
     """Return the topics that groups have offsets of, also those that answers leave out."""
     shards = [shard.machine.offsets for shard in node.groups.service._shards.values()]
     return {group: list(offsets.of(group)) for offsets in shards for group in offsets.groups()}
 
 
 async def test_an_offset_is_never_answered_for_a_later_topic_of_the_name() -> None:
-    """Invariant 40: before anything was removed, and after a commit for the later topic."""
+    """Invariant 40: before offsets are removed, and after a commit for the later topic."""
     async with group_node() as node:
         await node.commit({"t": {0: 10, 1: 11}, "u": {0: 5}})
         await make_again(node, "t")
-        assert stored(node) == {"g": ["t", "u"]}
+        assert topics_by_group(node) == {"g": ["t", "u"]}
         assert await node.fetch({"t": [0, 1]}) == {"t": {0: -1, 1: -1}}
         assert await node.fetch({b"t" * 16: [0]}, version=10) == {b"t" * 16: {0: -1}}
         assert await node.fetch(None) == {"u": {0: 5}}
@@ -127,10 +127,10 @@ async def test_an_offset_is_never_answered_for_a_later_topic_of_the_name() -> No
         assert await node.fetch(None) == {"t": {0: 2}, "u": {0: 5}}
 
 
-async def test_offsets_of_topics_deleted_unheard_are_removed_after_loading(
+async def test_offsets_of_topics_deleted_before_a_crash_are_removed_after_loading(
     autojump_clock: object,
 ) -> None:
-    """Invariant 73: the coordinator that had to remove them was killed before."""
+    """Invariant 73: the coordinator was killed before it removed them."""
     async with group_node() as node:
         await node.commit({"t": {0: 10}, "u": {0: 5}})
         await node.commit({"u": {0: 7}}, "other")
@@ -142,8 +142,8 @@ async def test_offsets_of_topics_deleted_unheard_are_removed_after_loading(
         while service.loading:  # noqa: ASYNC110
             await trio.sleep(0.01)
         await trio.testing.wait_all_tasks_blocked()
-        assert stored(node) == {"g": ["u"], "other": ["u"]}
-        # and durably: a coordinator without knowledge of topics finds the same
+        assert topics_by_group(node) == {"g": ["u"], "other": ["u"]}
+        # The removal is durable: a coordinator that does not know the topics loads the same.
         service.on_resigned(index)
         make = service.make
 
@@ -160,7 +160,7 @@ async def test_offsets_of_topics_deleted_unheard_are_removed_after_loading(
 
 
 async def test_no_topic_counts_as_deleted_before_the_metadata_is_current() -> None:
-    """Invariants 11 and 73: until then every offset is kept and answered, afterwards looked at."""
+    """Invariants 11 and 73: until then offsets are kept and answered, afterwards checked."""
     async with group_node() as node:
         await node.commit({"t": {0: 10}, "u": {0: 5}})
         await make_again(node, "t")
@@ -173,7 +173,7 @@ async def test_no_topic_counts_as_deleted_before_the_metadata_is_current() -> No
         node.groups.service._shards[index].machine.topic_ids = current
         node.groups.on_metadata_caught_up()
         await trio.testing.wait_all_tasks_blocked()
-        assert stored(node) == {"g": ["u"]}
+        assert topics_by_group(node) == {"g": ["u"]}
 
 
 async def delete(node: GroupNode, group: str, topic: str, partition: int) -> tuple[int, list[int]]:
@@ -185,7 +185,7 @@ async def delete(node: GroupNode, group: str, topic: str, partition: int) -> tup
     return reply.error_code, [p.error_code for t in reply.topics for p in t.partitions]
 
 
-async def test_offsets_are_deleted() -> None:
+async def test_offset_delete_returns_kafkas_codes() -> None:
     async with group_node() as node:
         await node.commit({"t": {0: 10, 1: 11}})
         assert await delete(node, "g", "t", 0) == (0, [0])

@@ -1,4 +1,4 @@
-"""Kafka 4.3.1's answers to old versions where they differ from the newest version's."""
+"""Answers to old versions that differ from the newest version's, as those of Kafka 4.3.1."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from kwire import errors
 from kwire.codec.messages import metadata
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse, narrow_response
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest
-from tests.handlers.test_data_path import made, offsets, write
+from tests.handlers.test_data_path import offsets, write
 from tests.handlers.test_produce import produce
-from tests.support.handlers.broker import NOW_MS, broker, one_batch
+from tests.support.handlers.broker import NOW_MS, broker, create_topic, one_batch
 
 
 @pytest.mark.parametrize(
@@ -16,9 +16,9 @@ from tests.support.handlers.broker import NOW_MS, broker, one_batch
     [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99), (NOW_MS, 1)],
 )
 @pytest.mark.parametrize("version", range(1, 12))
-async def test_special_timestamps(timestamp: int, since: int, version: int):
+async def test_special_timestamps_need_their_version(timestamp: int, since: int, version: int):
     subject = broker()
-    write(subject, await made(subject))
+    write(subject, await create_topic(subject))
     error = (await offsets(subject, timestamp, version=version))[0]
     assert error == (0 if version >= since else errors.UnsupportedVersion.code)
 
@@ -26,15 +26,17 @@ async def test_special_timestamps(timestamp: int, since: int, version: int):
 @pytest.mark.parametrize(
     ("version", "expected"), [(3, errors.LeaderNotAvailable), (5, errors.OffsetNotAvailable)]
 )
-async def test_an_end_that_is_not_known_yet(version: int, expected: type[errors.KafkaError]):
+async def test_unavailable_end_offset_has_the_error_of_the_version(
+    version: int, expected: type[errors.KafkaError]
+):
     subject = broker()
-    write(subject, await made(subject, replicas=(1, 2)))
+    write(subject, await create_topic(subject, replicas=(1, 2)))
     await subject.lead_again("t")
     assert (await offsets(subject, -1, version=version))[0] == expected.code
 
 
 @pytest.mark.parametrize(("version", "expected"), [(5, errors.NotLeaderOrFollower.code), (6, 56)])
-def test_a_disk_that_failed(version: int, expected: int):
+def test_failed_disk_has_the_error_of_the_version(version: int, expected: int):
     topic = FetchResponse.FetchableTopicResponse
     partition = topic.PartitionData(
         partition_index=0, error_code=56, high_watermark=-1, records=b""
@@ -54,7 +56,7 @@ def test_a_disk_that_failed(version: int, expected: int):
         (6, errors.ListenerNotFound.code, errors.ListenerNotFound.code, [1, 2]),
     ],
 )
-def test_leaders_and_replicas_out_of_reach(
+def test_unreachable_leaders_and_replicas_have_the_error_of_the_version(
     version: int, error: int, expected: int, replicas: list[int]
 ):
     topic = metadata.MetadataResponse.MetadataResponseTopic
@@ -75,7 +77,7 @@ def test_leaders_and_replicas_out_of_reach(
 @pytest.mark.parametrize(
     ("producer_id", "epoch", "expected"), [(-1, -1, 0), (7, 3, 0), (-1, 3, 42), (7, -1, 42)]
 )
-async def test_a_producer_id_comes_with_its_epoch(producer_id: int, epoch: int, expected: int):
+async def test_producer_id_needs_its_epoch(producer_id: int, epoch: int, expected: int):
     answer = await broker().call(
         InitProducerIdRequest(
             transactional_id=None,
@@ -87,9 +89,9 @@ async def test_a_producer_id_comes_with_its_epoch(producer_id: int, epoch: int, 
     assert answer.error_code == expected
 
 
-async def test_a_negative_producer_id_is_none():
+async def test_negative_producer_id_is_no_producer():
     subject = broker()
-    partition = await made(subject)
+    partition = await create_topic(subject)
     batch = one_batch(producer_id=-5, producer_epoch=0, base_sequence=9)
     for _ in range(2):
         (answer,) = await produce(subject, ("t", 0, batch))

@@ -1,4 +1,4 @@
-"""Produce: what is stored, what is refused, what is waited for."""
+"""Produce: stored batches, refused batches, and waits for replicas."""
 
 from typing import Any
 
@@ -10,7 +10,14 @@ from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.net.framing import Disconnect
 from kwire.records import build, control, header, iterate
 from kwire.replica.partition import Partition
-from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
+from tests.support.handlers.broker import (
+    NOW_MS,
+    Broker,
+    broker,
+    create_topic,
+    one_batch,
+    topic_id,
+)
 
 Topic = ProduceRequest.TopicProduceData
 Data = Topic.PartitionProduceData
@@ -32,35 +39,30 @@ async def produce(
     return [p for t in answer.responses for p in t.partition_responses]
 
 
-async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:
-    found = await subject.create(name, **settings)
-    assert found is not None
-    return found
-
-
-def stored(partition: Partition) -> bytes:
-    found = partition.log.read(
+def read_log(partition: Partition) -> bytes:
+    """Return the bytes of all batches of a log."""
+    region = partition.log.read(
         partition.log.start_offset, 1 << 20, end_offset=partition.log.end_offset
     )
-    with found:
-        return found.read()
+    with region:
+        return region.read()
 
 
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_offsets_are_consecutive(acks: int):
     subject = broker()
-    partition = await made(subject)
+    partition = await create_topic(subject)
     for base_offset in (0, 2, 4):
         (answer,) = await produce(subject, ("t", 0, one_batch(b"a", b"b")), acks=acks)
         assert (answer.error_code, answer.base_offset) == (0, base_offset)
         assert (answer.log_append_time_ms, answer.log_start_offset) == (-1, 0)
     assert partition.high_watermark == 6
-    heads = [h for _, h in header.headers(stored(partition))]
+    heads = [h for _, h in header.headers(read_log(partition))]
     assert [(h.base_offset, h.leader_epoch) for h in heads] == [(0, 0), (2, 0), (4, 0)]
 
 
 CASES = [
-    # Why, the partition it goes to, the batch, changes of the request, the error.
+    # The reason, the partition, the batch, changes of the request, the error.
     ("unknown topic", ("nope", 0), one_batch(), {}, errors.UnknownTopicOrPartition),
     ("unknown partition", ("t", 7), one_batch(), {}, errors.UnknownTopicOrPartition),
     ("led elsewhere", ("other", 0), one_batch(), {}, errors.NotLeaderOrFollower),
@@ -94,17 +96,17 @@ CASES = [
 
 @pytest.mark.parametrize(("where", "batch", "changes", "expected"), [c[1:] for c in CASES],
                          ids=[c[0] for c in CASES])  # fmt: skip
-async def test_one_bad_partition_fails_alone(
+async def test_refused_partition_fails_alone(
     where: tuple[str, int], batch: bytes | None, changes: dict[str, Any], expected: type
 ):
     """Invariant 99."""
     subject = broker()
-    await made(subject, "good")
-    await made(subject)
-    await made(subject, "__consumer_offsets")
+    await create_topic(subject, "good")
+    await create_topic(subject)
+    await create_topic(subject, "__consumer_offsets")
     await subject.create("other", replicas=(2,), leader=2)
-    await made(subject, "small", max_message_bytes=300)
-    await made(subject, "compact", cleanup_compact=True)
+    await create_topic(subject, "small", max_message_bytes=300)
+    await create_topic(subject, "compact", cleanup_compact=True)
     for producer, epoch in ((7, 0), (8, 2)):
         await produce(
             subject,
@@ -113,22 +115,22 @@ async def test_one_bad_partition_fails_alone(
     bad, good = await produce(subject, (*where, batch), ("good", 0, one_batch()), **changes)
     assert (bad.error_code, bad.base_offset) == (expected.code, -1)  # type: ignore[attr-defined]
     assert bad.log_append_time_ms == -1
-    told = (
+    errors_with_start_offset = (
         errors.OutOfOrderSequenceNumber,
         errors.InvalidProducerEpoch,
         errors.InvalidTimestamp,
     )
-    assert bad.log_start_offset == (0 if expected in told else -1)
-    # acks is of the whole request; everything else is of one partition.
+    assert bad.log_start_offset == (0 if expected in errors_with_start_offset else -1)
+    # acks belongs to the whole request, every other error to one partition.
     assert (good.error_code == 0) is (expected is not errors.InvalidRequiredAcks)
 
 
 @pytest.mark.parametrize("transactional_id", [None, "tx"])
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_control_batches_of_clients_are_refused(acks: int, transactional_id: str | None):
-    """Invariant 63: a client must not end transactions, nor name leaders, by itself."""
+    """Invariant 63: a client must not write transaction markers or leader changes."""
     subject = broker()
-    partition = await made(subject)
+    partition = await create_topic(subject)
     marker = control.end_txn_marker(
         commit=True, coordinator_epoch=0, producer_id=5, producer_epoch=0, timestamp_ms=NOW_MS
     )
@@ -143,10 +145,10 @@ async def test_control_batches_of_clients_are_refused(acks: int, transactional_i
     assert partition.log.end_offset == 0
 
 
-async def test_without_acknowledgement_there_is_no_answer_but_errors_disconnect():
+async def test_acks_0_gets_no_answer_and_errors_disconnect():
     """Invariant 103."""
     subject = broker()
-    partition = await made(subject)
+    partition = await create_topic(subject)
     assert await subject.call(request(("t", 0, one_batch()), acks=0), 9) is None
     assert partition.log.end_offset == 1
     with pytest.raises(Disconnect):
@@ -156,7 +158,7 @@ async def test_without_acknowledgement_there_is_no_answer_but_errors_disconnect(
 async def test_repeated_batches_are_acknowledged_with_their_first_offset():
     """Invariant 50: the last five are remembered, the sixth is out of order."""
     subject = broker()
-    partition = await made(subject)
+    partition = await create_topic(subject)
     batches = [
         one_batch(b"a", b"b", producer_id=3, producer_epoch=0, base_sequence=2 * n)
         for n in range(6)
@@ -174,66 +176,66 @@ async def test_repeated_batches_are_acknowledged_with_their_first_offset():
     assert partition.log.end_offset == 12
 
 
-async def test_an_unknown_producer_may_begin_anywhere():
+async def test_unknown_producer_may_begin_at_any_sequence():
     """Invariant 53 (KIP-360)."""
     subject = broker()
-    await made(subject)
+    await create_topic(subject)
     (answer,) = await produce(
         subject, ("t", 0, one_batch(producer_id=3, producer_epoch=0, base_sequence=100))
     )
     assert answer.error_code == 0
 
 
-async def test_the_brokers_time():
+async def test_log_append_time_is_the_brokers():
     subject = broker()
-    partition = await made(subject, log_append_time=True)
+    partition = await create_topic(subject, log_append_time=True)
     subject.wall.ms = NOW_MS + 77
     (answer,) = await produce(subject, ("t", 0, one_batch(timestamp_ms=5)))
     assert answer.log_append_time_ms == NOW_MS + 77
-    head = header.parse(stored(partition))
+    head = header.parse(read_log(partition))
     assert head.is_log_append_time
     assert head.max_timestamp == NOW_MS + 77
 
 
-async def test_durable_before_it_is_acknowledged():
+async def test_batch_is_synced_before_it_is_acknowledged():
     """``flush.messages``."""
     subject = broker()
-    partition = await made(subject, flush_messages=3)
+    partition = await create_topic(subject, flush_messages=3)
     for end, durable in ((2, 0), (4, 4), (6, 4), (8, 8)):
         await produce(subject, ("t", 0, one_batch(b"a", b"b")), acks=1)
         log = partition.log
         assert (log.end_offset, log.flush_state.recovery_point) == (end, durable)
 
 
-async def test_topics_may_be_named_by_id():
+async def test_topic_may_be_named_by_id():
     subject = broker()
-    await made(subject)
+    await create_topic(subject)
     topic = Topic(topic_id=topic_id("t"), partition_data=[Data(index=0, records=one_batch())])
     unknown = Topic(topic_id=b"?" * 16, partition_data=[Data(index=0, records=one_batch())])
     answer = await subject.call(
         ProduceRequest(acks=1, timeout_ms=0, topic_data=[topic, unknown]), 13
     )
-    found, missing = answer.responses
-    assert (found.topic_id, found.partition_responses[0].error_code) == (topic_id("t"), 0)
-    assert missing.partition_responses[0].error_code == errors.UnknownTopicId.code
+    first, second = answer.responses
+    assert (first.topic_id, first.partition_responses[0].error_code) == (topic_id("t"), 0)
+    assert second.partition_responses[0].error_code == errors.UnknownTopicId.code
 
 
-@pytest.mark.parametrize("wanted", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
-async def test_a_topics_codec(wanted: str):
+@pytest.mark.parametrize("codec_name", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+async def test_batches_are_stored_with_the_topics_compression(codec_name: str):
     subject = broker()
-    partition = await made(subject, compression_type=wanted)
+    partition = await create_topic(subject, compression_type=codec_name)
     for codec in range(5):
         (answer,) = await produce(subject, ("t", 0, one_batch(b"v" * 100, compression=codec)))
         assert answer.error_code == 0
-    buf = stored(partition)
+    buf = read_log(partition)
     for pos, head in header.headers(buf):
-        assert ("uncompressed", "gzip", "snappy", "lz4", "zstd")[head.compression] == wanted
+        assert ("uncompressed", "gzip", "snappy", "lz4", "zstd")[head.compression] == codec_name
         assert [r.value for r in iterate.records(buf, pos, head)] == [b"v" * 100]
 
 
-async def test_which_records_have_no_key():
+async def test_error_names_the_records_without_a_key():
     subject = broker()
-    await made(subject, cleanup_compact=True)
+    await create_topic(subject, cleanup_compact=True)
     batch = build.batch(
         [build.New(key, b"v") for key in (b"k", None, b"k", None)], timestamp_ms=NOW_MS
     )
@@ -242,14 +244,14 @@ async def test_which_records_have_no_key():
     assert [record.batch_index for record in answer.record_errors] == [1, 3]
 
 
-async def test_garbage_behind_a_batch_is_dropped():
+async def test_bytes_after_a_batch_are_dropped():
     subject = broker()
-    partition = await made(subject)
+    partition = await create_topic(subject)
     await produce(subject, ("t", 0, one_batch() + b"12345"), ("t", 0, one_batch()))
-    assert [h.base_offset for _, h in header.headers(stored(partition))] == [0, 1]
+    assert [h.base_offset for _, h in header.headers(read_log(partition))] == [0, 1]
 
 
-async def test_leaders_are_hinted():
+async def test_new_leader_is_returned():
     """KIP-951."""
     from kwire.codec.messages import metadata_records as r
 
@@ -281,18 +283,18 @@ async def test_leaders_are_hinted():
 
 
 class TestSeveralReplicas:
-    """acks=all with a follower that is played by hand (invariant 28)."""
+    """acks=all with a follower whose fetches the test makes (invariant 28)."""
 
     async def both(self, **settings: Any) -> tuple[Broker, Partition]:
         subject = broker()
-        return subject, await made(subject, replicas=(1, 2), **settings)
+        return subject, await create_topic(subject, replicas=(1, 2), **settings)
 
     def follow(self, subject: Broker, partition: Partition, offset: int) -> None:
         subject.replicas.on_follower_fetched(
             partition, 2, offset=offset, log_start=0, broker_epoch=1
         )
 
-    async def test_waits_for_the_follower(self, autojump_clock: Any):
+    async def test_acks_all_waits_for_the_follower(self, autojump_clock: Any):
         subject, partition = await self.both()
         async with trio.open_nursery() as nursery:
 
@@ -307,12 +309,12 @@ class TestSeveralReplicas:
         assert trio.current_time() == pytest.approx(autojump_clock.current_time())
         assert partition.high_watermark == 1
 
-    async def test_acks_of_the_leader_alone_do_not_wait(self):
+    async def test_acks_1_does_not_wait(self):
         subject, partition = await self.both()
         (answer,) = await produce(subject, ("t", 0, one_batch()), acks=1)
         assert (answer.error_code, partition.high_watermark) == (0, 0)
 
-    async def test_times_out(self, autojump_clock: Any):
+    async def test_acks_all_times_out(self, autojump_clock: Any):
         subject, partition = await self.both()
         start = trio.current_time()
         (answer,) = await produce(subject, ("t", 0, one_batch()), timeout_ms=700)
@@ -320,7 +322,7 @@ class TestSeveralReplicas:
         assert trio.current_time() - start == pytest.approx(0.7)
         assert len(partition.commits) == 0
 
-    async def test_leadership_lost_while_waiting(self, autojump_clock: Any):
+    async def test_leadership_lost_during_the_wait_is_an_error(self, autojump_clock: Any):
         subject, _ = await self.both()
         async with trio.open_nursery() as nursery:
 
@@ -332,7 +334,7 @@ class TestSeveralReplicas:
             (answer,) = await produce(subject, ("t", 0, one_batch()))
         assert answer.error_code == errors.NotLeaderOrFollower.code
 
-    async def test_too_few_in_sync(self):
+    async def test_too_few_in_sync_replicas_refuse_the_append(self):
         subject, partition = await self.both(isr=(1,), min_insync_replicas=2)
         (answer,) = await produce(subject, ("t", 0, one_batch()))
         assert answer.error_code == errors.NotEnoughReplicas.code
@@ -340,8 +342,10 @@ class TestSeveralReplicas:
         (answer,) = await produce(subject, ("t", 0, one_batch()), acks=1)
         assert answer.error_code == 0
 
-    async def test_too_few_in_sync_after_the_append(self, autojump_clock: Any):
-        """The record is there, and its fate not known."""
+    async def test_too_few_in_sync_replicas_after_the_append_are_an_error(
+        self, autojump_clock: Any
+    ):
+        """The record is stored, and it is not known whether it will be committed."""
         subject, partition = await self.both(min_insync_replicas=2)
         async with trio.open_nursery() as nursery:
 

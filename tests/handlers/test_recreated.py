@@ -10,15 +10,15 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.produce import ProduceRequest
 from tests.handlers.test_fetch import at, fetch, request, values
-from tests.handlers.test_produce import Data, Topic, produce, stored
+from tests.handlers.test_produce import Data, Topic, produce, read_log
 from tests.log.test_hung_directory import HangingThreads
 from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
 
 NEW_ID = b"created again.. "
 
 
-async def recreated() -> Broker:
-    """A broker whose topic held two records of an idempotent producer before it was deleted."""
+async def recreate_topic() -> Broker:
+    """Delete a topic with two records of an idempotent producer, and create it again."""
     subject = broker()
     await subject.create("t")
     batch = one_batch(b"a", b"b", producer_id=7, producer_epoch=3, base_sequence=0)
@@ -28,21 +28,21 @@ async def recreated() -> Broker:
     return subject
 
 
-async def test_a_recreated_topic_has_no_old_records() -> None:
+async def test_recreated_topic_has_no_old_records() -> None:
     """Invariant 40."""
-    subject = await recreated()
+    subject = await recreate_topic()
     partition = subject.replicas.partitions.get("t", 0)
     assert (partition.log.end_offset, partition.high_watermark) == (0, 0)
     (fetched,) = await fetch(subject, at("t"))
     assert (fetched.high_watermark, values(fetched)) == (0, [])
     (answer,) = await produce(subject, ("t", 0, one_batch(b"new")))
     assert answer.base_offset == 0
-    assert stored(partition).endswith(one_batch(b"new")[61:])
+    assert read_log(partition).endswith(one_batch(b"new")[61:])
 
 
-async def test_the_old_id_reaches_nothing() -> None:
-    """Invariant 40: neither a late producer nor a late consumer mixes the two topics."""
-    subject = await recreated()
+async def test_old_topic_id_is_unknown() -> None:
+    """Invariant 40: late producers and consumers of the old topic do not reach the new one."""
+    subject = await recreate_topic()
     topic = Topic(topic_id=topic_id("t"), partition_data=[Data(index=0, records=one_batch())])
     answer = await subject.call(ProduceRequest(acks=1, timeout_ms=0, topic_data=[topic]), 13)
     assert answer.responses[0].partition_responses[0].error_code == errors.UnknownTopicId.code
@@ -51,17 +51,17 @@ async def test_the_old_id_reaches_nothing() -> None:
     assert subject.replicas.partitions.get_by_id(NEW_ID, 0).log.end_offset == 0
 
 
-async def test_a_recreated_topic_knows_no_old_producers() -> None:
+async def test_recreated_topic_has_no_old_producer_state() -> None:
     """Invariant 40: the same sequence is a new batch there, and an older epoch is not fenced."""
-    subject = await recreated()
+    subject = await recreate_topic()
     batch = one_batch(b"a", b"b", producer_id=7, producer_epoch=2, base_sequence=0)
     (answer,) = await produce(subject, ("t", 0, batch))
     assert (answer.error_code, answer.base_offset) == (0, 0)
     assert subject.replicas.partitions.get("t", 0).log.end_offset == 2
 
 
-async def test_metadata_is_followed_while_a_deleted_topics_disk_hangs(autojump_clock: Any) -> None:
-    """Invariants 40 and 91: the applier waits for no flush, and the new topic for the old files."""
+async def test_metadata_is_applied_while_a_deleted_topics_disk_hangs(autojump_clock: Any) -> None:
+    """Invariants 40 and 91: the applier waits for no flush; only the new log waits for the old."""
     subject = broker()
     partition = await subject.create("t")
     assert partition is not None

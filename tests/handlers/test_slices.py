@@ -1,4 +1,4 @@
-"""Answers about everything are made in slices: other clients get their turns in between."""
+"""Large responses are made in slices, and other clients are served in between."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -34,7 +34,7 @@ class SlowClock:
 
 
 def everything() -> list[Any]:
-    """Make the records of ten topics of 4,000 partitions."""
+    """Return the records of ten topics of 4,000 partitions."""
     records: list[Any] = []
     for number in range(TOPICS):
         topic_id = number.to_bytes(16, "big")
@@ -77,7 +77,7 @@ RESOURCES = [
     ],
     ids=["metadata-of-all-topics", "metadata-of-a-large-topic", "configs-of-all-topics"],
 )
-async def test_others_get_turns_during_a_long_answer(
+async def test_other_tasks_run_during_a_large_response(
     handler: Callable[[Context, Any], Awaitable[Any]], request_: Any, turns_min: int
 ) -> None:
     async with admin_node() as node:

@@ -1,4 +1,4 @@
-"""Topics with ``flush.messages``: what must be synced first is neither read nor acknowledged."""
+"""Topics with ``flush.messages``: unsynced records are neither read nor acknowledged."""
 
 import errno
 import math
@@ -18,9 +18,9 @@ from kwire.log.config import LogConfig
 from kwire.records import header
 from kwire.replica.partition import Partition, ProduceResult
 from kwire.types import CONSUMER_OFFSETS
-from tests.handlers.test_fetch import at, fetch, made, values
+from tests.handlers.test_fetch import at, fetch, values
 from tests.handlers.test_produce import produce
-from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch
+from tests.support.handlers.broker import NOW_MS, Broker, broker, create_topic, one_batch
 from tests.support.handlers.group_node import group_node
 
 
@@ -44,8 +44,8 @@ class Disk:
 
 
 @asynccontextmanager
-async def held() -> AsyncIterator[tuple[Broker, Disk]]:
-    """A running broker whose fsyncs are held until the test lets them go."""
+async def hold_fsyncs() -> AsyncIterator[tuple[Broker, Disk]]:
+    """Run a broker whose fsyncs wait until the test releases them."""
     subject = broker()
     disk = subject.logs.threads.stand_in = Disk()
     async with trio.open_nursery() as nursery:
@@ -59,18 +59,20 @@ async def held() -> AsyncIterator[tuple[Broker, Disk]]:
 
 async def latest(subject: Broker) -> int:
     topic = ListOffsetsRequest.ListOffsetsTopic
-    asked = topic(
+    requested_topic = topic(
         name="t", partitions=[topic.ListOffsetsPartition(partition_index=0, timestamp=-1)]
     )
-    answer = await subject.call(ListOffsetsRequest(replica_id=-1, topics=[asked]), 7)
+    answer = await subject.call(ListOffsetsRequest(replica_id=-1, topics=[requested_topic]), 7)
     return int(answer.topics[0].partitions[0].offset)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_nobody_reads_what_is_not_synced(acks: int, autojump_clock: MockClock) -> None:
-    """Invariant 13: the high watermark and a waiting consumer stay below it, as in Kafka."""
-    async with held() as (subject, disk), trio.open_nursery() as nursery:
-        partition = await made(subject, flush_messages=1)
+async def test_consumer_does_not_read_unsynced_records(
+    acks: int, autojump_clock: MockClock
+) -> None:
+    """Invariant 13: the high watermark and a waiting consumer stay below them, as in Kafka."""
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        partition = await create_topic(subject, flush_messages=1)
         answers: list[Any] = []
         polls: list[Any] = []
 
@@ -94,22 +96,22 @@ async def test_nobody_reads_what_is_not_synced(acks: int, autojump_clock: MockCl
         assert (partition.high_watermark, partition.log.flush_state.recovery_point) == (1, 1)
 
 
-async def test_followers_read_what_is_not_synced() -> None:
-    async with held() as (subject, disk), trio.open_nursery() as nursery:
-        await made(subject, flush_messages=1, replicas=(1, 2))
+async def test_follower_reads_unsynced_records() -> None:
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        await create_topic(subject, flush_messages=1, replicas=(1, 2))
         nursery.start_soon(partial(produce, subject, ("t", 0, one_batch(b"v")), acks=1))
         await wait_all_tasks_blocked()
-        (found,) = await fetch(subject, at("t"), replica_id=2)
-        assert values(found) == [(0, b"v")]
-        # The follower has it, the leader's disk has not: it is not committed.
-        (found,) = await fetch(subject, at("t", 1), replica_id=2)
-        assert found.high_watermark == 0
+        (data,) = await fetch(subject, at("t"), replica_id=2)
+        assert values(data) == [(0, b"v")]
+        # The follower has the record, the leader's disk does not: it is not committed.
+        (data,) = await fetch(subject, at("t", 1), replica_id=2)
+        assert data.high_watermark == 0
         disk.let_go.set()
 
 
 async def test_one_fsync_serves_all_waiting_flushes(autojump_clock: MockClock) -> None:
-    async with held() as (subject, disk), trio.open_nursery() as nursery:
-        partition = await made(subject, flush_messages=1)
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        partition = await create_topic(subject, flush_messages=1)
         for _ in range(20):
             nursery.start_soon(produce, subject, ("t", 0, one_batch()))
         await wait_all_tasks_blocked()
@@ -123,8 +125,8 @@ async def test_one_fsync_serves_all_waiting_flushes(autojump_clock: MockClock) -
 
 
 async def test_logs_of_one_request_are_synced_at_the_same_time() -> None:
-    async with held() as (subject, disk), trio.open_nursery() as nursery:
-        partitions = [await made(subject, name, flush_messages=1) for name in "abc"]
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        partitions = [await create_topic(subject, name, flush_messages=1) for name in "abc"]
         answers: list[Any] = []
 
         async def send() -> None:
@@ -140,10 +142,10 @@ async def test_logs_of_one_request_are_synced_at_the_same_time() -> None:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_truncated_during_the_fsync_is_not_acknowledged(acks: int) -> None:
-    """Invariants 1 and 9: the leadership goes and returns while the batch is being synced."""
-    async with held() as (subject, disk), trio.open_nursery() as nursery:
-        partition = await made(subject, flush_messages=1, replicas=(1, 2), isr=(1,))
+async def test_batch_truncated_during_the_fsync_is_not_acknowledged(acks: int) -> None:
+    """Invariants 1 and 9: the leadership is lost and regained while the batch is synced."""
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        partition = await create_topic(subject, flush_messages=1, replicas=(1, 2), isr=(1,))
         answers: list[Any] = []
 
         async def send() -> None:
@@ -165,10 +167,10 @@ async def test_truncated_during_the_fsync_is_not_acknowledged(acks: int) -> None
         assert partition.high_watermark == 1
 
 
-async def test_a_leader_tells_nothing_that_it_has_yet_to_sync() -> None:
-    """A leadership that goes and returns does not make a batch durable (invariant 13)."""
-    async with held() as (subject, disk), trio.open_nursery() as nursery:
-        partition = await made(subject, flush_messages=1, replicas=(1, 2), isr=(1,))
+async def test_regained_leadership_does_not_commit_unsynced_records() -> None:
+    """A leadership that is lost and regained does not make a batch durable (invariant 13)."""
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        partition = await create_topic(subject, flush_messages=1, replicas=(1, 2), isr=(1,))
         nursery.start_soon(produce, subject, ("t", 0, one_batch()))
         await wait_all_tasks_blocked()
         await subject.lead_again("t", leader=2)
@@ -179,9 +181,9 @@ async def test_a_leader_tells_nothing_that_it_has_yet_to_sync() -> None:
         assert partition.high_watermark == 1
 
 
-async def test_fewer_than_the_topic_wants_at_a_time_are_not_waited_for() -> None:
-    async with held() as (subject, disk), trio.open_nursery() as nursery:
-        partition = await made(subject, flush_messages=3)
+async def test_append_waits_only_when_flush_messages_is_reached() -> None:
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        partition = await create_topic(subject, flush_messages=3)
         await produce(subject, ("t", 0, one_batch(b"a", b"b")))
         assert partition.high_watermark == 2
         nursery.start_soon(produce, subject, ("t", 0, one_batch()))
@@ -196,7 +198,7 @@ async def test_fewer_than_the_topic_wants_at_a_time_are_not_waited_for() -> None
 async def test_producer_is_answered_after_another_flush_made_its_sync_unnecessary() -> None:
     """A flush ends between the append that requires a sync and that sync's first step."""
     subject = broker()
-    partition = await made(subject, flush_messages=2)
+    partition = await create_topic(subject, flush_messages=2)
     answers: list[Any] = []
 
     def append() -> ProduceResult:
@@ -227,10 +229,10 @@ async def reconfigure(subject: Broker) -> None:
     )
 
 
-async def test_an_fsync_that_fails_is_no_acknowledgement(autojump_clock: MockClock) -> None:
+async def test_failed_fsync_is_not_acknowledged(autojump_clock: MockClock) -> None:
     """Invariant 89; the directory is offline, and every waiter gets an error."""
-    async with held() as (subject, disk), trio.open_nursery() as nursery:
-        partition = await made(subject, flush_messages=1)
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        partition = await create_topic(subject, flush_messages=1)
         answers: list[Any] = []
 
         async def send(acks: int) -> None:
@@ -246,12 +248,12 @@ async def test_an_fsync_that_fails_is_no_acknowledgement(autojump_clock: MockClo
         assert partition.high_watermark == 0
 
 
-async def test_an_fsync_that_found_no_descriptor_is_tried_again(
+async def test_fsync_without_a_descriptor_is_retried(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The producer gets an error; the appended records become readable once they are synced."""
-    async with held() as (subject, disk), trio.open_nursery() as nursery:
-        partition = await made(subject, flush_messages=1)
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        partition = await create_topic(subject, flush_messages=1)
         answers: list[Any] = []
 
         async def full(*_: Any) -> None:
@@ -281,7 +283,7 @@ async def test_offset_commits_are_synced() -> None:
         assert used.log.flush_state.recovery_point == used.log.end_offset
 
 
-async def test_a_commit_is_answered_after_its_fsync() -> None:
+async def test_offset_commit_is_answered_after_its_fsync() -> None:
     async with group_node() as node, trio.open_nursery() as nursery:
         await nursery.start(node.broker.replicas.run)
         disk = node.broker.logs.threads.stand_in = Disk()
@@ -308,12 +310,12 @@ def used_partitions(subject: Broker) -> list[Partition]:
 
 
 @pytest.mark.parametrize("call", ["load_first_timestamp", "extend"])
-async def test_a_partition_that_cannot_be_appended_to_fails_alone(
+async def test_partition_without_a_descriptor_fails_alone(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Invariant 99: without a free descriptor; what was appended before is acknowledged."""
     subject = broker()
-    first, bad, last = [await made(subject, name) for name in ("first", "bad", "last")]
+    first, bad, last = [await create_topic(subject, name) for name in ("first", "bad", "last")]
     for partition in (first, bad, last):
         await produce(subject, (partition.topic, 0, one_batch()))
     segment = bad.log.segments.active

@@ -1,4 +1,4 @@
-"""UpdateFeatures on a node; the codes and texts are those Apache Kafka 4.3.1 answered."""
+"""UpdateFeatures on a node; the codes and texts are those of Apache Kafka 4.3.1."""
 
 import pytest
 
@@ -28,7 +28,7 @@ async def update(
     return reply
 
 
-async def test_the_quorum_raises_its_own_level(autojump_clock: object) -> None:
+async def test_kraft_version_is_raised_and_never_lowered(autojump_clock: object) -> None:
     async with admin_node() as node:
         assert node.quorum.kraft_version == 0
         assert (await update(node, ("kraft.version", 1, UP), validate_only=True)).error_code == 0
@@ -53,7 +53,7 @@ async def test_the_quorum_raises_its_own_level(autojump_clock: object) -> None:
         (31, UP, "Local controller 1 only supports versions 7-30"),
     ],
 )
-async def test_metadata_keeps_what_it_has(
+async def test_metadata_version_change_is_refused(
     level: int, kind: int, text: str, autojump_clock: object
 ) -> None:
     async with admin_node() as node:

@@ -200,6 +200,6 @@ MUTATIONS = (
         old="                self._mute(throttle_ms_of(key, version, response))\n",
         new="",
         test="tests/handlers/test_forwarding.py::"
-        "test_client_of_a_controller_elsewhere_is_muted_for_as_long_as_it_has_to_wait",
+        "test_client_is_muted_for_the_throttle_time_of_a_forwarded_answer",
     ),
 )

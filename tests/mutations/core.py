@@ -17,6 +17,6 @@ MUTATIONS = (
         path="kwire/handlers/metadata.py",
         old="            await slices.pause()\n",
         new="            pass\n",
-        test="tests/handlers/test_slices.py::test_others_get_turns_during_a_long_answer",
+        test="tests/handlers/test_slices.py::test_other_tasks_run_during_a_large_response",
     ),
 )

@@ -25,7 +25,7 @@ MUTATIONS = (
         path="kwire/group/shard.py",
         old="return attrs.evolve(builder.build(), steps=self.remove_missing_topics())",
         new="return builder.build()",
-        test=f"{_OFFSETS}::test_offsets_of_topics_deleted_unheard_are_removed_after_loading",
+        test=f"{_OFFSETS}::test_offsets_of_topics_deleted_before_a_crash_are_removed_after_loading",
     ),
     Mutation(
         name="keep-offsets-loaded-before-the-metadata-was-current",
@@ -413,7 +413,7 @@ MUTATIONS = (
         old="await self._delete(group_id))\n            await slices.pause()",
         new="await self._delete(group_id))",
         test="tests/handlers/test_many_groups.py"
-        "::test_others_have_turns_while_many_groups_are_looked_at",
+        "::test_other_tasks_run_during_requests_for_many_groups",
     ),
     Mutation(
         name="describe-any-number-of-groups-in-one-turn",
@@ -422,7 +422,7 @@ MUTATIONS = (
         old="        await slices.pause()\n",
         new="",
         test="tests/handlers/test_many_groups.py"
-        "::test_others_have_turns_while_many_groups_are_looked_at",
+        "::test_other_tasks_run_during_requests_for_many_groups",
     ),
     Mutation(
         name="stable-offsets-are-sought-among-all-groups",

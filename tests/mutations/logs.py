@@ -349,7 +349,7 @@ MUTATIONS = (
         new="        if producer is None:\n            if header.base_sequence:\n"
         "                raise OutOfOrderSequenceNumber(header.producer_id)\n"
         "            return None\n        epoch, sequence",
-        test="tests/handlers/test_produce.py::test_an_unknown_producer_may_begin_anywhere",
+        test="tests/handlers/test_produce.py::test_unknown_producer_may_begin_at_any_sequence",
     ),
     Mutation(
         name="flush-timer-on-the-wall-clock",

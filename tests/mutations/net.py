@@ -100,7 +100,7 @@ MUTATIONS = (
         path="kwire/handlers/produce.py",
         old='cost += 1 + len(requested.records or b"") // _COST_BYTES',
         new="cost += 1",
-        test="tests/handlers/test_many_partitions.py::test_a_produce_of_large_batches_gives_others_turns",
+        test="tests/handlers/test_many_partitions.py::test_other_tasks_run_during_a_produce_of_large_batches",
     ),
     Mutation(
         name="take-frames-of-any-size",
@@ -140,7 +140,7 @@ MUTATIONS = (
         path="kwire/handlers/dispatch.py",
         old="route.handler.discard(response)",
         new="pass",
-        test="tests/handlers/test_fetch.py::test_files_are_let_go_when_an_answer_fails",
+        test="tests/handlers/test_fetch.py::test_files_are_released_when_an_answer_fails",
     ),
     Mutation(
         name="send-a-region-in-one-call",
@@ -260,7 +260,7 @@ MUTATIONS = (
         path="kwire/handlers/dispatch.py",
         old="            response.throttle_time_ms = wait_ms\n",
         new="            pass\n",
-        test="tests/handlers/test_dispatch.py::test_throttle_time_passes_one_place",
+        test="tests/handlers/test_dispatch.py::test_throttle_time_is_returned_and_mutes_the_connection",
     ),
     Mutation(
         name="forget-who-enters-before-the-gate-runs",
@@ -364,7 +364,7 @@ MUTATIONS = (
         path="kwire/handlers/dispatch.py",
         old="min(max(wait_ms, response_ms or 0), THROTTLE_MS_MAX)",
         new="max(wait_ms, response_ms or 0)",
-        test="tests/handlers/test_dispatch.py::test_throttle_time_passes_one_place",
+        test="tests/handlers/test_dispatch.py::test_throttle_time_is_returned_and_mutes_the_connection",
     ),
     Mutation(
         name="make-partitions-to-show-their-numbers",

@@ -11,7 +11,7 @@ MUTATIONS = (
         path="kwire/replica/partition.py",
         old="if log.must_flush else written\n        moved",
         new="if False else written\n        moved",
-        test=f"{SYNCED}::test_nobody_reads_what_is_not_synced",
+        test=f"{SYNCED}::test_consumer_does_not_read_unsynced_records",
     ),
     Mutation(
         name="new-leader-counts-what-is-not-synced",
@@ -19,7 +19,7 @@ MUTATIONS = (
         path="kwire/replica/partition.py",
         old="leader.log_end = self._stored_end(self.log.high_watermark)",
         new="leader.log_end = self.log.writer.written_offset",
-        test=f"{SYNCED}::test_a_leader_tells_nothing_that_it_has_yet_to_sync",
+        test=f"{SYNCED}::test_regained_leadership_does_not_commit_unsynced_records",
     ),
     Mutation(
         name="epoch-of-the-acknowledgement-taken-late",
@@ -27,7 +27,7 @@ MUTATIONS = (
         path="kwire/replica/service.py",
         old="if leader is None or leader.leader_epoch != epoch:",
         new="if leader is None:",
-        test="tests/handlers/test_faults.py::test_a_batch_that_was_truncated_is_not_acknowledged",
+        test="tests/handlers/test_faults.py::test_truncated_batch_is_not_acknowledged",
     ),
     Mutation(
         name="coordinators-are-not-synced",
@@ -35,7 +35,7 @@ MUTATIONS = (
         path="kwire/replica/service.py",
         old="        if not produced.is_stored:\n",
         new="        if not produced.is_stored and from_client:\n",
-        test=f"{SYNCED}::test_a_commit_is_answered_after_its_fsync",
+        test=f"{SYNCED}::test_offset_commit_is_answered_after_its_fsync",
     ),
     Mutation(
         name="failed-append-fails-the-request",
@@ -43,7 +43,7 @@ MUTATIONS = (
         path="kwire/log/partition_log.py",
         old="next_offset, config)\n        except OSError",
         new="next_offset, config)\n        except ZeroDivisionError",
-        test=f"{SYNCED}::test_a_partition_that_cannot_be_appended_to_fails_alone",
+        test=f"{SYNCED}::test_partition_without_a_descriptor_fails_alone",
     ),
     Mutation(
         name="all-subscribers-woken-in-one-turn",
@@ -52,7 +52,7 @@ MUTATIONS = (
         old="_WOKEN_AT_ONCE: Final = 16",
         new="_WOKEN_AT_ONCE: Final = 1 << 30",
         test="tests/handlers/test_fanout.py"
-        "::test_others_have_turns_while_a_thousand_subscribers_are_answered",
+        "::test_other_tasks_run_while_many_subscribers_are_answered",
     ),
     Mutation(
         name="large-topic-deleted-in-one-turn",
@@ -93,7 +93,7 @@ MUTATIONS = (
         path="kwire/replica/partition.py",
         old="end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable",
         new="end = high_watermark",
-        test="tests/handlers/test_fetch.py::TestTransactions::test_isolation",
+        test="tests/handlers/test_fetch.py::TestTransactions::test_read_committed_ends_before_an_open_transaction",
     ),
     Mutation(
         name="fetch-beyond-the-log-end-waits",
@@ -101,7 +101,7 @@ MUTATIONS = (
         path="kwire/replica/partition.py",
         old="if not start <= offset <= log.end_offset:",
         new="if not start <= offset:",
-        test="tests/handlers/test_fetch.py::test_out_of_range",
+        test="tests/handlers/test_fetch.py::test_offset_out_of_range_is_an_error",
     ),
     Mutation(
         name="found-record-below-the-log-start",
@@ -126,7 +126,7 @@ MUTATIONS = (
         old="at_least_one=not self.total,",
         new="at_least_one=False,",
         test="tests/handlers/test_fetch.py"
-        "::TestLimits::test_the_first_batch_comes_whatever_the_limits",
+        "::TestLimits::test_first_batch_is_returned_whatever_the_limits",
     ),
     Mutation(
         name="minimum-of-bytes-is-not-waited-for",
@@ -174,7 +174,7 @@ MUTATIONS = (
         path="kwire/handlers/metadata.py",
         old="error_code=errors.UnknownTopicId.code,",
         new="error_code=errors.UnknownTopicOrPartition.code,",
-        test="tests/handlers/test_metadata.py::test_topics_by_id",
+        test="tests/handlers/test_metadata.py::test_topic_is_returned_by_id",
     ),
     Mutation(
         name="old-topic-id-reaches-the-new-topic",
@@ -182,7 +182,7 @@ MUTATIONS = (
         path="kwire/replica/hosted_partitions.py",
         old="raise self._error_for_id(topic_id, index)",
         new="partition = next(iter(self._by_name.values()))",
-        test="tests/handlers/test_recreated.py::test_the_old_id_reaches_nothing",
+        test="tests/handlers/test_recreated.py::test_old_topic_id_is_unknown",
     ),
     Mutation(
         name="fetch-sessions-age-by-the-wall-clock",
@@ -199,7 +199,7 @@ MUTATIONS = (
         old="if may_wait and reading.missing_bytes > 0 and reading.is_stale():",
         new="if False:",
         test="tests/handlers/test_many_partitions.py"
-        "::test_a_record_that_comes_during_the_reading_ends_the_wait",
+        "::test_record_appended_during_the_read_ends_the_wait",
     ),
     Mutation(
         name="share-reads-of-a-partition-that-changed",
@@ -207,7 +207,7 @@ MUTATIONS = (
         path="kwire/handlers/fetch.py",
         old="shared is not None and shared.state == state",
         new="shared is not None",
-        test="tests/handlers/test_fanout.py::test_who_is_answered_after_a_change_learns_of_it",
+        test="tests/handlers/test_fanout.py::test_subscriber_woken_after_a_change_gets_its_error",
     ),
     Mutation(
         name="share-reads-of-other-sizes",
@@ -215,7 +215,7 @@ MUTATIONS = (
         path="kwire/handlers/fetch.py",
         old="            max_bytes,\n            requested.leader_epoch",
         new="            requested.leader_epoch",
-        test="tests/handlers/test_fanout.py::test_shared_answers_are_those_that_each_would_be_given_alone",
+        test="tests/handlers/test_fanout.py::test_shared_answer_equals_the_answer_to_one_subscriber",
     ),
     Mutation(
         name="read-anew-for-each-subscriber",
@@ -223,7 +223,7 @@ MUTATIONS = (
         path="kwire/handlers/fetch.py",
         old="shared_reads.keep(key, _SharedRead(",
         new="print(key, _SharedRead(",
-        test="tests/handlers/test_fanout.py::test_subscribers_who_ask_alike_are_read_for_once",
+        test="tests/handlers/test_fanout.py::test_equal_fetches_share_one_read",
     ),
     Mutation(
         name="keep-any-number-of-reads-to-share",
@@ -239,7 +239,7 @@ MUTATIONS = (
         path="kwire/replica/fetch_waits.py",
         old="self._until_time.deadline = at",
         new="pass",
-        test="tests/handlers/test_fanout.py::test_long_polls_end_in_their_time",
+        test="tests/handlers/test_fanout.py::test_long_polls_end_at_their_max_wait",
     ),
     Mutation(
         name="leave-long-polls-at-a-stop",

@@ -2,8 +2,8 @@
 
 The cases build on each other, in order, on a fresh single node with ``log.retention.hours=48``
 and ``num.partitions=2``. ``python -m tests.support.handlers.admin_cases HOST:PORT`` records the
-answers of such a node anew. What is arbitrary (ids, ports, orders without meaning) is made alike
-first.
+answers of such a node anew. Values that are arbitrary (ids, ports, orders without meaning) are
+replaced first.
 """
 
 import gzip
@@ -298,7 +298,7 @@ PARTITIONS = [
     elect("unknown kind", 5, "t", 0),
     move("to the same", "t", 0, [1]),
     move("to nowhere", "t", 0, [9]),
-    move("to nobody", "t", 0, []),
+    move("to no broker", "t", 0, []),
     move("cancel", "t", 0, None),
     move("unknown topic", "nosuch", 0, [1]),
     move("unknown partition", "t", 99, [1]),
@@ -343,7 +343,7 @@ CLUSTER = [
     levels("unsupported", "group.version", 99),
     levels("unknown", "odd.version", 1),
     levels("negative", "metadata.version", -1),
-    ("unregister nobody", 64, 0, {"brokerId": 9}),
+    ("unregister an unknown broker", 64, 0, {"brokerId": 9}),
     quota("user", {"user": "ann"}, ("producer_byte_rate", 1000.0, False)),
     quota("default", {"user": None}, ("consumer_byte_rate", 2000.0, False)),
     quota("pair", {"user": "ann", "client-id": "c"}, ("request_percentage", 50.0, False)),
@@ -391,7 +391,7 @@ _ZERO = "A" * 22
 
 
 def alike(value: Any, name: str = "") -> Any:
-    """An answer without what is arbitrary in it."""
+    """Return an answer without ids, ports and orders that are arbitrary."""
     if name in _ARBITRARY:
         return value if value in (_ZERO, "AAAAAAAAAAAAAAAAAAAABw", 0) else f"<{name}>"
     if isinstance(value, dict):
@@ -417,7 +417,7 @@ def frame(case: Case, correlation_id: int) -> bytes:
 
 
 def read(case: Case, answer: bytes) -> Any:
-    """The body of an answer; ``answer`` begins with the correlation id."""
+    """Return the body of an answer, which begins with the correlation id."""
     _, key, version, _ = case
     api = BY_KEY[key]
     start = 5 if _is_flexible(key, version) else 4

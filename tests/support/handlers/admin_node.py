@@ -70,7 +70,7 @@ class AdminNode:
             cluster_id=CLUSTER,
             supported_features=SUPPORTED,
         )
-        self.publisher.subscribe(self._in_force)
+        self.publisher.subscribe(self._on_image_published)
         self.broker = BrokerLifecycle(
             config=base,
             cluster_id=CLUSTER,
@@ -84,7 +84,7 @@ class AdminNode:
             local=InProcessController(self.controller),
         )
 
-    def _in_force(self, image: MetadataImage, delta: MetadataDelta) -> None:
+    def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self.services.image = image
         if delta.configs:
             base = self.broker.config
@@ -98,7 +98,7 @@ class AdminNode:
 
 @asynccontextmanager
 async def admin_node(**settings: str) -> AsyncIterator[AdminNode]:
-    """A running node whose broker serves."""
+    """Run a node whose broker is registered and unfenced."""
     node = AdminNode(**settings)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.quorum.run)

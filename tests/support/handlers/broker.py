@@ -104,13 +104,13 @@ class Broker:
         return self.replicas.partitions.find(name, 0)
 
     async def lead_again(self, name: str, leader: int = NODE) -> None:
-        """A new leader epoch."""
+        """Begin a new leader epoch of a topic's first partition."""
         await self.publish(
             r.PartitionChangeRecord(partition_id=0, topic_id=topic_id(name), leader=leader)
         )
 
     async def call(self, request: Any, version: int | None = None, **context: Any) -> Any:
-        """The answer as a client of that version decodes it."""
+        """Return the response as a client of this version decodes it."""
         key = spec_of(type(request)).api_key
         assert key is not None
         api = BY_KEY[key]
@@ -126,6 +126,13 @@ class Broker:
         if hasattr(shapes, "narrow_response"):
             answer = shapes.narrow_response(answer, version, request)
         return decode(type(answer), encode_whole(answer, version), version)
+
+
+async def create_topic(subject: Broker, name: str = "t", **settings: Any) -> Partition:
+    """Create a topic with replicas on this broker; return its first partition."""
+    partition = await subject.create(name, **settings)
+    assert partition is not None
+    return partition
 
 
 def encode_whole(answer: Any, version: int) -> bytes:
@@ -175,7 +182,7 @@ def broker(slots: int = 100) -> Broker:
 
 
 def one_batch(*values: bytes, key: bytes | None = b"k", **changes: Any) -> bytes:
-    """A client's batch."""
+    """Return a batch as a client sends it."""
     return build.batch(
         [build.New(key, value) for value in values or (b"v",)],
         **({"timestamp_ms": NOW_MS, "leader_epoch": -1} | changes),

@@ -28,21 +28,21 @@ PARTITIONS = 5
 
 @attrs.define
 class Creator:
-    """Creates a topic when it is first used."""
+    """Creates topics on first use, or fails as the test says."""
 
     subject: Broker
-    asked: list[str] = attrs.field(factory=list)
+    topics: list[str] = attrs.field(factory=list)
     failure: Exception | None = None
 
-    made: Any = None
+    result: Any = None
     """Result of the creation in place of a topic."""
 
     async def ensure_topic(self, name: str) -> Any:
-        self.asked.append(name)
+        self.topics.append(name)
         if self.failure is not None:
             raise self.failure
-        if self.made is not None:
-            return self.made
+        if self.result is not None:
+            return self.result
         await self.subject.create(name, partitions=PARTITIONS)
 
 
@@ -55,7 +55,7 @@ class GroupNode:
     topic_creation: Creator
 
     async def ask(self, request: Any, version: int | None = None, **context: Any) -> Any:
-        """The answer as a client of that version decodes it."""
+        """Return the response as a client of this version decodes it."""
         key = spec_of(type(request)).api_key
         assert key is not None
         api = BY_KEY[key]
@@ -93,7 +93,7 @@ class GroupNode:
         version: int = 9,
         **fields: Any,
     ) -> dict[str | bytes, dict[int, int]]:
-        """Commit offsets by topic and partition; the error codes in the same shape."""
+        """Commit offsets by topic and partition; return error codes in the same shape."""
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
         requests = [
             topic(
@@ -122,7 +122,7 @@ class GroupNode:
         group: str = "g",
         version: int = 9,
     ) -> dict[str | bytes, dict[int, int]]:
-        """Committed offsets by topic and partition; an error's code negative."""
+        """Return committed offsets by topic and partition; error codes as negative numbers."""
         shape = OffsetFetchRequest.OffsetFetchRequestGroup
         requests = None
         if topics is not None:
@@ -151,7 +151,7 @@ def _request_name(name: str | bytes) -> dict[str, Any]:
 async def group_node(
     settings: dict[str, str] | None = None, *, topics: bool = True
 ) -> AsyncIterator[GroupNode]:
-    """A broker with topics ``t`` (3 partitions) and ``u``, and with the groups' own topic."""
+    """Run a broker with topics ``t`` (3 partitions) and ``u``, and the offsets topic."""
     subject = broker()
     config = BrokerConfig({"group.initial.rebalance.delay.ms": "0"} | (settings or {}))
     subject.services.config = config
