@@ -1,4 +1,4 @@
-"""One writer's turn: events step at once, effects wait for the turn, idle machines sleep."""
+"""The driver of a stepper: events step at once, effects wait for the turn, idle machines sleep."""
 
 from itertools import pairwise
 from math import inf
@@ -43,7 +43,7 @@ async def test_events_of_one_turn_are_performed_together(autojump_clock: MockClo
     assert turns == [["a", "b"], ["c", "d"]]
 
 
-async def test_deadlines_ring_and_move(autojump_clock: MockClock) -> None:
+async def test_event_moves_the_deadline(autojump_clock: MockClock) -> None:
     steps: list[tuple[float, str]] = []
     start = trio.current_time()
 
@@ -61,7 +61,7 @@ async def test_deadlines_ring_and_move(autojump_clock: MockClock) -> None:
     assert steps == [(0, "a"), (5, "tick"), (10, "tick"), (12, "b"), (17, "tick")]
 
 
-async def test_an_earlier_deadline_counts_at_once(autojump_clock: MockClock) -> None:
+async def test_earlier_deadline_takes_effect_at_once(autojump_clock: MockClock) -> None:
     times: list[float] = []
     start = trio.current_time()
 
@@ -81,7 +81,7 @@ async def test_an_earlier_deadline_counts_at_once(autojump_clock: MockClock) -> 
     assert times == [0, 1, 2]
 
 
-async def test_long_work_gives_way_once_a_slice() -> None:
+async def test_long_work_gives_way_once_per_slice() -> None:
     """Eight items of 1 ms in slices of 2 ms: others run four times."""
     time_ms = 0
     turns_of_others = 0
@@ -105,7 +105,7 @@ async def test_long_work_gives_way_once_a_slice() -> None:
     assert 3 <= turns <= 5
 
 
-async def test_many_tasks_are_woken_some_a_turn() -> None:
+async def test_many_tasks_are_woken_a_few_per_turn() -> None:
     wakes = Wakes(2)
     woken: list[int] = []
     events = [trio.Event() for _ in range(20)]
@@ -126,7 +126,7 @@ async def test_many_tasks_are_woken_some_a_turn() -> None:
             await trio.lowlevel.checkpoint()
             most, before = max(most, len(woken) - before), len(woken)
         nursery.cancel_scope.cancel()
-    assert most <= 4, "trio runs a turn's tasks in any order: a look may see those of two turns"
+    assert most <= 4, "trio runs a turn's tasks in any order: one look may see two turns"
     assert all(later - earlier > -2 for earlier, later in pairwise(woken))
 
 
@@ -141,8 +141,8 @@ async def test_few_tasks_are_woken_at_once() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_sleepers_woken_a_few_a_turn_all_wake() -> None:
-    """Before it runs, when it ends, and what came before it first slept."""
+async def test_every_sleeper_is_woken() -> None:
+    """Also those that wait before the service runs, before its first sleep, and at its end."""
     wakes = Wakes(2)
     events = [trio.Event() for _ in range(12)]
     wakes.wake(events[:4])

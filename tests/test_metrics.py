@@ -41,7 +41,7 @@ took_seconds_count 3
 """
 
 
-def test_text() -> None:
+def test_text_has_the_format_of_prometheus() -> None:
     assert some().text() == EXPECTED.lstrip()
 
 
@@ -52,7 +52,7 @@ def test_cells_are_shared_and_can_be_removed() -> None:
     assert 'kind="c"' not in metrics.text()
 
 
-def test_what_is_declared_is_shown() -> None:
+def test_declared_metrics_are_shown_without_values() -> None:
     metrics = some()
     metrics.register_label_function(SIZES, lambda: [(("a",), 1), (("b",), 2)])
     metrics.declare((SEEN, ROOM, TOOK, SIZES, NONE_YET, QUIET, SLOW))

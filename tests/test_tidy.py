@@ -1,4 +1,4 @@
-"""The code is tested about itself: lengths, docstrings, bans and headers.
+"""The source itself is tested: lengths, docstrings, bans and headers.
 
 Each rule gives its reason; a rule that is in the way is changed here, not worked around.
 """
@@ -23,7 +23,7 @@ def relative(path: Path) -> str:
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function's body without its docstring."""
+    """Return the number of lines of a function's body without its docstring."""
     body = function.body
     if ast.get_docstring(function) is not None:
         body = body[1:]
@@ -54,7 +54,7 @@ def test_module_says_what_it_is_for(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if p.parts[-2] == "handlers"], ids=relative)
 def test_handlers_know_no_versions(path: Path) -> None:
-    """Versions are the codec's business (old shapes are widened before a handler sees them)."""
+    """The codec alone handles versions: old shapes are widened before a handler sees them."""
     if path.name not in {"dispatch.py", "api_versions.py"}:
         assert ".api_version" not in path.read_text()
 
@@ -81,7 +81,7 @@ def test_documents_name_modules_that_are_there(name: str) -> None:
 # The tree ------------------------------------------------------------------------------------
 CLASS_LINES_MAX = 300
 TABLES = {"BrokerConfig"}
-"""Classes that declare things, a line or two each; nothing is decided in them."""
+"""Classes of declarations, a line or two each, without logic."""
 MODULES_MAX = 30
 WIDE_FOLDERS = {"handlers", "messages"}
 """Folders with one module for each API."""
@@ -107,7 +107,7 @@ def test_a_folder_can_be_looked_over() -> None:
 
 
 def imports_of(path: Path, modules: set[str]) -> set[str]:
-    """The modules of kwire that a module imports, in functions too; not for types alone."""
+    """Return the modules that a module imports, also in functions, but not for types alone."""
     tree = ast.parse(path.read_text())
     for_types = {
         id(inner)

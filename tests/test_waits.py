@@ -1,4 +1,4 @@
-"""Signals and waits for an offset: who is woken, in which order, and what a wait leaves behind."""
+"""Signals and waits for an offset: the tasks that are woken, and the memory of ended waits."""
 
 import sys
 from collections.abc import Callable
@@ -20,7 +20,9 @@ class Waiting:
         self.nursery = nursery
         self.woken: list[int] = []
 
-    async def start(self, number: int, wait: Callable[..., Any], *arguments: Any) -> None:
+    async def wait_in_task(self, number: int, wait: Callable[..., Any], *arguments: Any) -> None:
+        """Wait in a task of its own; return when that task is blocked or done."""
+
         async def run() -> None:
             await wait(*arguments)
             self.woken.append(number)
@@ -38,13 +40,13 @@ async def test_signal_that_is_set_ends_later_waits_until_it_is_cleared() -> None
     signal = Signal()
     async with trio.open_nursery() as nursery:
         tasks = Waiting(nursery)
-        await tasks.start(1, signal.wait)
+        await tasks.wait_in_task(1, signal.wait)
         assert await tasks.take_woken() == []
         signal.set()
-        await tasks.start(2, signal.wait)
+        await tasks.wait_in_task(2, signal.wait)
         assert sorted(await tasks.take_woken()) == [1, 2]
         signal.clear()
-        await tasks.start(3, signal.wait)
+        await tasks.wait_in_task(3, signal.wait)
         assert await tasks.take_woken() == []
         nursery.cancel_scope.cancel()
 
@@ -54,12 +56,12 @@ async def test_notification_wakes_only_the_tasks_that_wait() -> None:
     signal.notify()
     async with trio.open_nursery() as nursery:
         tasks = Waiting(nursery)
-        await tasks.start(1, signal.wait)
-        await tasks.start(2, signal.wait)
+        await tasks.wait_in_task(1, signal.wait)
+        await tasks.wait_in_task(2, signal.wait)
         assert await tasks.take_woken() == []
         signal.notify()
         assert sorted(await tasks.take_woken()) == [1, 2]
-        await tasks.start(3, signal.wait)
+        await tasks.wait_in_task(3, signal.wait)
         assert await tasks.take_woken() == []
         nursery.cancel_scope.cancel()
 
@@ -78,7 +80,7 @@ async def test_offset_wakes_the_waits_up_to_it(moves: list[tuple[bool, int]]) ->
         tasks = Waiting(nursery)
         for number, (is_wait, offset) in enumerate(moves):
             if is_wait:
-                await tasks.start(number, waits.wait, offset)
+                await tasks.wait_in_task(number, waits.wait, offset)
                 waiting[number] = offset
             else:
                 waits.reach(offset)
@@ -91,7 +93,7 @@ async def test_offset_wakes_the_waits_up_to_it(moves: list[tuple[bool, int]]) ->
         assert len(waits) == 0
 
 
-async def test_cancelled_waits_take_no_room_and_do_not_keep_others_from_waking() -> None:
+async def test_cancelled_waits_take_no_memory_and_block_no_others() -> None:
     waits, scope = OffsetWaits(), trio.CancelScope()
     async with trio.open_nursery() as nursery:
         tasks = Waiting(nursery)
@@ -104,7 +106,7 @@ async def test_cancelled_waits_take_no_room_and_do_not_keep_others_from_waking()
 
         nursery.start_soon(wait_all_cancellable)
         for offset in range(0, 1000, 100):
-            await tasks.start(offset, waits.wait, offset)
+            await tasks.wait_in_task(offset, waits.wait, offset)
         assert len(waits) == 1010
         scope.cancel()
         await wait_all_tasks_blocked()
@@ -134,7 +136,7 @@ def steps(work: Callable[[], None]) -> int:
     return count
 
 
-async def test_a_thousand_cancelled_waits_cost_a_thousand_times_one() -> None:
+async def test_cost_of_cancelled_waits_is_linear() -> None:
     async def count_steps(waits_count: int) -> int:
         waits = OffsetWaits()
         async with trio.open_nursery() as nursery:

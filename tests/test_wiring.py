@@ -5,13 +5,13 @@ from kwire.storage_format.directories import Identity
 from tests.support.raftmeta.clusters import node_config
 
 
-def test_connections_per_address() -> None:
+def test_overrides_of_connections_per_address_are_parsed() -> None:
     config = node_config(max_connections_per_ip_overrides="127.0.0.1:5, 10.0.0.9:0")
     assert build.limits(config).max_connections_per_ip_overrides == {"127.0.0.1": 5, "10.0.0.9": 0}
     assert build.limits(node_config()).max_connections_per_ip_overrides == {}
 
 
-def test_socket_buffers_are_as_given_or_of_a_size_that_was_measured() -> None:
+def test_socket_buffers_have_the_configured_or_the_measured_size() -> None:
     names = ("socket_send_buffer_bytes", "socket_receive_buffer_bytes")
     for text, expected in ((None, 512 << 10), ("102400", 102400), ("-1", -1)):
         config = node_config(**({} if text is None else dict.fromkeys(names, text)))
@@ -19,7 +19,7 @@ def test_socket_buffers_are_as_given_or_of_a_size_that_was_measured() -> None:
         assert [getattr(limits, name) for name in names] == [expected, expected]
 
 
-def test_the_quorum_settings_reach_the_quorum() -> None:
+def test_quorum_settings_reach_the_quorum() -> None:
     config = node_config(
         controller_quorum_fetch_max_bytes="1234",
         controller_quorum_fetch_snapshot_max_bytes="567",

@@ -9,7 +9,7 @@ MUTATIONS = (
         path="kwire/drive.py",
         old="if self._now() >= self._end:",
         new="if self._now() < self._end - 1000:",
-        test="tests/test_drive.py::test_long_work_gives_way_once_a_slice",
+        test="tests/test_drive.py::test_long_work_gives_way_once_per_slice",
     ),
     Mutation(
         name="metadata-of-everything-at-once",

@@ -20,7 +20,7 @@ HOME: Final = Path(__file__).parents[2] / "vectors"
 GOLDEN: Final = Path(os.environ.get("KWIRE_GOLDEN", HOME))
 
 RENAMED: Final = {
-    # 4.4 calls them otherwise; one table keeps one name, and these are the ones of 4.3
+    # Kafka 4.4 renamed these fields; a table has one name for each, that of 4.3.
     ("TxnOffsetCommitRequest", "generationIdOrMemberEpoch"): "generationId",
     ("StreamsGroupHeartbeatResponse", "acceptableRecoveryLagLegacy"): "acceptableRecoveryLag",
     ("StreamsGroupHeartbeatResponse", "acceptableRecoveryLag"): "acceptableRecoveryLagOffsets",

@@ -1,4 +1,4 @@
-"""The vectors Apache Kafka's own classes made, as these tests read them."""
+"""The vectors that Apache Kafka's own classes made, as these tests read them."""
 
 import base64
 import gzip

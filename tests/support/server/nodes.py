@@ -29,7 +29,7 @@ def config(directory: Path, **changes: str) -> BrokerConfig:
 
 @asynccontextmanager
 async def running(directory: Path, **changes: str) -> AsyncIterator[Server]:
-    """A node that serves; stopped in order at the end."""
+    """Run a node that serves; stop it in order at the end."""
     server = Server(config(directory, **changes))
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
@@ -38,7 +38,7 @@ async def running(directory: Path, **changes: str) -> AsyncIterator[Server]:
 
 
 async def create(server: Server, topic: str, partitions: int = 1) -> int:
-    """The error code."""
+    """Create a topic; return the error code."""
     shape = CreateTopicsRequest.CreatableTopic
     request = CreateTopicsRequest(
         topics=[shape(name=topic, num_partitions=partitions, replication_factor=1)],
