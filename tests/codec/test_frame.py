@@ -1,4 +1,4 @@
-"""Whole frames: sizes, headers, and which header goes before which body."""
+"""Whole frames: their sizes, and the header version of each API version."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Lazy import at the start: a message's module is imported only when such a message arrives."""
+"""Lazy import: a message's module is imported when the first such message arrives."""
 
 import subprocess
 import sys

@@ -103,13 +103,13 @@ WIDENED: list[tuple[Any, list[int], Any, dict[str, Any]]] = [
         },
     ),
     (
-        offset_fetch,  # no topics are all of them
+        offset_fetch,  # null topics: all of them
         [2, 7],
         OffsetFetchRequest(group_id="g", topics=None),
         {"groups": [Group(group_id="g", topics=None)]},
     ),
     (
-        offset_fetch,  # an empty list asks for nothing
+        offset_fetch,  # an empty list: none of them
         [1, 7],
         OffsetFetchRequest(group_id="g"),
         {"groups": [Group(group_id="g")]},

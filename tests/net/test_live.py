@@ -60,7 +60,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def coordinate(client: WireClient) -> None:
-    """Have the coordinator of a group loaded, as it was in the recorded broker."""
+    """Wait until the group's coordinator is loaded, as it was in the recorded broker."""
     client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
     heartbeat = HeartbeatRequest(group_id="g", generation_id=0, member_id="unknown")
     for _ in range(10_000):
@@ -93,7 +93,7 @@ def check_same(name: str, ours: Any, theirs: Any) -> None:
         features = {f["name"]: f for f in theirs.get("supportedFeatures", [])}
         assert {f["name"] for f in ours.get("supportedFeatures", [])} <= features.keys()
         return
-    if name == "MetadataResponse":  # the real one had been used before
+    if name == "MetadataResponse":  # the recorded broker had been used before
         had = {"__consumer_offsets", "__transaction_state"}
         for answer in (ours, theirs):
             answer["topics"] = [topic for topic in answer["topics"] if topic["name"] not in had]
@@ -164,7 +164,7 @@ def check_request(live: BrokerProcess, line: dict[str, Any]) -> None:
 
 
 def test_damaged_requests_do_not_disturb_other_clients(live: BrokerProcess) -> None:
-    """Frames of every API with bytes changed, cut, or lengths blown up."""
+    """The frames have changed bytes, huge lengths, or a cut end."""
     chance = random.Random(4711)
     frames = [bytes.fromhex(x["hex"]) for x in lines("frames.jsonl.gz") if x["kind"] == "request"]
     with live.client() as good:

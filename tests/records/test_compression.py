@@ -1,4 +1,4 @@
-"""Codecs: what is written is read, bombs are refused, framing is what Java reads."""
+"""Codecs: round trips, limits of the decompressed size, and the framing that Java reads."""
 
 import contextlib
 import gzip

@@ -141,7 +141,7 @@ DAY = 86_400_000
         (5 * DAY - 1000, 5 * DAY + 1000, None),
         (5 * DAY, 5 * DAY + 1001, errors.InvalidTimestamp),  # too far ahead
         (5 * DAY - 1001, 5 * DAY, errors.InvalidTimestamp),  # too far behind
-        (-1, -1, None),  # no timestamp is none too old
+        (-1, -1, None),  # no timestamp: none to refuse
     ],
 )
 def test_timestamp_far_from_now_is_refused(

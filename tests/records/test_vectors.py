@@ -115,7 +115,7 @@ def test_uncompressed_batch_is_rebuilt_byte_for_byte(vector: dict[str, Any]):
         entries = [
             (
                 r.offset,
-                # In an append-time batch the record's own delta is hidden: it is zero to the base.
+                # With append time, iterate hides the record's own timestamp delta.
                 batch.base_timestamp + own_delta(buf, pos, batch, n),
                 New(r.key, r.value, r.headers),
             )

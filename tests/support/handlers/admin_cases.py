@@ -141,7 +141,7 @@ def quota(name: str, entity: dict[str, str | None], *ops: tuple[str, float, bool
 
 
 def together(name: str, *users: str) -> Case:
-    """One quota for several users in one request."""
+    """Return a request that sets one quota for several users."""
     entries = [
         quota("", {"user": user}, ("producer_byte_rate", 1000.0, False))[3]["entries"][0]
         for user in users
@@ -405,7 +405,7 @@ def alike(value: Any, name: str = "") -> Any:
 
 
 def _name_of(item: Any) -> str:
-    """Things are ordered by what they are called."""
+    """Return the name by which a list without an order of its own is sorted."""
     names = (item.get(n) for n in ("name", "topic", "resourceName", "entityType"))
     return next((n for n in names if n is not None), json.dumps(item, sort_keys=True))
 
