@@ -79,14 +79,14 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         now=now,
     )
     if replica >= 0:
-        upto = FetchIsolation.LOG_END
+        isolation = FetchIsolation.LOG_END
     elif request.isolation_level == _READ_COMMITTED:
-        upto = FetchIsolation.STABLE
+        isolation = FetchIsolation.STABLE
     else:
-        upto = FetchIsolation.HIGH_WATERMARK
+        isolation = FetchIsolation.HIGH_WATERMARK
     max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
     requested = fetch_context.partitions
-    reading = _Reading(context, request, upto, max_bytes, replica, None, False)
+    reading = _Reading(context, request, isolation, max_bytes, replica, None, False)
     answers = await reading.all_in_turns(requested)
     if reading.cold:
         reading = await _read_warm(reading, request, max_bytes)
@@ -95,17 +95,17 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     if may_wait and reading.missing_bytes > 0 and reading.is_stale():
         # An append between the reading and the wait would not end the wait, so read again.
         reading.drop()
-        reading = _Reading(context, request, upto, max_bytes, replica)
+        reading = _Reading(context, request, isolation, max_bytes, replica)
         answers = reading.all(requested)
     if may_wait and reading.missing_bytes > 0 and reading.partitions and not reading.urgent:
         reading.drop()
         shared_reads = await replicas.fetch_waits.wait_readable(
             reading.partitions,
             missing_bytes=reading.missing_bytes,
-            upto=upto,
+            isolation=isolation,
             timeout_s=request.max_wait_ms / 1000,
         )
-        reading = _Reading(context, request, upto, max_bytes, replica, shared_reads, False)
+        reading = _Reading(context, request, isolation, max_bytes, replica, shared_reads, False)
         answers = await reading.all_in_turns(requested)
         if reading.cold:
             reading = await _read_warm(reading, request, max_bytes)
@@ -198,7 +198,9 @@ async def _read_warm(cold: "_Reading", request: FetchRequest, max_bytes: int) ->
     """Have threads read what lookups would have waited for; return a new reading that finds it."""
     cold.drop()
     await cold.context.replicas.warm(cold.cold)
-    return _Reading(cold.context, request, cold.upto, max_bytes, cold.replica, cold.shared_reads)
+    return _Reading(
+        cold.context, request, cold.isolation, max_bytes, cold.replica, cold.shared_reads
+    )
 
 
 class _Reading:
@@ -208,14 +210,14 @@ class _Reading:
         self,
         context: Context,
         request: FetchRequest,
-        upto: FetchIsolation,
+        isolation: FetchIsolation,
         max_bytes: int,
         replica: int,
         shared_reads: SharedReads | None = None,
         wait: bool = True,
     ) -> None:
         self.context = context
-        self.upto = upto
+        self.isolation = isolation
         self.replica = replica
         self.shared_reads = shared_reads if replica == _CONSUMER else None
         self.broker_epoch = request.replica_state.replica_epoch
@@ -267,7 +269,7 @@ class _Reading:
     def is_stale(self) -> bool:
         """Whether a partition has other bytes to read since, or is not led here any more."""
         return any(
-            partition.leader is None or partition.readable_end(self.upto) != end
+            partition.leader is None or partition.readable_end(self.isolation) != end
             for partition, end in zip(self.partitions, self.ends, strict=True)
         )
 
@@ -335,7 +337,7 @@ class _Reading:
         result = partition.read(
             requested.fetch_offset,
             min(self.remaining_bytes, requested.max_bytes),
-            upto=self.upto,
+            isolation=self.isolation,
             at_least_one=not self.total,
             last_fetched_epoch=requested.last_fetched_epoch,
             wait=self.wait,
@@ -361,7 +363,7 @@ class _Reading:
             diverging = Answer.EpochEndOffset(epoch=epoch, end_offset=end)
             self.urgent = True
         aborted = None
-        if self.upto is FetchIsolation.STABLE:
+        if self.isolation is FetchIsolation.STABLE:
             aborted = [
                 Aborted(producer_id=producer, first_offset=first)
                 for producer, first in result.aborted or ()

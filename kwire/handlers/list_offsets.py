@@ -47,11 +47,11 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
         (t.name, p.partition_index) for t in request.topics for p in t.partitions
     )
     if request.replica_id != _CONSUMER:
-        upto = FetchIsolation.LOG_END
+        isolation = FetchIsolation.LOG_END
     elif request.isolation_level == _READ_COMMITTED:
-        upto = FetchIsolation.STABLE
+        isolation = FetchIsolation.STABLE
     else:
-        upto = FetchIsolation.HIGH_WATERMARK
+        isolation = FetchIsolation.HIGH_WATERMARK
 
     async def answer(topic: str, requested: Requested) -> Answer:
         try:
@@ -62,7 +62,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
                 raise UnsupportedVersion
             partition = context.replicas.partitions.get(topic, requested.partition_index)
             partition.check_leader(requested.current_leader_epoch)
-            position = await context.replicas.locate(partition, requested.timestamp, upto)
+            position = await context.replicas.locate(partition, requested.timestamp, isolation)
         except KafkaError as error:
             return _refuse_partition(requested.partition_index, error)
         return Answer(

@@ -49,7 +49,7 @@ class FetchWaits:
         partitions: Sequence[Partition],
         *,
         missing_bytes: int,
-        upto: FetchIsolation,
+        isolation: FetchIsolation,
         timeout_s: float,
     ) -> SharedReads | None:
         """Return when ``missing_bytes`` more are readable, a role changed, or time is up.
@@ -57,7 +57,7 @@ class FetchWaits:
         If the append completed other fetches as well, they share the returned object.
         """
         event = trio.Event()
-        wait: ByteWait[Partition, trio.Event] = ByteWait(event, upto, missing_bytes)
+        wait: ByteWait[Partition, trio.Event] = ByteWait(event, isolation, missing_bytes)
         self._bytes.add(wait, partitions)
         try:
             if self._keeps_times:
@@ -76,8 +76,8 @@ class FetchWaits:
     ) -> None:
         """Wake the fetches of these isolation levels that ``size_bytes`` more complete."""
         if partition in self._bytes.watched:
-            for upto in isolations:
-                self._to_wake.wake(self._bytes.pop_complete(partition, upto, size_bytes))
+            for isolation in isolations:
+                self._to_wake.wake(self._bytes.pop_complete(partition, isolation, size_bytes))
 
     def on_changed(self, partition: Partition) -> None:
         """Wake all fetches of a partition: they have to check it again."""

@@ -264,7 +264,7 @@ class Partition:
         offset: int,
         max_bytes: int,
         *,
-        upto: FetchIsolation,
+        isolation: FetchIsolation,
         at_least_one: bool = True,
         last_fetched_epoch: int = NO_EPOCH,
         wait: bool = True,
@@ -281,16 +281,16 @@ class Partition:
             diverging = self._diverging(last_fetched_epoch, offset)
             if diverging is not None:
                 return ReadResult(None, high_watermark, stable, start, -1, diverging)
-        if upto is FetchIsolation.LOG_END:
+        if isolation is FetchIsolation.LOG_END:
             end = log.writer.written_offset
         else:
-            end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable
+            end = high_watermark if isolation is FetchIsolation.HIGH_WATERMARK else stable
         if not start <= offset <= log.end_offset:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return ReadResult(None, high_watermark, stable, start, end)
         aborted = None
-        if upto is FetchIsolation.STABLE:
+        if isolation is FetchIsolation.STABLE:
             transactions = log.segments.aborted_transactions(offset, end, wait=wait)
             aborted = [(a.producer_id, a.first_offset) for a in transactions]
         # This comes last, because the region holds a file open.
@@ -312,13 +312,13 @@ class Partition:
             log.config,
         )
 
-    def readable_end(self, upto: FetchIsolation) -> int:
+    def readable_end(self, isolation: FetchIsolation) -> int:
         """Return the end offset of what fetches of this isolation level may read now."""
-        if upto is FetchIsolation.LOG_END:
+        if isolation is FetchIsolation.LOG_END:
             return self.log.writer.written_offset
         return (
             self.high_watermark
-            if upto is FetchIsolation.HIGH_WATERMARK
+            if isolation is FetchIsolation.HIGH_WATERMARK
             else self.last_stable_offset
         )
 
@@ -349,7 +349,7 @@ class Partition:
     def locate(
         self,
         timestamp: int,
-        upto: FetchIsolation,
+        isolation: FetchIsolation,
         record: timestamp_search.OffsetAndTimestamp | None = None,
     ) -> OffsetLookupResult:
         """Return the offset of a timestamp, or of a special position with a negative number.
@@ -365,7 +365,7 @@ class Partition:
             return OffsetLookupResult(log.start_offset, -1, NO_EPOCH if epoch is None else epoch)
         if timestamp == LATEST_TIERED:
             return UNKNOWN_OFFSET
-        end = self._last_readable(upto)
+        end = self._last_readable(isolation)
         if timestamp == LATEST:
             return OffsetLookupResult(end, -1, self.leader_epoch)
         if record is None or not log.start_offset <= record.offset < end:
@@ -375,17 +375,17 @@ class Partition:
             record.offset, record.timestamp, NO_EPOCH if epoch is None else epoch
         )
 
-    def _last_readable(self, upto: FetchIsolation) -> int:
+    def _last_readable(self, isolation: FetchIsolation) -> int:
         """Return the readable end offset.
 
         Raises OffsetNotAvailable until the high watermark reaches this epoch's start (KIP-207).
         """
         leader = self.check_leader()
-        if upto is FetchIsolation.LOG_END:
+        if isolation is FetchIsolation.LOG_END:
             return self.log.writer.written_offset
         if self.high_watermark < leader.epoch_start:
             raise OffsetNotAvailable
-        return self.readable_end(upto)
+        return self.readable_end(isolation)
 
     def delete_before(self, offset: int) -> int:
         """Move the log start for DeleteRecords, -1 to the high watermark; return the log start."""

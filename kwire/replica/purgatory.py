@@ -36,7 +36,7 @@ class ByteWait(Generic[Key, T]):
     """A fetch that waits for ``missing_bytes`` more bytes, summed over its partitions."""
 
     waiter: T
-    upto: FetchIsolation
+    isolation: FetchIsolation
     missing_bytes: int
     keys: tuple[Key, ...] = ()
     shared_reads: "SharedReads | None" = None
@@ -75,14 +75,14 @@ class ByteWaits(Generic[Key, T]):
         for key in keys:
             self.watched.setdefault(key, {})[wait] = None
 
-    def pop_complete(self, key: Key, upto: FetchIsolation, size_bytes: int) -> list[T]:
+    def pop_complete(self, key: Key, isolation: FetchIsolation, size_bytes: int) -> list[T]:
         """Count bytes that became readable up to a bound; remove and return complete waits."""
         waits = self.watched.get(key)
         if waits is None:
             return []
         complete = []
         for wait in waits:
-            if wait.upto is upto:
+            if wait.isolation is isolation:
                 wait.missing_bytes -= size_bytes
                 if wait.missing_bytes <= 0:
                     complete.append(wait)

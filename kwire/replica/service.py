@@ -225,19 +225,19 @@ class ReplicaService:
             self.fetch_waits.on_changed(partition)
 
     async def locate(
-        self, partition: Partition, timestamp: int, upto: FetchIsolation
+        self, partition: Partition, timestamp: int, isolation: FetchIsolation
     ) -> OffsetLookupResult:
         """Return the offset of a timestamp, searching batches in slices if necessary."""
         search = partition.search(timestamp)
         if search is None:
-            return partition.locate(timestamp, upto)
+            return partition.locate(timestamp, isolation)
         epoch = partition.check_leader().leader_epoch
         try:
             record = await self._unpacker.search(search)
         except OSError as error:
             raise KafkaStorageError(str(error)) from error
         self._checked_leader(partition, epoch)
-        return partition.locate(timestamp, upto, record)
+        return partition.locate(timestamp, isolation, record)
 
     def delete_before(self, partition: Partition, offset: int) -> int:
         """Delete records for DeleteRecords; return the low watermark of all replicas.

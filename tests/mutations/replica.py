@@ -82,8 +82,9 @@ MUTATIONS = (
         name="consumers-read-to-the-log-end",
         invariants=(13,),
         path="kwire/replica/partition.py",
-        old="end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable",
-        new="end = log.writer.written_offset if upto is FetchIsolation.HIGH_WATERMARK else stable",
+        old="end = high_watermark if isolation is FetchIsolation.HIGH_WATERMARK else stable",
+        new="end = log.writer.written_offset "
+        "if isolation is FetchIsolation.HIGH_WATERMARK else stable",
         test="tests/handlers/test_fetch.py"
         "::TestReplicas::test_consumers_stay_below_the_high_watermark",
     ),
@@ -91,7 +92,7 @@ MUTATIONS = (
         name="read-committed-reads-open-transactions",
         invariants=(13,),
         path="kwire/replica/partition.py",
-        old="end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable",
+        old="end = high_watermark if isolation is FetchIsolation.HIGH_WATERMARK else stable",
         new="end = high_watermark",
         test="tests/handlers/test_fetch.py::TestTransactions::test_read_committed_ends_before_an_open_transaction",
     ),

@@ -72,8 +72,8 @@ MUTATIONS = (
         name="last-record-is-never-readable",
         invariants=(12,),
         path="kwire/replica/partition.py",
-        old="end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable",
-        new="end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable - 1",
+        old="end = high_watermark if isolation is FetchIsolation.HIGH_WATERMARK else stable",
+        new="end = high_watermark if isolation is FetchIsolation.HIGH_WATERMARK else stable - 1",
         test=CLIENTS,
     ),
     Mutation(

@@ -13,9 +13,13 @@ from kwire.replica.purgatory import (
 
 
 def add_wait(
-    subject: ByteWaits[str, str], waiter: str, keys: list[str], missing: int, upto: FetchIsolation
+    subject: ByteWaits[str, str],
+    waiter: str,
+    keys: list[str],
+    missing: int,
+    isolation: FetchIsolation,
 ) -> ByteWait[str, str]:
-    byte_wait: ByteWait[str, str] = ByteWait(waiter, upto, missing)
+    byte_wait: ByteWait[str, str] = ByteWait(waiter, isolation, missing)
     subject.add(byte_wait, keys)
     return byte_wait
 

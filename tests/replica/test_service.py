@@ -192,7 +192,7 @@ async def test_records_of_a_slow_directory_count_once_they_are_written(autojump_
                 subject.replicas.wait_acknowledged, partition, produced, acks, deadline
             )
         await subject.replicas.fetch_waits.wait_readable(
-            [partition], missing_bytes=1, upto=FetchIsolation.HIGH_WATERMARK, timeout_s=10
+            [partition], missing_bytes=1, isolation=FetchIsolation.HIGH_WATERMARK, timeout_s=10
         )
     assert trio.current_time() == pytest.approx(3)
     assert partition.high_watermark == 1
@@ -259,7 +259,7 @@ async def test_idle_broker_runs_no_task(autojump_clock: Any):
         for _ in range(3):
             nursery.start_soon(
                 lambda: subject.replicas.fetch_waits.wait_readable(
-                    [partition], missing_bytes=1, upto=FetchIsolation.STABLE, timeout_s=3600
+                    [partition], missing_bytes=1, isolation=FetchIsolation.STABLE, timeout_s=3600
                 )
             )
         await trio.testing.wait_all_tasks_blocked()
