@@ -3,7 +3,7 @@
 There are two ways, tried in this order: root mounts a tmpfs; any other user mounts one in a new
 user namespace, which a sleeping process holds open, and the broker starts inside it. If neither is
 permitted the test fails: the rules for a full disk are also tested on a simulated one
-(`tests/log/test_room.py`), but with a whole broker only here.
+(`tests/log/test_full_disk.py`), but with a whole broker only here.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ MUTATIONS = (
         path="kwire/log/trouble.py",
         old="    errno.ENOSPC: Trouble.NO_ROOM,",
         new="    errno.ENOSPC: Trouble.BROKEN,",
-        test="tests/log/test_room.py",
+        test="tests/log/test_full_disk.py",
     ),
     Mutation(
         name="records-take-the-reserve",
@@ -33,7 +33,7 @@ MUTATIONS = (
         path="kwire/log/log_writer.py",
         old="if not self.uses_reserve and not self.disk.has_room():",
         new="if False and not self.disk.has_room():",
-        test="tests/log/test_room.py",
+        test="tests/log/test_full_disk.py",
     ),
     Mutation(
         name="metadata-log-has-no-reserve",
@@ -41,7 +41,7 @@ MUTATIONS = (
         path="kwire/raftmeta/storage/disk_storage.py",
         old="        log.writer.uses_reserve = True\n",
         new="",
-        test="tests/log/test_room.py::test_metadata_log_uses_the_reserve_on_a_full_disk",
+        test="tests/log/test_full_disk.py::test_metadata_log_uses_the_reserve_on_a_full_disk",
     ),
     Mutation(
         name="recovery-needs-room-for-snapshots",
@@ -49,7 +49,7 @@ MUTATIONS = (
         path="kwire/log/producer_snapshots.py",
         old="        with if_room():\n",
         new="        if True:\n",
-        test="tests/log/test_room.py",
+        test="tests/log/test_full_disk.py",
     ),
     Mutation(
         name="full-for-good",
@@ -57,7 +57,7 @@ MUTATIONS = (
         path="kwire/log/trouble.py",
         old="            self.full = False\n",
         new="            pass\n",
-        test="tests/log/test_room.py",
+        test="tests/log/test_full_disk.py",
     ),
     Mutation(
         name="failed-sync-for-want-of-room-is-forgiven",
@@ -65,7 +65,7 @@ MUTATIONS = (
         path="kwire/log/trouble.py",
         old="if by_sync or kind is Trouble.BROKEN:",
         new="if kind is Trouble.BROKEN:",
-        test="tests/log/test_scarce.py",
+        test="tests/log/test_descriptor_shortage.py",
     ),
     Mutation(
         name="failed-directory-goes-on",
@@ -97,7 +97,7 @@ MUTATIONS = (
         path="kwire/log/trouble.py",
         old="    errno.EMFILE: Trouble.NO_DESCRIPTORS,",
         new="    errno.EMFILE: Trouble.BROKEN,",
-        test="tests/log/test_scarce.py",
+        test="tests/log/test_descriptor_shortage.py",
     ),
     Mutation(
         name="closed-segment-waits-for-the-next-roll",
@@ -105,7 +105,7 @@ MUTATIONS = (
         path="kwire/log/directories/flusher.py",
         old="if self.directory.holds(log):\n                    self.on_roll(log)\n",
         new="pass\n",
-        test="tests/log/test_scarce.py",
+        test="tests/log/test_descriptor_shortage.py",
     ),
     Mutation(
         name="cold-places-are-looked-up-on-the-loop",
@@ -129,7 +129,7 @@ MUTATIONS = (
         path="kwire/log/descriptors.py",
         old="if get_ident() != self._thread or not self._recent:",
         new="if not self._recent:",
-        test="tests/log/test_scarce.py",
+        test="tests/log/test_descriptor_shortage.py",
     ),
     Mutation(
         name="connections-take-the-last-descriptors",
@@ -193,7 +193,7 @@ MUTATIONS = (
         path="kwire/log/directories/service.py",
         old="CLOSED_AT_ONCE: Final = 16",
         new="CLOSED_AT_ONCE: Final = 1 << 30",
-        test="tests/log/test_scarce.py",
+        test="tests/log/test_descriptor_shortage.py",
     ),
     Mutation(
         name="unreadable-checkpoint-is-nobodys-fault",
@@ -201,6 +201,6 @@ MUTATIONS = (
         path="kwire/log/disk.py",
         old="            return data\n        except OSError as error:\n            self.judge",
         new="            return data\n        except OSError as error:\n            str",
-        test="tests/log/test_scarce.py",
+        test="tests/log/test_descriptor_shortage.py",
     ),
 )

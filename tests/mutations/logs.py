@@ -41,7 +41,7 @@ MUTATIONS = (
         path="kwire/log/epochs_file.py",
         old="        unsynced.lazy.add(names.EPOCHS_FILE)",
         new="        pass",
-        test="tests/log/test_what_comes_back.py",
+        test="tests/log/test_reappearing_data.py",
     ),
     Mutation(
         name="stale-epochs-are-kept-by-a-recovery",
@@ -130,7 +130,7 @@ MUTATIONS = (
         path="kwire/log/partition_log.py",
         old="            self.flush_state.unsynced.cut = True\n",
         new="            pass\n",
-        test="tests/log/test_what_comes_back.py",
+        test="tests/log/test_reappearing_data.py",
     ),
     Mutation(
         name="truncation-forgets-producers-of-what-waits",
@@ -139,7 +139,7 @@ MUTATIONS = (
         old="        if log.writer.queue:\n"
         "            offset = min(offset, log.writer.written_offset)\n",
         new="",
-        test="tests/log/test_room.py",
+        test="tests/log/test_full_disk.py",
     ),
     Mutation(
         name="recovery-cuts-without-a-word",
@@ -171,7 +171,7 @@ MUTATIONS = (
         path="kwire/replica/partition.py",
         old="        leader.log_end = self._stored_end(self.log.high_watermark)",
         new="        pass",
-        test="tests/replica/test_taking_over.py",
+        test="tests/replica/test_new_leader.py",
     ),
     Mutation(
         name="cut-of-unwritten-batches-cuts-nothing",
@@ -315,7 +315,7 @@ MUTATIONS = (
         path="kwire/log/flush_state.py",
         old="        end_offset = max(end_offset, self.recovery_point)\n",
         new="",
-        test="tests/log/test_what_comes_back.py",
+        test="tests/log/test_reappearing_data.py",
     ),
     Mutation(
         name="recovery-believes-an-epochs-file-without-its-front",
@@ -323,7 +323,7 @@ MUTATIONS = (
         path="kwire/log/recovery.py",
         old=" or entries[0][1] > log.start_offset:",
         new=":",
-        test="tests/log/test_what_comes_back.py",
+        test="tests/log/test_reappearing_data.py",
     ),
     Mutation(
         name="recovery-believes-an-epochs-file-without-its-end",
@@ -331,7 +331,7 @@ MUTATIONS = (
         path="kwire/log/recovery.py",
         old="    return last <= entries[-1][0]",
         new="    return True",
-        test="tests/log/test_what_comes_back.py",
+        test="tests/log/test_reappearing_data.py",
     ),
     Mutation(
         name="recovery-mixes-old-batches-with-new-ones",
@@ -339,7 +339,7 @@ MUTATIONS = (
         path="kwire/log/recovery.py",
         old=" and 0 <= header.leader_epoch < (log.epochs.latest or 0):",
         new=" and header.leader_epoch < -1:",
-        test="tests/log/test_what_comes_back.py",
+        test="tests/log/test_reappearing_data.py",
     ),
     Mutation(
         name="an-unknown-producer-has-to-begin-at-zero",

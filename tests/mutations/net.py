@@ -39,7 +39,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="async with self._walks:",
         new="if True:",
-        test="tests/replica/test_bombs.py::test_number_of_payloads_in_memory_is_limited_while_keys_are_checked",
+        test="tests/replica/test_decompression_limits.py::test_number_of_payloads_in_memory_is_limited_while_keys_are_checked",
     ),
     Mutation(
         name="name-every-record-without-a-key",
@@ -47,7 +47,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="if len(bad) == KEYLESS_MAX:",
         new="if False:",
-        test="tests/replica/test_bombs.py::test_error_names_only_the_first_records_without_a_key",
+        test="tests/replica/test_decompression_limits.py::test_error_names_only_the_first_records_without_a_key",
     ),
     Mutation(
         name="unpack-headers-to-look-for-times",
@@ -56,7 +56,7 @@ MUTATIONS = (
         old="    return times(plain, header)\n",
         new="    from kwire.records.iterate import unpacked_records\n"
         "    return ((r.offset, r.timestamp) for r in unpacked_records(plain, header))\n",
-        test="tests/replica/test_searching.py::test_search_skips_the_headers_of_records",
+        test="tests/replica/test_timestamp_search.py::test_search_skips_the_headers_of_records",
     ),
     Mutation(
         name="any-number-of-searches-hold-a-payload",
@@ -64,7 +64,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="                    await unpacked.enter_async_context(self._searches)\n",
         new="",
-        test="tests/replica/test_searching.py::test_number_of_searches_with_a_decompressed_payload_is_limited",
+        test="tests/replica/test_timestamp_search.py::test_number_of_searches_with_a_decompressed_payload_is_limited",
     ),
     Mutation(
         name="any-number-of-searches-hold-what-they-read",
@@ -72,7 +72,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="                    await read.enter_async_context(self._places(job.disk))\n",
         new="",
-        test="tests/replica/test_searching.py"
+        test="tests/replica/test_timestamp_search.py"
         "::test_number_of_searches_with_a_compressed_payload_is_limited",
     ),
     Mutation(
@@ -82,7 +82,7 @@ MUTATIONS = (
         old="                answer = await self.readers.run(job.disk, job.call)\n",
         new="                run = trio.to_thread.run_sync\n"
         "                answer = await run(job.call, limiter=self.threads)\n",
-        test="tests/replica/test_searching.py::test_searches_on_a_hung_disk_delay_no_other_disk",
+        test="tests/replica/test_timestamp_search.py::test_searches_on_a_hung_disk_delay_no_other_disk",
     ),
     Mutation(
         name="unpack-headers-to-look-for-keys",
@@ -92,7 +92,7 @@ MUTATIONS = (
         new="for index, has_key in enumerate(\n"
         "        r.key is not None for r in iterate.unpacked_records(plain, header)\n"
         "    ):",
-        test="tests/replica/test_bombs.py::test_key_check_skips_the_headers_of_a_record",
+        test="tests/replica/test_decompression_limits.py::test_key_check_skips_the_headers_of_a_record",
     ),
     Mutation(
         name="batches-of-any-size-in-a-turn",

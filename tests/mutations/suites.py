@@ -7,7 +7,7 @@ from tests.mutations.table import Mutation
 CLIENTS: Final = "compat_tests/durability/test_history.py::test_clients_see_no_anomaly"
 STOPS: Final = "compat_tests/durability/test_history.py::test_stop_may_be_cut_short_at_any_time"
 WIRE: Final = "tests/server/test_wire_abuse.py"
-BOMBS: Final = "tests/replica/test_bombs.py"
+BOMBS: Final = "tests/replica/test_decompression_limits.py"
 
 MUTATIONS = (
     Mutation(

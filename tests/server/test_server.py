@@ -11,7 +11,7 @@ from kwire.net.service import NetService
 from kwire.node.server import Server, format_node
 from kwire.storage_format.directories import CannotOpenError
 from kwire.types import uuid_text
-from tests.log.test_opening import old_format_segment
+from tests.log.test_unusable_partitions import old_format_segment
 from tests.support.server.nodes import config, create, running, topics
 
 pytestmark = pytest.mark.slow
