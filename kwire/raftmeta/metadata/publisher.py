@@ -4,6 +4,10 @@ First the appliers, which may await (replicas open logs), one publication after 
 the subscribers, which learn that the image is in force here. Then ``wait_applied`` returns to its
 callers: so when CreateTopics is answered, this node serves the topic. An applier must not call the
 controller, which would wait for the applier.
+
+The first publication is the whole metadata as it is when :meth:`MetadataPublisher.run` starts. The
+logs on disk are those of today: a former leader epoch, ISR or assignment that the history has would
+be applied to the wrong records.
 """
 
 from collections import deque
@@ -16,7 +20,7 @@ from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Slices
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
-from kwire.raftmeta.metadata.image_change import MetadataDelta
+from kwire.raftmeta.metadata.image_change import ImageChange, MetadataDelta
 from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps, run_steps
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
@@ -69,6 +73,7 @@ class MetadataPublisher:
         """Apply publications until cancelled; needed only if there are appliers."""
         self._running = True
         task_status.started()
+        self._queue.appendleft(await self._whole())
         while True:
             while self._queue:
                 delta = self._queue[0]
@@ -77,6 +82,16 @@ class MetadataPublisher:
                 self._queue.popleft()
                 self._in_force(delta)
             await self._queued.wait()
+
+    async def _whole(self) -> MetadataDelta:
+        """Return the newest image as a delta from an empty one."""
+        image = self.image
+        change = ImageChange(MetadataImage())
+        slices = Slices()
+        for record in image_records(image):
+            change.replay(record)
+            await slices.pause()
+        return change.finish(image.applied)[1]
 
     async def wait_applied(self, offset: int) -> None:
         """Wait until an image with the record at ``offset`` is in force on this node.
@@ -128,11 +143,11 @@ class MetadataPublisher:
 
     def _publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
         assert delta.after is image
-        if self._appliers:
+        if not self._appliers:
+            self._in_force(delta)
+        elif self._running:
             self._queue.append(delta)
             self._queued.notify()
-        else:
-            self._in_force(delta)
 
     def _in_force(self, delta: MetadataDelta) -> None:
         self.applied = delta.after
