@@ -13,7 +13,7 @@ from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
 from kwire.log.formats import names
-from kwire.log.formats.txn_index import Aborted, overlapping
+from kwire.log.formats.txn_index import AbortedTxn, overlapping
 from kwire.log.region import FileRegion
 from kwire.log.segments import warming
 from kwire.log.segments.segment import Segment
@@ -152,12 +152,12 @@ class LogSegments(Sequence[Segment]):
 
     def aborted_transactions(
         self, start_offset: int, end_offset: int, *, wait: bool = True
-    ) -> list[Aborted]:
+    ) -> list[AbortedTxn]:
         """Return aborted transactions that touch the range, sorted by their first offsets.
 
         Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
         """
-        aborted: list[Aborted] = []
+        aborted: list[AbortedTxn] = []
         segments = self.ordered[self.index_of(start_offset) :]
         try:
             for segment in segments:

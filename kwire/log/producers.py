@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
-from kwire.log.formats.txn_index import Aborted
+from kwire.log.formats.txn_index import AbortedTxn
 from kwire.records.control import ControlType, parse_end_txn, parse_key
 from kwire.records.crc import crc32c
 from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer
@@ -149,7 +149,7 @@ class ProducerStates:
         base_offset: int,
         timestamp: int,
         marker: Marker | None = None,
-    ) -> Aborted | None:
+    ) -> AbortedTxn | None:
         """Account for a batch stored at ``base_offset``; return the transaction it aborts."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -173,7 +173,7 @@ class ProducerStates:
 
     def append(
         self, buf: Buffer, pos: int, header: BatchHeader, base_offset: int, timestamp: int
-    ) -> Aborted | None:
+    ) -> AbortedTxn | None:
         """Account for a batch in ``buf``, stored at ``base_offset``; may be a control batch."""
         if not header.attributes & CONTROL:
             return self.update(header, base_offset, timestamp)
@@ -182,7 +182,7 @@ class ProducerStates:
             return None
         return self.update(header, base_offset, timestamp, marker)
 
-    def replay(self, buf: Buffer, pos: int, header: BatchHeader) -> Aborted | None:
+    def replay(self, buf: Buffer, pos: int, header: BatchHeader) -> AbortedTxn | None:
         """Account for a batch that is already in this log, or was fetched from another."""
         return self.append(buf, pos, header, header.base_offset, header.max_timestamp)
 
@@ -258,7 +258,7 @@ class ProducerStates:
                 f"producer {producer.producer_id} sent a plain batch inside its transaction"
             )
 
-    def _end(self, producer: Producer, marker: Marker, last_offset: int) -> Aborted | None:
+    def _end(self, producer: Producer, marker: Marker, last_offset: int) -> AbortedTxn | None:
         producer.coordinator_epoch = marker.coordinator_epoch
         first_offset, producer.open_from = producer.open_from, -1
         if first_offset < 0:
@@ -268,7 +268,7 @@ class ProducerStates:
         if not marker.abort:
             return None
         stable = next(iter(self._open), last_offset + 1)
-        return Aborted(producer.producer_id, first_offset, last_offset, stable)
+        return AbortedTxn(producer.producer_id, first_offset, last_offset, stable)
 
     def restore(self, producers: list[Producer]) -> None:
         """Replace this state by a snapshot's."""

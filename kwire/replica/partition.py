@@ -237,13 +237,13 @@ class Partition:
         log = self.log
         written = log.writer.written_offset
         stored_end = self._stored_end(leader.log_end) if log.must_flush else written
-        moved = leader.on_appended(stored_end, now)
-        if moved is None or moved.to_offset < end_offset:
+        change = leader.on_appended(stored_end, now)
+        if change is None or change.to_offset < end_offset:
             self._uncommitted.append((end_offset, size))
-        if moved is None:
+        if change is None:
             return _FOLLOWERS
-        unstable = log.producers.first_unstable(moved.to_offset)
-        if unstable is None or unstable > moved.from_offset:
+        unstable = log.producers.first_unstable(change.to_offset)
+        if unstable is None or unstable > change.from_offset:
             return _EVERYONE
         return _UNCOMMITTED
 

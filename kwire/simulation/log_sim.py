@@ -26,7 +26,7 @@ from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.flush import Flush
-from kwire.log.formats.txn_index import Aborted
+from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import ProducerStates
 from kwire.log.service import LogManager
@@ -435,7 +435,7 @@ def producers(states: ProducerStates) -> list[tuple[int, int, int, int]]:
     return sorted((p.producer_id, p.epoch, p.last_sequence, p.open_from) for p in states.all())
 
 
-def replay(log: PartitionLog) -> tuple[ProducerStates, list[Aborted]]:
+def replay(log: PartitionLog) -> tuple[ProducerStates, list[AbortedTxn]]:
     """Read every batch; return the producers and aborted transactions that result."""
     states, aborted = ProducerStates(), []
     for data, pos, header in batches_of(log):

@@ -11,7 +11,7 @@ import trio
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.flush import Flush
-from kwire.log.formats.txn_index import Aborted
+from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
@@ -43,7 +43,7 @@ class LogState:
     records: list[tuple[int, bytes | None]]
     epochs: list[tuple[int, int]]
     producers: list[tuple[int, int, int, int]]
-    aborted: list[Aborted]
+    aborted: list[AbortedTxn]
     times: list[tuple[int, int] | None]
     youngest: tuple[int, int]
     starts: list[int]

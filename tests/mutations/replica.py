@@ -9,8 +9,8 @@ MUTATIONS = (
         name="high-watermark-passes-what-is-not-synced",
         invariants=(13,),
         path="kwire/replica/partition.py",
-        old="if log.must_flush else written\n        moved",
-        new="if False else written\n        moved",
+        old="if log.must_flush else written\n        change",
+        new="if False else written\n        change",
         test=f"{SYNCED}::test_consumer_does_not_read_unsynced_records",
     ),
     Mutation(

@@ -16,7 +16,7 @@ ENTRY_SIZE: Final = ENTRY.size
 VERSION: Final = 0
 
 
-class Aborted(NamedTuple):
+class AbortedTxn(NamedTuple):
     """An aborted transaction, whose records a read_committed reader skips."""
 
     producer_id: int
@@ -25,14 +25,14 @@ class Aborted(NamedTuple):
     last_stable_offset: int
 
 
-def pack(entry: Aborted) -> bytes:
+def pack(entry: AbortedTxn) -> bytes:
     return ENTRY.pack(VERSION, *entry)
 
 
-def entries(data: Buffer) -> list[Aborted]:
+def entries(data: Buffer) -> list[AbortedTxn]:
     """Return all whole entries."""
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
-    return [Aborted._make(fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
+    return [AbortedTxn._make(fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
 
 
 def plausible(data: bytes, base_offset: int) -> bool:
@@ -47,7 +47,9 @@ def plausible(data: bytes, base_offset: int) -> bool:
     return True
 
 
-def overlapping(aborted: Iterable[Aborted], start_offset: int, end_offset: int) -> list[Aborted]:
+def overlapping(
+    aborted: Iterable[AbortedTxn], start_offset: int, end_offset: int
+) -> list[AbortedTxn]:
     """Return the transactions that touch the range, sorted by first offset (invariant 19)."""
     return sorted(
         (e for e in aborted if e.last_offset >= start_offset and e.first_offset < end_offset),

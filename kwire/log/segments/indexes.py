@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from kwire.log.cold import reader
 from kwire.log.formats import names, offset_index, time_index, txn_index
-from kwire.log.formats.txn_index import Aborted
+from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.segments.files import SegmentFiles
 
 
@@ -25,7 +25,7 @@ class SegmentIndexes:
         """The offset index; None while it is on disk."""
         self.times: bytearray | None = None
         """The time index; None while it is on disk."""
-        self._aborted: list[Aborted] | None = None
+        self._aborted: list[AbortedTxn] | None = None
         self.has_no_aborted = False
         """Whether the segment is known to have no file of aborted transactions."""
 
@@ -87,13 +87,13 @@ class SegmentIndexes:
         assert self.times is not None
         time_index.maybe_append(self.times, timestamp, relative)
 
-    def add_aborted(self, entry: Aborted) -> None:
+    def add_aborted(self, entry: AbortedTxn) -> None:
         """Append an aborted transaction whose marker is in the segment."""
         self.load()
         assert self._aborted is not None
         self._aborted.append(entry)
 
-    def replace_aborted(self, entries: list[Aborted]) -> None:
+    def replace_aborted(self, entries: list[AbortedTxn]) -> None:
         """Set the aborted transactions, in memory."""
         self.load()
         self._aborted = entries
@@ -128,7 +128,7 @@ class SegmentIndexes:
         with self._entries(self.times, names.TIME_INDEX, size) as (read, count):
             return time_index.last(bytes(read(count - 1, 1)) if count else b"")
 
-    def aborted_transactions(self, *, wait: bool = True) -> list[Aborted]:
+    def aborted_transactions(self, *, wait: bool = True) -> list[AbortedTxn]:
         """Return the transactions whose abort markers are in the segment.
 
         Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
@@ -148,7 +148,7 @@ class SegmentIndexes:
         finally:
             file.close()
 
-    def data(self) -> tuple[bytes, bytes, list[Aborted]]:
+    def data(self) -> tuple[bytes, bytes, list[AbortedTxn]]:
         """Return offset index, time index and aborted transactions, wherever they are."""
         offsets = self._files.read(names.INDEX) if self.offsets is None else bytes(self.offsets)
         times = self._files.read(names.TIME_INDEX) if self.times is None else bytes(self.times)
