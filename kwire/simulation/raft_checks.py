@@ -148,7 +148,9 @@ class Checks:
                 raise Violation(f"n{node.id}: {end} committed before a record of its epoch")
 
     def _note_grant(self, node: SimNode, event: Received, effects: Sequence[Effect]) -> None:
-        partition = messages.partition_of(event.request)
+        request = event.request
+        assert isinstance(request, VoteRequest)
+        partition = messages.partition_of(request)
         if partition is None or partition.pre_vote:
             return
         for effect in effects:
@@ -169,9 +171,9 @@ class Checks:
                     self._vote(node.config.key, epoch, candidate)
                 if isinstance(response, VoteResponse) and response.topics:
                     self._on_epoch_sent(node, response.topics[0].partitions[0].leader_epoch)
-            case Send(_, _, request):
-                partition = messages.partition_of(request) if hasattr(request, "topics") else None
-                if isinstance(request, VoteRequest) and partition is not None:
+            case Send(_, _, VoteRequest() as request):
+                partition = messages.partition_of(request)
+                if partition is not None:
                     self._on_epoch_sent(node, partition.replica_epoch)
                     if not partition.pre_vote:
                         self._vote(node.config.key, partition.replica_epoch, node.config.key)

@@ -14,6 +14,7 @@ import attrs
 
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.fetch import FetchResponse
+from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 from kwire.errors import CorruptMessage, KafkaStorageError
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.events import (
@@ -308,6 +309,8 @@ class SimNode:
 
 def corrupt_records(response: "RaftResponse", random: Random) -> "RaftResponse":
     """Return the answer with one bit changed in the checksummed part of its records."""
+    if not isinstance(response, FetchResponse | FetchSnapshotResponse):
+        return response
     part = messages.answer_of(response)
     name = "records" if isinstance(response, FetchResponse) else "unaligned_records"
     data = bytearray(getattr(part, name, b"") or b"")

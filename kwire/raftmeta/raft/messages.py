@@ -4,7 +4,7 @@ All are about one partition, ``__cluster_metadata-0``; anything else in a reques
 by :func:`partition_of` returning None.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, overload
 
 from kwire import errors
 from kwire.codec.messages.begin_quorum_epoch import (
@@ -24,10 +24,59 @@ from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
 from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
 
+if TYPE_CHECKING:
+    from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
+
 NONE: Final = errors.NONE
 
+PartitionRequest: TypeAlias = (
+    "VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest"
+    " | FetchSnapshotRequest | DescribeQuorumRequest"
+)
+"""The requests that name partitions."""
+PartitionResponse: TypeAlias = (
+    VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | FetchResponse
+    | FetchSnapshotResponse
+)
+"""The answers that name partitions, each with the leader's address."""
 
-def partition_of(request: Any) -> Any | None:
+_Listener = TypeVar(
+    "_Listener", BeginQuorumEpochRequest.LeaderEndpoint, UpdateRaftVoterRequest.Listener
+)
+_NodeEndpoint = TypeVar(
+    "_NodeEndpoint",
+    VoteResponse.NodeEndpoint,
+    BeginQuorumEpochResponse.NodeEndpoint,
+    EndQuorumEpochResponse.NodeEndpoint,
+    FetchResponse.NodeEndpoint,
+    FetchSnapshotResponse.NodeEndpoint,
+)
+
+
+@overload
+def partition_of(request: VoteRequest) -> VoteRequest.TopicData.PartitionData | None: ...
+@overload
+def partition_of(
+    request: BeginQuorumEpochRequest,
+) -> BeginQuorumEpochRequest.TopicData.PartitionData | None: ...
+@overload
+def partition_of(
+    request: EndQuorumEpochRequest,
+) -> EndQuorumEpochRequest.TopicData.PartitionData | None: ...
+@overload
+def partition_of(request: FetchRequest) -> FetchRequest.FetchTopic.FetchPartition | None: ...
+@overload
+def partition_of(
+    request: FetchSnapshotRequest,
+) -> FetchSnapshotRequest.TopicSnapshot.PartitionSnapshot | None: ...
+@overload
+def partition_of(
+    request: "DescribeQuorumRequest",
+) -> "DescribeQuorumRequest.TopicData.PartitionData | None": ...
+def partition_of(request: PartitionRequest) -> object | None:
     """Return the one partition of a request; None if the request is about anything else."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
@@ -43,98 +92,136 @@ def partition_of(request: Any) -> Any | None:
     return partition if named and index == 0 else None
 
 
-def answer_of(response: Any) -> Any | None:
+@overload
+def answer_of(response: VoteResponse) -> VoteResponse.TopicData.PartitionData | None: ...
+@overload
+def answer_of(
+    response: BeginQuorumEpochResponse,
+) -> BeginQuorumEpochResponse.TopicData.PartitionData | None: ...
+@overload
+def answer_of(
+    response: EndQuorumEpochResponse,
+) -> EndQuorumEpochResponse.TopicData.PartitionData | None: ...
+@overload
+def answer_of(
+    response: FetchResponse,
+) -> FetchResponse.FetchableTopicResponse.PartitionData | None: ...
+@overload
+def answer_of(
+    response: FetchSnapshotResponse,
+) -> FetchSnapshotResponse.TopicSnapshot.PartitionSnapshot | None: ...
+def answer_of(response: PartitionResponse) -> object | None:
     """Return an answer's data of the one partition; None if it has none."""
     topics = getattr(response, "topics", None) or getattr(response, "responses", None)
-    return topics[0].partitions[0] if topics and topics[0].partitions else None
+    partition: object | None = topics[0].partitions[0] if topics and topics[0].partitions else None
+    return partition
 
 
 def leader_field(state: RaftState) -> int:
     return NO_NODE if state.leader_id is None else state.leader_id
 
 
-def _topics(kind: Any, **part: object) -> list[Any]:
-    """Return the topics of an election's message: one, with one partition."""
-    topic = kind.TopicData
-    partition = topic.PartitionData(partition_index=0, **part)
-    return [topic(topic_name=METADATA_TOPIC, partitions=[partition])]
-
-
-def _answer(kind: Any, state: RaftState, error: int, **part: object) -> Any:
-    """Return an answer in an election: each one names the epoch and the leader."""
-    leader_id, leader_epoch = leader_field(state), state.epoch
-    topics = _topics(kind, error_code=error, leader_id=leader_id, leader_epoch=leader_epoch, **part)
-    return kind(topics=topics, node_endpoints=_nodes(state, kind.NodeEndpoint))
-
-
-def _listeners(kind: Any, state: RaftState) -> list[Any]:
+def _listeners(kind: type[_Listener], state: RaftState) -> list[_Listener]:
     return [kind(name=e.name, host=e.host, port=e.port) for e in state.config.endpoints]
 
 
 # Vote ---------------------------------------------------------------------------------------
 def vote_request(state: RaftState, voter: ReplicaKey, *, pre_vote: bool) -> VoteRequest:
+    topic = VoteRequest.TopicData
     last_epoch, end_offset = state.log.end
+    part = topic.PartitionData(
+        partition_index=0,
+        replica_epoch=state.epoch,
+        replica_id=state.config.node_id,
+        replica_directory_id=state.config.directory_id,
+        voter_directory_id=voter.directory_id,
+        last_offset_epoch=last_epoch,
+        last_offset=end_offset,
+        pre_vote=pre_vote,
+    )
     return VoteRequest(
         cluster_id=state.config.cluster_id,
         voter_id=voter.id,
-        topics=_topics(
-            VoteRequest,
-            replica_epoch=state.epoch,
-            replica_id=state.config.node_id,
-            replica_directory_id=state.config.directory_id,
-            voter_directory_id=voter.directory_id,
-            last_offset_epoch=last_epoch,
-            last_offset=end_offset,
-            pre_vote=pre_vote,
-        ),
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[part])],
     )
 
 
 def vote_response(state: RaftState, *, granted: bool = False, error: int = NONE) -> VoteResponse:
-    response: VoteResponse = _answer(VoteResponse, state, error, vote_granted=granted)
-    return response
+    topic = VoteResponse.TopicData
+    part = topic.PartitionData(
+        partition_index=0,
+        error_code=error,
+        leader_id=leader_field(state),
+        leader_epoch=state.epoch,
+        vote_granted=granted,
+    )
+    return VoteResponse(
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[part])],
+        node_endpoints=_nodes(state, VoteResponse.NodeEndpoint),
+    )
 
 
 # BeginQuorumEpoch, EndQuorumEpoch -----------------------------------------------------------
 def begin_request(state: RaftState, voter: ReplicaKey) -> BeginQuorumEpochRequest:
+    topic = BeginQuorumEpochRequest.TopicData
+    part = topic.PartitionData(
+        partition_index=0,
+        voter_directory_id=voter.directory_id,
+        leader_id=state.config.node_id,
+        leader_epoch=state.epoch,
+    )
     return BeginQuorumEpochRequest(
         cluster_id=state.config.cluster_id,
         voter_id=voter.id,
-        topics=_topics(
-            BeginQuorumEpochRequest,
-            voter_directory_id=voter.directory_id,
-            leader_id=state.config.node_id,
-            leader_epoch=state.epoch,
-        ),
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[part])],
         leader_endpoints=_listeners(BeginQuorumEpochRequest.LeaderEndpoint, state),
     )
 
 
 def begin_response(state: RaftState, error: int = NONE) -> BeginQuorumEpochResponse:
-    response: BeginQuorumEpochResponse = _answer(BeginQuorumEpochResponse, state, error)
-    return response
+    topic = BeginQuorumEpochResponse.TopicData
+    part = topic.PartitionData(
+        partition_index=0,
+        error_code=error,
+        leader_id=leader_field(state),
+        leader_epoch=state.epoch,
+    )
+    return BeginQuorumEpochResponse(
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[part])],
+        node_endpoints=_nodes(state, BeginQuorumEpochResponse.NodeEndpoint),
+    )
 
 
 def end_request(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> EndQuorumEpochRequest:
     """Build EndQuorumEpoch without the leader's endpoints, as Kafka does: they are not needed."""
-    candidate = EndQuorumEpochRequest.TopicData.PartitionData.ReplicaInfo
+    topic = EndQuorumEpochRequest.TopicData
+    candidate = topic.PartitionData.ReplicaInfo
+    part = topic.PartitionData(
+        partition_index=0,
+        leader_id=state.config.node_id,
+        leader_epoch=state.epoch,
+        preferred_candidates=[
+            candidate(candidate_id=k.id, candidate_directory_id=k.directory_id) for k in preferred
+        ],
+    )
     return EndQuorumEpochRequest(
         cluster_id=state.config.cluster_id,
-        topics=_topics(
-            EndQuorumEpochRequest,
-            leader_id=state.config.node_id,
-            leader_epoch=state.epoch,
-            preferred_candidates=[
-                candidate(candidate_id=k.id, candidate_directory_id=k.directory_id)
-                for k in preferred
-            ],
-        ),
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[part])],
     )
 
 
 def end_response(state: RaftState, error: int = NONE) -> EndQuorumEpochResponse:
-    response: EndQuorumEpochResponse = _answer(EndQuorumEpochResponse, state, error)
-    return response
+    topic = EndQuorumEpochResponse.TopicData
+    part = topic.PartitionData(
+        partition_index=0,
+        error_code=error,
+        leader_id=leader_field(state),
+        leader_epoch=state.epoch,
+    )
+    return EndQuorumEpochResponse(
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[part])],
+        node_endpoints=_nodes(state, EndQuorumEpochResponse.NodeEndpoint),
+    )
 
 
 # Fetch --------------------------------------------------------------------------------------
@@ -253,7 +340,7 @@ def update_request(state: RaftState) -> UpdateRaftVoterRequest:
     )
 
 
-def _nodes(state: RaftState, kind: Any) -> list[Any]:
+def _nodes(state: RaftState, kind: type[_NodeEndpoint]) -> list[_NodeEndpoint]:
     """Return the leader's address in the form of answers."""
     node = state.leader_node()
     if node is None or state.leader_id is None:
@@ -261,7 +348,7 @@ def _nodes(state: RaftState, kind: Any) -> list[Any]:
     return [kind(node_id=state.leader_id, host=node.host, port=node.port)]
 
 
-def leader_in(response: Any) -> Node | None:
+def leader_in(response: PartitionResponse) -> Node | None:
     """Return the leader's address in an answer."""
     leaders = [Node(n.node_id, n.host, n.port) for n in response.node_endpoints]
     return leaders[0] if leaders else None

@@ -213,7 +213,9 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
         None if leader_id < 0 else leader_id,
         messages.leader_in(response),
     )
-    partition = messages.partition_of(call.request)
+    request = call.request
+    assert isinstance(request, FetchRequest)
+    partition = messages.partition_of(request)
     assert partition is not None
     role = state.role
     if part.error_code != errors.NONE:

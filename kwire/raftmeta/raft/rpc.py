@@ -103,7 +103,9 @@ def on_refused(state: RaftState, call: Call) -> None:
 
 
 def _on_vote_answer(state: RaftState, call: Call, response: VoteResponse) -> None:
-    partition = messages.partition_of(call.request)
+    request = call.request
+    assert isinstance(request, VoteRequest)
+    partition = messages.partition_of(request)
     assert partition is not None
     _learn_from(state, call, response)
     if partition.replica_epoch == state.epoch:

@@ -66,9 +66,7 @@ def fetch_under_way(raft: Raft) -> int:
 
 
 def fetch_offset(send: Send) -> int:
-    partition = messages.partition_of(send.request)
-    assert partition is not None
-    return int(partition.fetch_offset)
+    return int(part(send.request).fetch_offset)
 
 
 def answer_fetch(raft: Raft, data: bytes, now: float) -> tuple[object, ...]:
@@ -276,8 +274,7 @@ def test_stopping_leader_prefers_the_voter_with_the_longest_log() -> None:
     say(raft, fetch(3, offset=6, last_epoch=2), 0.3)
     requests = sends(raft.step(Shutdown(), 0.4, 0), EndQuorumEpochRequest)
     assert {s.node.id for s in requests} == {2, 3}
-    partition = messages.partition_of(requests[0].request)
-    assert partition is not None
+    partition = part(requests[0].request)
     assert [c.candidate_id for c in partition.preferred_candidates] == [3, 2]
 
 

@@ -150,8 +150,7 @@ def test_snapshot_is_fetched_in_chunks() -> None:
     raft = loading()
     effects = piece(raft, 0, b"01234", 8)
     (send,) = sends(effects, FetchSnapshotRequest)
-    partition = messages.partition_of(send.request)
-    assert partition is not None
+    partition = part(send.request)
     assert (partition.position, partition.snapshot_id.end_offset, partition.snapshot_id.epoch) == (
         5,
         9,
@@ -166,8 +165,8 @@ def test_snapshot_is_fetched_in_chunks() -> None:
     fetches = sends(raft.step(loaded, 0.3, 0), FetchRequest)
     assert (raft.state.log.start_offset, raft.state.log.end_offset) == (9, 9)
     assert raft.state.high_watermark == 9
-    assert messages.partition_of(fetches[0].request).fetch_offset == 9  # type: ignore[union-attr]
-    assert messages.partition_of(fetches[0].request).last_fetched_epoch == 2  # type: ignore[union-attr]
+    assert part(fetches[0].request).fetch_offset == 9
+    assert part(fetches[0].request).last_fetched_epoch == 2
 
 
 @pytest.mark.parametrize("changes", [{"position": 3}, {"snapshot": SnapshotId(9, 1)}])

@@ -123,14 +123,14 @@ def test_follower_requests_pre_votes_before_it_raises_the_epoch() -> None:
     """
     raft = follower()
     requests = lose_leader(raft)
-    parts = [messages.partition_of(s.request) for s in requests]
-    assert [(p.pre_vote, p.replica_epoch) for p in parts if p] == [(True, 2)] * 2
+    parts = [part(s.request) for s in requests]
+    assert [(p.pre_vote, p.replica_epoch) for p in parts] == [(True, 2)] * 2
     assert isinstance(raft.state.role, Prospective)
     assert raft.state.election == ElectionState(2, 2)
     yes = messages.vote_response(node(3, saved=ElectionState(2, 2)).state, granted=True)
     effects = answer(raft, VoteRequest, 3, yes, raft.state.now)
-    parts = [messages.partition_of(s.request) for s in sends(effects, VoteRequest)]
-    assert {(p.pre_vote, p.replica_epoch) for p in parts if p} == {(False, 3)}
+    parts = [part(s.request) for s in sends(effects, VoteRequest)]
+    assert {(p.pre_vote, p.replica_epoch) for p in parts} == {(False, 3)}
     assert raft.state.election.epoch == 3
 
 

@@ -11,7 +11,7 @@ from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.voters import ReplicaKey
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.raftmeta.storage.storage_turn import write
-from tests.support.raftmeta.one_node import dynamic, fetch, follower, leader, say, vote
+from tests.support.raftmeta.one_node import dynamic, fetch, follower, leader, part, say, vote
 
 OBSERVERS = 1000
 
@@ -105,7 +105,7 @@ def test_identical_answers_share_one_read_and_one_slice(monkeypatch: pytest.Monk
     monkeypatch.setattr(disk, "read", count_read)
     effects = raft.step(Append("token", raft.state.epoch, (b"value",)), 0.31, 0)
     outcomes = [e for e in write(disk, effects).outcomes if isinstance(e, Reply)]
-    sent = {id(messages.answer_of(reply.response).records) for reply in outcomes}  # type: ignore[union-attr]
+    sent = {id(part(reply.response).records) for reply in outcomes}
     assert (len(outcomes), len(reads), len(sent)) == (OBSERVERS + 1, 1, 1)
     own = [id(reply.response) for reply in outcomes]
     assert len(set(own)) == len(own)  # each may be given a throttle time of its own

@@ -15,7 +15,6 @@ import trio.testing
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.raftmeta.raft.events import AppendLog, Effect, SaveElection, TruncateLog
-from kwire.raftmeta.raft.messages import answer_of
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.raftmeta.service import RaftService
@@ -26,7 +25,7 @@ from kwire.simulation.disk import SimDisk
 from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
 from tests.raftmeta.raft.test_service import topic
 from tests.raftmeta.storage.test_raft_storage import data
-from tests.support.raftmeta.one_node import vote
+from tests.support.raftmeta.one_node import part, vote
 
 SCARCE = OSError(errno.EMFILE, "too many open files")
 VOTED = ElectionState(5, None, ReplicaKey(2, bytes(16)))
@@ -72,9 +71,8 @@ async def test_vote_waits_for_a_descriptor_and_is_durable_before_the_response(pa
         close_files(quorum)
         disk.fail_at("open", SCARCE, path=path, times=FAILED_CALLS)
         with trio.fail_after(60):
-            answer = answer_of(await quorum.handle(vote(2, 5)))
-        assert answer is not None
-        assert answer.vote_granted
+            response = await quorum.handle(vote(2, 5))
+        assert part(response).vote_granted
         recovered = DiskStorage(disk.power_loss(Random(1)), now_ms=2).load(voters)
         voted = recovered.election.voted
         assert voted is not None

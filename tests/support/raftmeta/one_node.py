@@ -65,9 +65,9 @@ def say(raft: Raft, request: Any, now: float = 0.2) -> tuple[Any, tuple[Effect, 
     return (replies[0] if replies else None), effects
 
 
-def part(response: Any) -> Any:
-    """Return the only partition of a response."""
-    topics = getattr(response, "topics", None) or response.responses
+def part(message: Any) -> Any:
+    """Return the only partition of a request or a response."""
+    topics = getattr(message, "topics", None) or message.responses
     return topics[0].partitions[0]
 
 
