@@ -15,10 +15,9 @@ from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition
 from kwire.replica.ports import PartitionState
 from kwire.replica.required_syncs import RequiredSyncs
+from kwire.types import NO_LEADER
 
 log = logging.getLogger(__name__)
-
-NO_LEADER = -1
 
 
 @attrs.define(eq=False)

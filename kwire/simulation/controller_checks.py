@@ -11,12 +11,13 @@ import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
-from kwire.raftmeta.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.storage.records import Record, pack, unpack
 from kwire.simulation.clockwork import Violation
+from kwire.types import NO_LEADER
 
 ELR = "eligible.leader.replicas.version"
 _EPOCHS = ("leader_epoch", "partition_epoch")

@@ -22,10 +22,11 @@ from kwire.raftmeta.controller.partitions import IsrData
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome
 from kwire.raftmeta.controller.sweeps import Sweeps
 from kwire.raftmeta.metadata import image_records
-from kwire.raftmeta.metadata.image import NO_LEADER, BrokerImage, PartitionImage
+from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.storage.records import Record
 from kwire.simulation import controller_steps, controller_world
 from kwire.simulation.raft_mutations import Mutation
+from kwire.types import NO_LEADER
 
 _whole_partition = image_records.partition_record
 _check_isr = partitions._check_isr

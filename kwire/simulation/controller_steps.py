@@ -53,10 +53,10 @@ from kwire.raftmeta.controller.topics import (
     decide_create_topics,
     decide_delete_topics,
 )
-from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage, TopicImage
+from kwire.raftmeta.metadata.image import PartitionImage, TopicImage
 from kwire.simulation.controller_checks import ELR, demand
 from kwire.simulation.controller_world import CLUSTER, SimBroker, World
-from kwire.types import ZERO_UUID
+from kwire.types import NO_LEADER, ZERO_UUID
 
 TOPICS: Final = ("orders", "a.b", "a_b", "clicks", "logs")
 MIN_ISR: Final = "min.insync.replicas"

@@ -16,7 +16,8 @@ from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.controller.sweeps import INHERITED
-from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
+from kwire.raftmeta.metadata.image import PartitionImage
+from kwire.types import NO_LEADER
 
 
 def leader_updates(

@@ -14,8 +14,9 @@ from collections.abc import Callable
 import attrs
 
 from kwire.codec.messages.metadata_records import PartitionChangeRecord
-from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
+from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER
+from kwire.types import NO_LEADER
 
 _KEEP_STATE = -1
 

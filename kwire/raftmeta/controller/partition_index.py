@@ -11,9 +11,10 @@ from typing import Final
 
 import attrs
 
-from kwire.raftmeta.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.image_loader import STEP_RECORDS, Steps, run_steps
+from kwire.types import NO_LEADER
 
 Place = tuple[bytes, int]
 """A partition: its topic's id and its number."""

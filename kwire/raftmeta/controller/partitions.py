@@ -20,8 +20,9 @@ from kwire.raftmeta.controller.leaders import leader_updates
 from kwire.raftmeta.controller.partition_change import Election, PartitionChange
 from kwire.raftmeta.controller.placement import check_assignment, check_copies
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
-from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
+from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER, apply_partition_change
+from kwire.types import NO_LEADER
 
 IsrData = AlterPartitionRequest.TopicData.PartitionData
 IsrTopic = AlterPartitionResponse.TopicData

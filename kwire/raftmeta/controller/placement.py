@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kwire.errors import InvalidReplicaAssignment, InvalidReplicationFactor
-from kwire.raftmeta.metadata.image import NO_LEADER, BrokerImage, PartitionImage
+from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
+from kwire.types import NO_LEADER
 
 ALL_FENCED: Final = "All brokers are currently fenced."
 ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown."

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from kwire.raftmeta.controller.partition_index import Place
-from kwire.raftmeta.metadata.image import NO_LEADER
+from kwire.types import NO_LEADER
 
 SWEEP_PARTITIONS: Final = 1_000
 """Partitions that one decision checks: at most 50 ms when each of them changes."""

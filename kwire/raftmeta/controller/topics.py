@@ -21,10 +21,10 @@ from kwire.errors import KafkaError
 from kwire.raftmeta.controller.mutation_quota import Permit
 from kwire.raftmeta.controller.placement import ACTIVE_ONLY, check_assignment, place
 from kwire.raftmeta.controller.state import USER_RECORDS_MAX, ControllerState, Decision, clear_elr
-from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage, TopicImage
+from kwire.raftmeta.metadata.image import PartitionImage, TopicImage
 from kwire.raftmeta.metadata.image_records import partition_record
 from kwire.raftmeta.metadata.topic_names import check_topic_name
-from kwire.types import ZERO_UUID
+from kwire.types import NO_LEADER, ZERO_UUID
 
 Creatable = CreateTopicsRequest.CreatableTopic
 Created = CreateTopicsResponse.CreatableTopicResult

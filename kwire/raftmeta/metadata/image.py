@@ -18,9 +18,7 @@ from kwire.codec.messages.metadata_records import (
     DelegationTokenRecord,
     UserScramCredentialRecord,
 )
-from kwire.types import DirectoryId
-
-NO_LEADER: Final = -1
+from kwire.types import NO_LEADER, DirectoryId
 
 ONE_REPLICA: Final = "kwire.one.replica"
 """A feature registered by brokers that do not copy partitions from other brokers."""
