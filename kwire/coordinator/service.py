@@ -223,12 +223,6 @@ class CoordinatorService(Generic[M]):
             if shard.phase is Phase.ACTIVE:
                 self._schedule_steps(shard, steps_of(shard.machine))
 
-    def on_transaction_ended(self, index: int, producer_id: int, *, committed: bool) -> None:
-        """Apply a transaction marker that was appended to the partition."""
-        shard = self._shards.get(index)
-        if shard is not None and shard.phase is Phase.ACTIVE:
-            shard.machine.end_transaction(producer_id, committed=committed)
-
     def _ready(self, index: int) -> Shard[M]:
         shard = self._shards.get(index)
         if shard is None:

@@ -399,7 +399,7 @@ async def test_transaction_marker_commits_or_drops_pending_offsets() -> None:
         machine.apply(decoded, producer)
         (topic,) = await node.groups.fetch("g", [("t", [0])], require_stable=True)
         assert topic.partitions[0].error_code == UnstableOffsetCommit.code
-        node.service.on_transaction_ended(index, producer, committed=committed)
+        machine.end_transaction(producer, committed=committed)
         assert await fetch_offset(node) == offset
 
 
