@@ -55,7 +55,7 @@ class Decision:
     """
 
     records: tuple[Record, ...] = ()
-    draft: "Draft | None" = None
+    draft: "Draft[Opaque] | None" = None
     """More records, encoded beforehand; they are written first."""
     answers: tuple[Answer, ...] = ()
     timers: tuple[Timer, ...] = ()

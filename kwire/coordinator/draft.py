@@ -7,38 +7,40 @@ for other requests.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Generic, TypeVar
 
 import attrs
 
 from kwire.records.build import encode_record, of_payload
 from kwire.records.header import HEADER_SIZE
 
+C = TypeVar("C")
+
 _FRAME_BYTES_MAX = 32
 """The largest framing of one record: its length, deltas and counts."""
 
 
 @attrs.define
-class DraftBatch:
+class DraftBatch(Generic[C]):
     """One unfinished batch."""
 
-    change: Any
+    change: C
     """The change that the machine applies when the batch is written."""
     payload: bytearray = attrs.field(factory=bytearray)
     count: int = 0
 
 
 @attrs.define
-class Draft:
+class Draft(Generic[C]):
     """Records with one timestamp, in as few batches as their size allows."""
 
     wall_ms: int
     max_batch_bytes: int
-    new_change: Callable[[], Any]
+    new_change: Callable[[], C]
     """Makes the empty change of a batch."""
-    batches: list[DraftBatch] = attrs.field(factory=list)
+    batches: list[DraftBatch[C]] = attrs.field(factory=list)
 
-    def add(self, key: bytes, value: bytes | None) -> Any:
+    def add(self, key: bytes, value: bytes | None) -> C:
         """Add a record; return the change of its batch, to which the caller adds its effect."""
         size = len(key) + len(value or b"") + _FRAME_BYTES_MAX
         if not self.batches or (
@@ -50,7 +52,7 @@ class Draft:
         last.count += 1
         return last.change
 
-    def build_batches(self) -> list[tuple[bytes, Any]]:
+    def build_batches(self) -> list[tuple[bytes, C]]:
         """Return each batch as it is to be appended, with its change."""
         return [
             (of_payload(batch.payload, batch.count, self.wall_ms), batch.change)

@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
+C = TypeVar("C")
 
 _WOKEN_AT_ONCE: Final = 16
 """Requests that are answered before other tasks run, about a millisecond."""
@@ -199,7 +200,7 @@ class CoordinatorService(Generic[M]):
         await self._wait_committed(shard, wait.end_offset)
         return wait.reply
 
-    def draft(self, index: int, new_change: Callable[[], Opaque]) -> "Draft":
+    def draft(self, index: int, new_change: Callable[[], C]) -> "Draft[C]":
         """Return an empty draft of a decision about this partition."""
         from kwire.coordinator.draft import Draft
 

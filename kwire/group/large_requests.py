@@ -32,7 +32,7 @@ class LargeCommit:
     """One OffsetCommit."""
 
     request: OffsetCommitRequest
-    draft: Draft
+    draft: Draft[GroupChange]
     reply: OffsetCommitResponse = attrs.field(init=False)
 
     def encode(self, settings: GroupSettings) -> Iterator[None]:
@@ -84,7 +84,7 @@ class LargeDeletion:
     """DeleteGroups of one group: the tombstones of its offsets, then its own."""
 
     group_id: str
-    draft: Draft
+    draft: Draft[GroupChange]
     missing: Spots = attrs.field(factory=dict)
     """The partitions to encode before the next :meth:`decide`."""
     _encoded: Spots = attrs.field(factory=dict)
@@ -99,7 +99,7 @@ class LargeDeletion:
 
     def _add(self, topic: str, partition: int) -> None:
         record = offset_tombstone(self.group_id, topic, partition)
-        change: GroupChange = self.draft.add(*store(record))
+        change = self.draft.add(*store(record))
         change.removed.setdefault(topic, []).append(partition)
         self._encoded.setdefault(topic, set()).add(partition)
 

@@ -7,7 +7,7 @@ key alone.
 
 import struct
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 
@@ -95,7 +95,7 @@ def load(key: bytes, value: bytes | None) -> Record | None:
     if entry is None:
         return _load_foreign(kind, key, value)
     key_type, value_type, _ = entry
-    decoded_key: Any = decode(key_type, key[2:], 0)
+    decoded_key: object = decode(key_type, key[2:], 0)
     if value is None:
         return Record(decoded_key)
     (version,) = _PREFIX.unpack_from(value)

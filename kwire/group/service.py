@@ -43,6 +43,7 @@ from kwire.types import CONSUMER_OFFSETS
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
     from kwire.coordinator.draft import Draft
+    from kwire.group.group_change import GroupChange
 
 
 ListedGroup = ListGroupsResponse.ListedGroup
@@ -166,7 +167,7 @@ class GroupCoordinator:
             await slices.pause()
         return cast(OffsetCommitResponse, await self._call(group_id, commit.decide))
 
-    def _draft(self, group_id: str) -> "Draft":
+    def _draft(self, group_id: str) -> "Draft[GroupChange]":
         from kwire.group.group_change import GroupChange
 
         return self.service.draft(self.partition_of(group_id), partial(GroupChange, group_id))

@@ -6,9 +6,9 @@ Invariant: the ``expiry`` deadline is set as long as there is any group.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVarTuple
+from typing import TYPE_CHECKING, Final, TypeVarTuple
 
 import attrs
 
@@ -148,14 +148,14 @@ class GroupShard:
         self.schedule_expiry(builder)
         return attrs.evolve(builder.build(), steps=self.remove_missing_topics())
 
-    def due(self, name: Any, moment: Moment) -> Decision:
+    def due(self, name: Hashable, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
         match name:
-            case ("session", group_id, member_id):
+            case ("session", str(group_id), str(member_id)):
                 return self._of(builder, group_id, classic.on_session_timeout, member_id)
-            case ("join", group_id):
+            case ("join", str(group_id)):
                 return self._of(builder, group_id, rebalance.on_join_timeout)
-            case ("sync", group_id):
+            case ("sync", str(group_id)):
                 return self._of(builder, group_id, rebalance.on_sync_timeout)
         return self._expire(builder)
 
