@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from kwire.clock import Clock
+from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Driver
 from kwire.raftmeta.commits import Commit, PendingCommits
 from kwire.raftmeta.delivery import Delivery, LeaderAndEpoch, Listener
@@ -48,7 +49,7 @@ from kwire.raftmeta.raft.state import RaftConfig, RaftState, Random
 from kwire.raftmeta.raft.voters import Node, VoterSet
 from kwire.raftmeta.snapshot_writer import SnapshotWriter
 from kwire.raftmeta.storage.levels import NEWEST
-from kwire.raftmeta.storage.records import Record, pack
+from kwire.raftmeta.storage.records import pack
 from kwire.raftmeta.storage.storage import MetadataStorage
 from kwire.raftmeta.storage.storage_turn import Outcome, Turn, Written
 from kwire.records.build import Payload
@@ -155,7 +156,7 @@ class RaftService:
         """The end of what is committed; 0 while unknown."""
         return self._raft.state.high_watermark or 0
 
-    async def append(self, records: Sequence[Record], epoch: int) -> Commit:
+    async def append(self, records: Sequence[MetadataRecord], epoch: int) -> Commit:
         """Append records as one batch; waits only while the backlog is too large."""
         while self._driver.backlog > BACKLOG_MAX:
             await self._turn_end.wait()
@@ -163,7 +164,7 @@ class RaftService:
 
     def append_nowait(
         self,
-        records: Sequence[Record],
+        records: Sequence[MetadataRecord],
         epoch: int,
         level: int = NEWEST,
         packed: Payload | None = None,

@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from kwire.clock import Clock
+from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.raftmeta.disk_calls import DiskCalls
 from kwire.raftmeta.raft.cleaning import MetadataRetention
 from kwire.raftmeta.raft.control_records import snapshot_timestamp
@@ -18,7 +19,7 @@ from kwire.raftmeta.raft.events import SnapshotTaken
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.storage.levels import NEWEST
-from kwire.raftmeta.storage.records import Record, snapshot_chunks
+from kwire.raftmeta.storage.records import snapshot_chunks
 from kwire.raftmeta.storage.storage import MetadataStorage
 
 SNAPSHOT_HEAD_BYTES: Final = 64 * 1024
@@ -50,7 +51,7 @@ class SnapshotWriter:
         self,
         end_offset: int,
         epoch: int,
-        contents: Iterable[Sequence[Record]],
+        contents: Iterable[Sequence[MetadataRecord]],
         last_timestamp_ms: int,
         level: int = NEWEST,
     ) -> SnapshotId:

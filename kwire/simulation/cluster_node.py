@@ -23,7 +23,7 @@ from kwire.codec.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from kwire.codec.messages.metadata_records import FeatureLevelRecord
+from kwire.codec.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.load import broker_config
 from kwire.net.connection_pool import ConnectionPool, OutOfReach, RaftPeers
@@ -49,7 +49,6 @@ from kwire.raftmeta.metadata.snapshotter import Snapshotter
 from kwire.raftmeta.raft.voters import Endpoint
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
-from kwire.raftmeta.storage.records import Record
 from kwire.records.build import Payload
 from kwire.simulation.cluster_checks import Books, Watch
 from kwire.simulation.cluster_network import Wire, WirePool
@@ -101,7 +100,7 @@ class WatchedQuorum(RaftService):
 
     def append_nowait(
         self,
-        records: Sequence[Record],
+        records: Sequence[MetadataRecord],
         epoch: int,
         level: int = NEWEST,
         packed: Payload | None = None,

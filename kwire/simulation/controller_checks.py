@@ -15,7 +15,7 @@ from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage, PartitionI
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
-from kwire.raftmeta.storage.records import Record, pack, unpack
+from kwire.raftmeta.storage.records import pack, unpack
 from kwire.simulation.clockwork import Violation
 from kwire.types import NO_LEADER
 
@@ -77,7 +77,7 @@ class ControllerChecks:
 
     def on_written(
         self,
-        records: Iterable[Record],
+        records: Iterable[r.MetadataRecord],
         written: "Written",
         vouched: frozenset[int] = frozenset(),
     ) -> None:
@@ -106,7 +106,7 @@ class ControllerChecks:
 
     # One record ------------------------------------------------------------------------------
 
-    def _on_record(self, record: Record, before: MetadataImage) -> None:
+    def _on_record(self, record: r.MetadataRecord, before: MetadataImage) -> None:
         match record:
             case r.RemoveTopicRecord():
                 self.targets = {

@@ -23,7 +23,6 @@ from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome
 from kwire.raftmeta.controller.sweeps import Sweeps
 from kwire.raftmeta.metadata import image_records
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
-from kwire.raftmeta.storage.records import Record
 from kwire.simulation import controller_steps, controller_world
 from kwire.simulation.raft_mutations import Mutation
 from kwire.types import NO_LEADER
@@ -46,7 +45,7 @@ def _elect_first(change: PartitionChange) -> Elected:
 
 
 def _elect_over_leader(
-    state: ControllerState, name: str, number: int, kind: int, records: list[Record]
+    state: ControllerState, name: str, number: int, kind: int, records: list[r.MetadataRecord]
 ) -> Outcome:
     topic = state.image.topic(name)
     leader = NO_LEADER if topic is None else topic.partitions[number].leader
@@ -68,13 +67,13 @@ def _every_directory(state: ControllerState, broker: int, directory: bytes) -> b
 
 def _keep_eligible(
     state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
-) -> tuple[list[Record], bool]:
+) -> tuple[list[r.MetadataRecord], bool]:
     return controller_leaders.slice_without(state, request.broker_id)
 
 
 def _keep_leading(
     state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
-) -> tuple[list[Record], bool]:
+) -> tuple[list[r.MetadataRecord], bool]:
     return [], False
 
 
@@ -105,7 +104,7 @@ def _add_last_members(change: PartitionChange) -> None:
     change.elr = list(dict.fromkeys((*change.elr, *change.partition.isr)))
 
 
-def _keep_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[Record]:
+def _keep_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[r.MetadataRecord]:
     return []
 
 
@@ -138,7 +137,7 @@ def _never_stale(sessions: BrokerSessions, now: float) -> list[int]:
     return []
 
 
-def _unfence_only(state: ControllerState, broker: BrokerImage) -> list[Record]:
+def _unfence_only(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
     return [
         r.BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1)
     ]

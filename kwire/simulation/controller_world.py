@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import attrs
 
+from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.load import broker_config
 from kwire.errors import KafkaError, NotController
 from kwire.raftmeta.commits import Commit
@@ -26,7 +27,6 @@ from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_records import image_records
-from kwire.raftmeta.storage.records import Record
 from kwire.simulation.controller_checks import ControllerChecks, Written, demand
 
 Q = TypeVar("Q")
@@ -77,7 +77,7 @@ class SimBroker:
 class Batch:
     """Records that were written, and the controller's state with them."""
 
-    records: tuple[Record, ...]
+    records: tuple[MetadataRecord, ...]
     applied: Applied
     written: Written
     commit: Commit
@@ -97,7 +97,7 @@ class World:
     brokers: dict[int, SimBroker]
     state: ControllerState
     checks: ControllerChecks
-    log: list[tuple[Applied, tuple[Record, ...]]] = attrs.field(factory=list)
+    log: list[tuple[Applied, tuple[MetadataRecord, ...]]] = attrs.field(factory=list)
     lines: deque[tuple[float, int, tuple[object, ...]]] = attrs.field(
         factory=lambda: deque[tuple[float, int, tuple[object, ...]]](maxlen=300)
     )
@@ -231,7 +231,7 @@ class World:
             demand(self.state.image is before, decide.__name__, "changed the image by itself")
 
     def write(
-        self, records: Sequence[Record], why: str, *, vouched: frozenset[int] = frozenset()
+        self, records: Sequence[MetadataRecord], why: str, *, vouched: frozenset[int] = frozenset()
     ) -> None:
         """Write one batch; commit it at once unless several are under way."""
         if not records:

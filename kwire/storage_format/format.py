@@ -10,13 +10,13 @@ from typing import Final
 
 import attrs
 
-from kwire.codec.messages.metadata_records import FeatureLevelRecord
+from kwire.codec.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 from kwire.log.formats.checkpoints import MetaProperties
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
 from kwire.raftmeta.storage.names import METADATA_DIRECTORY, checkpoint_name
-from kwire.raftmeta.storage.records import Record, SnapshotReader, snapshot_chunks
+from kwire.raftmeta.storage.records import SnapshotReader, snapshot_chunks
 
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 KRAFT_VERSION: Final = "kraft.version"
@@ -35,7 +35,7 @@ class Format:
     voters: VoterSet | None = None
     """Dynamic voters to begin with (kraft.version 1); None if they are configured."""
     features: Mapping[str, int] = DEFAULT_FEATURES
-    extra: tuple[Record, ...] = ()
+    extra: tuple[MetadataRecord, ...] = ()
     """Further bootstrap records, such as SCRAM users."""
 
 
@@ -73,7 +73,7 @@ def bootstrap_checkpoint(parameters: Format, now_ms: int) -> bytes:
     return b"".join(chunks)
 
 
-def feature_records(features: Mapping[str, int]) -> list[Record]:
+def feature_records(features: Mapping[str, int]) -> list[MetadataRecord]:
     """Return feature levels in Kafka's order: metadata.version first, then by name."""
     names = sorted(features, key=lambda name: (name != METADATA_VERSION, name))
     return [
@@ -83,6 +83,6 @@ def feature_records(features: Mapping[str, int]) -> list[Record]:
     ]
 
 
-def read_bootstrap(data: bytes) -> tuple[Record, ...]:
+def read_bootstrap(data: bytes) -> tuple[MetadataRecord, ...]:
     """Return the records in a ``bootstrap.checkpoint``."""
     return tuple(SnapshotReader(_START, data).records())

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
@@ -215,7 +215,7 @@ def _splice(texts: dict[str, str], name: str, kind: int, text: str, resource: Re
     return ",".join(parts)
 
 
-def keys_of(resource_type: int) -> dict[str, Key[Any]]:
+def keys_of(resource_type: int) -> dict[str, Key[object]]:
     """Return the table of settings of a resource type."""
     tables: dict[int, type[Config]] = {
         TOPIC: TopicConfig,

@@ -8,7 +8,7 @@ with other metadata than was committed.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final, get_args
 
 import attrs
 
@@ -33,8 +33,6 @@ from kwire.records.iterate import records
 FRAME_VERSION: Final = 1
 SNAPSHOT_BATCH_RECORDS: Final = 500
 
-Record = MetadataRecord
-
 
 class UnknownRecord(ValueError):
     """A metadata record that this node cannot read; the node must not ignore it."""
@@ -48,7 +46,7 @@ class CommittedBatch:
     last_offset: int
     epoch: int
     timestamp_ms: int
-    records: tuple[Record, ...]
+    records: tuple[MetadataRecord, ...]
     size_bytes: int = 0
     """Bytes of the batch in the log."""
 
@@ -58,19 +56,12 @@ class CommittedBatch:
 
 
 @cache
-def _types() -> dict[int, type[Any]]:
-    """Return the class of each record type, from the table."""
-    from kwire.codec.messages import metadata_records
-
-    classes: dict[int, type[Any]] = {}
-    for value in vars(metadata_records).values():
-        spec = getattr(value, "__kwire__", None)
-        if isinstance(value, type) and spec is not None and spec.record_type is not None:
-            classes[spec.record_type] = value
-    return classes
+def _classes() -> dict[int | None, type[MetadataRecord]]:
+    """Return the class of each record type."""
+    return {spec_of(cls).record_type: cls for cls in get_args(MetadataRecord)}
 
 
-def pack(record: Record, level: int = NEWEST) -> bytes:
+def pack(record: MetadataRecord, level: int = NEWEST) -> bytes:
     """Return a record's value at a level of metadata.version that has all of its fields."""
     spec = spec_of(type(record))
     assert spec.record_type is not None
@@ -80,7 +71,7 @@ def pack(record: Record, level: int = NEWEST) -> bytes:
     return b"".join(parts)
 
 
-def unpack(value: bytes | None) -> Record:
+def unpack(value: bytes | None) -> MetadataRecord:
     """Return the metadata record in a value."""
     try:
         if value is None:
@@ -90,10 +81,10 @@ def unpack(value: bytes | None) -> Record:
         version, pos = _uvarint(value, pos)
     except IndexError as error:
         raise UnknownRecord(f"not a metadata record: {value!r:.80}") from error
-    cls = _types().get(kind)
+    cls = _classes().get(kind)
     if frame != FRAME_VERSION or cls is None or version not in spec_of(cls).versions:
         raise UnknownRecord(f"metadata record frame {frame} type {kind} version {version}")
-    decode: Decoder[Record] = decoder(cls, version)
+    decode: Decoder[MetadataRecord] = decoder(cls, version)
     return decode(value, pos)[0]
 
 
@@ -124,7 +115,7 @@ def read_batches(data: Buffer) -> Iterator[CommittedBatch]:
         yield committed_batch(header, unpack_batch(data, pos, header))
 
 
-def unpack_batch(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Record]:
+def unpack_batch(data: Buffer, pos: int, header: BatchHeader) -> Iterator[MetadataRecord]:
     """Decode one batch's records; none if it is a control batch; CorruptMessage if damaged."""
     if not crc_ok(data, pos, header):
         raise CorruptMessage(f"the metadata records at {header.base_offset} are damaged")
@@ -132,7 +123,7 @@ def unpack_batch(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Record
         yield from (unpack(record.value) for record in records(data, pos, header))
 
 
-def committed_batch(header: BatchHeader, contents: Iterable[Record]) -> CommittedBatch:
+def committed_batch(header: BatchHeader, contents: Iterable[MetadataRecord]) -> CommittedBatch:
     """Return a batch with these records in the form for listeners."""
     return CommittedBatch(
         base_offset=header.base_offset,
@@ -146,7 +137,7 @@ def committed_batch(header: BatchHeader, contents: Iterable[Record]) -> Committe
 
 def snapshot_chunks(
     snapshot: SnapshotId,
-    contents: Iterable[Sequence[Record]],
+    contents: Iterable[Sequence[MetadataRecord]],
     *,
     voters: VoterSet,
     kraft_version: int,
@@ -195,6 +186,6 @@ class SnapshotReader:
         if not is_whole(self.data):
             raise CorruptMessage(f"snapshot {self.id.end_offset}-{self.id.epoch} is not whole")
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[MetadataRecord]:
         for part in self.batches():
             yield from part.records
