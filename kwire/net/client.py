@@ -7,20 +7,22 @@ flight fails with :class:`ConnectionLost`; the caller decides whether and when t
 import socket
 from collections import deque
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
 from trio.lowlevel import ParkingLot, wait_readable
 
 from kwire.codec.apis import BY_KEY
-from kwire.codec.frame import read_response, request_frame
+from kwire.codec.frame import Body, read_response, request_frame
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.primitives import EncodeError, MalformedError
-from kwire.codec.schema import spec_of
+from kwire.codec.schema import Request, spec_of
 from kwire.errors import UnsupportedVersion
 from kwire.net.framing import Disconnect, Framer
 from kwire.net.send import Sender
+
+Resp = TypeVar("Resp")
 
 SOFTWARE: Final = "kwire"
 RESPONSE_BYTES_MAX: Final = 256 << 20
@@ -54,7 +56,7 @@ class _InFlight:
     key: int
     version: int
     done: trio.Event = attrs.field(factory=trio.Event)
-    response: Any = None
+    response: Body = None
 
 
 @attrs.define(eq=False)
@@ -100,7 +102,7 @@ class NodeClient:
             while self._in_flight:
                 self._in_flight.popleft().done.set()
 
-    async def call(self, request: Any, *, version: int | None = None) -> Any:
+    async def call(self, request: Request[Resp], *, version: int | None = None) -> Resp:
         """Send a request and wait for its response; a cancelled call leaves the others alone.
 
         Raises UnsupportedVersion if no version that the other node speaks can carry the request.
@@ -113,9 +115,10 @@ class NodeClient:
         await in_flight.done.wait()
         if in_flight.response is None:
             raise ConnectionLost(f"{self.host}:{self.port}")
-        return in_flight.response
+        response: Resp = in_flight.response
+        return response
 
-    def _enqueue(self, key: int, version: int, request: Any) -> _InFlight:
+    def _enqueue(self, key: int, version: int, request: object) -> _InFlight:
         if self.lost:
             raise ConnectionLost(f"{self.host}:{self.port}")
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF

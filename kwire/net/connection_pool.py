@@ -9,17 +9,20 @@ call fails at once.  A caller that is cancelled leaves the connection to the oth
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
 
 if TYPE_CHECKING:
     from kwire.clock import Clock
+    from kwire.codec.schema import Request
     from kwire.net.client import NodeClient
     from kwire.raftmeta.raft.events import OwnRequest, RaftResponse
     from kwire.raftmeta.raft.state import Random
     from kwire.raftmeta.raft.voters import Node
+
+Resp = TypeVar("Resp")
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +84,7 @@ class ConnectionPool:
     backoff_max_s: float = 1.0
     _links: dict[tuple[str, int], _Link] = attrs.field(factory=dict)
 
-    async def call(self, host: str, port: int, request: Any) -> Any:
+    async def call(self, host: str, port: int, request: Request[Resp]) -> Resp:
         """Send a request and return its response.
 
         Raises OutOfReach if no answer comes, UnsupportedVersion if the other node cannot read it.
@@ -98,7 +101,7 @@ class ConnectionPool:
             link.client = None
             link.scope.cancel()
 
-    async def _call(self, host: str, port: int, request: Any) -> Any:
+    async def _call(self, host: str, port: int, request: Request[Resp]) -> Resp:
         from kwire.net.client import ConnectionLost
 
         link = self._links.get((host, port))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -24,6 +24,8 @@ from kwire.waits import Signal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kwire.codec.frame import Body
+    from kwire.codec.messages.envelope import EnvelopeResponse
     from kwire.raftmeta.controller.mutation_quota import Requester
     from kwire.raftmeta.delivery import LeaderAndEpoch
     from kwire.raftmeta.raft.voters import Node
@@ -57,7 +59,7 @@ class ControllerChannel:
         """Controllers whose hosts refused the last connection."""
         quorum.add_listener(self)
 
-    async def ask(self, request: Any) -> Any:
+    async def ask(self, request: Body) -> Body:
         """Send a request of this node itself; the time limit is that of one heartbeat."""
         try:
             return await self._insist(self._asking, request)
@@ -67,11 +69,11 @@ class ControllerChannel:
                 self._asking.drop(node.host, node.port)
             raise
 
-    async def insist(self, request: Any) -> Any:
+    async def insist(self, request: Body) -> Body:
         """Send a request for a client; the time limit is that of a request."""
         return await self._insist(self._forwarding, request)
 
-    async def _insist(self, pool: ConnectionPool, request: Any) -> Any:
+    async def _insist(self, pool: ConnectionPool, request: Body) -> Body:
         """Try until an active controller answers; raise RequestTimedOut after the time limit."""
         with trio.move_on_after(pool.timeout_s):
             while True:
@@ -96,16 +98,16 @@ class ControllerChannel:
             request_principal=b"\0\0" + encode(client_principal, 0),
             client_host_address=ipaddress.ip_address(host).packed,
         )
-        response = await self.insist(request)
+        response: EnvelopeResponse = await self.insist(request)
         if response.error_code == errors.UnsupportedVersion.code:
             raise Disconnect("the controller speaks other versions; the client is to ask again")
-        if response.error_code != errors.NONE:  # of the envelope, not of the client's request
+        answer = response.response_data
+        if response.error_code != errors.NONE or answer is None:  # of the envelope, not the request
             logger.warning("envelope refused code=%d", response.error_code)
             raise errors.UnknownServerError
-        answer: bytes = response.response_data
         return answer
 
-    async def insist_for(self, request: Any, requester: Requester) -> Any:
+    async def insist_for(self, request: Body, requester: Requester) -> Body:
         """Send a request that a client caused but did not send, in that client's name."""
         from kwire.codec.frame import request_frame, response_to
         from kwire.codec.schema import spec_of
@@ -119,7 +121,7 @@ class ControllerChannel:
             raise errors.UnsupportedVersion(str(error)) from error
         return response_to(frame, answer)
 
-    async def _attempt(self, pool: ConnectionPool, node: Node, request: Any) -> Any:
+    async def _attempt(self, pool: ConnectionPool, node: Node, request: Body) -> Body:
         """Return the answer, or None if the node is out of reach or does not lead any more."""
         answer = None
         with trio.CancelScope() as attempt, suppress(OutOfReach):
@@ -181,7 +183,7 @@ class ControllerChannel:
                 attempt.cancel()
 
 
-def _error_codes(response: Any) -> set[int]:
+def _error_codes(response: Body) -> set[int]:
     """Return the error code of an answer, or those of its topics if it has no code of its own."""
     if hasattr(response, "error_code"):
         return {response.error_code}

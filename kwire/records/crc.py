@@ -7,15 +7,17 @@ loaded; if that is not found, the whole package is imported.
 
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __all__ = ["crc32c"]
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from crc32c import crc32c
 else:
 
-    def _load() -> Any:
+    def _load() -> "Callable[..., int]":
         package = PathFinder.find_spec("crc32c")
         if package is not None and package.submodule_search_locations:
             spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
