@@ -13,7 +13,7 @@ One partition costs 35 us, from the decoding to the pieces to send (``benchmarks
 """
 
 import logging
-from typing import Final, NamedTuple
+from typing import Final
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.drive import give_way
@@ -33,7 +33,7 @@ from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import FetchPartition, Ref
 from kwire.replica.partition import Partition, ReadResult
-from kwire.replica.purgatory import FetchIsolation, SharedReads
+from kwire.replica.purgatory import FetchIsolation, SharedRead, SharedReads
 from kwire.types import ZERO_UUID
 
 TopicAnswer = FetchResponse.FetchableTopicResponse
@@ -166,16 +166,6 @@ def _group_by_topic(sent: list[tuple[FetchPartition, Answer]]) -> list[TopicAnsw
             )
         previous = requested
     return topics
-
-
-class _SharedRead(NamedTuple):
-    """An answer for one partition that several requests share."""
-
-    state: tuple[object, ...]
-    """The partition's state when it was read."""
-    answer: Answer
-    size: int
-    end_offset: int
 
 
 def _small(region: object) -> bytes | None:
@@ -315,7 +305,7 @@ class _Reading:
             self.zstd_allowed,
         )
         state = partition.readable_state()
-        shared: _SharedRead | None = shared_reads.reads.get(key)
+        shared = shared_reads.reads.get(key)
         if shared is not None and shared.state == state:
             self.partitions.append(partition)
             self.ends.append(shared.end_offset)
@@ -325,7 +315,7 @@ class _Reading:
         data = _small(answer.records)
         if data is not None:
             answer.records = data
-            shared_reads.keep(key, _SharedRead(state, answer, len(data), self.ends[-1]))
+            shared_reads.keep(key, SharedRead(state, answer, len(data), self.ends[-1]))
         return answer
 
     def _read(self, partition: Partition, requested: FetchPartition) -> Answer:

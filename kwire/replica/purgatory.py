@@ -8,9 +8,12 @@ import enum
 import heapq
 import math
 from collections.abc import Hashable, Iterable
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import attrs
+
+if TYPE_CHECKING:
+    from kwire.codec.messages.fetch import FetchResponse
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -43,6 +46,16 @@ class ByteWait(Generic[Key, T]):
     """The shared reads, set if other fetches were completed together with this one."""
 
 
+class SharedRead(NamedTuple):
+    """An answer for one partition that several fetches share."""
+
+    state: tuple[object, ...]
+    """The partition's state when it was read."""
+    answer: "FetchResponse.FetchableTopicResponse.PartitionData"
+    size: int
+    end_offset: int
+
+
 @attrs.define(eq=False)
 class SharedReads:
     """The reads shared by fetches of one isolation level that one append completed.
@@ -51,9 +64,9 @@ class SharedReads:
     holds at most :data:`SHARED_MAX` reads.
     """
 
-    reads: dict[Hashable, Any] = attrs.Factory(dict)
+    reads: dict[Hashable, SharedRead] = attrs.Factory(dict)
 
-    def keep(self, key: Hashable, read: object) -> None:
+    def keep(self, key: Hashable, read: SharedRead) -> None:
         """Share a read with later fetches that request the same."""
         if key in self.reads or len(self.reads) < SHARED_MAX:
             self.reads[key] = read

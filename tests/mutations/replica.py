@@ -222,8 +222,8 @@ MUTATIONS = (
         name="read-anew-for-each-subscriber",
         invariants=(101,),
         path="kwire/handlers/fetch.py",
-        old="shared_reads.keep(key, _SharedRead(",
-        new="print(key, _SharedRead(",
+        old="shared_reads.keep(key, SharedRead(",
+        new="print(key, SharedRead(",
         test="tests/handlers/test_fanout.py::test_equal_fetches_share_one_read",
     ),
     Mutation(

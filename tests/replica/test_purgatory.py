@@ -2,11 +2,13 @@
 
 from math import inf
 
+from kwire.codec.messages.fetch import FetchResponse
 from kwire.replica.purgatory import (
     SHARED_MAX,
     ByteWait,
     ByteWaits,
     FetchIsolation,
+    SharedRead,
     SharedReads,
     WaitTimes,
 )
@@ -56,12 +58,17 @@ def test_discarded_wait_does_not_complete():
 
 def test_number_of_shared_reads_is_limited() -> None:
     """Fetches that one append completes may all request something else."""
+
+    def read(size: int) -> SharedRead:
+        data = FetchResponse.FetchableTopicResponse.PartitionData
+        return SharedRead((), data(partition_index=0, high_watermark=0, records=b""), size, 0)
+
     shared_reads = SharedReads()
     for number in range(1000):
-        shared_reads.keep(number, f"read {number}")
-    shared_reads.keep(3, "newer")
+        shared_reads.keep(number, read(number))
+    shared_reads.keep(3, read(5000))
     assert len(shared_reads.reads) == SHARED_MAX
-    assert shared_reads.reads[3] == "newer"
+    assert shared_reads.reads[3].size == 5000
 
 
 def test_only_fetches_completed_by_one_append_share_reads() -> None:
