@@ -9,11 +9,11 @@ import enum
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
-from kwire.codec.schema import Versions
+from kwire.codec.schema import Message, Request, Versions
 
 
 class ListenerType(enum.Flag):
@@ -48,15 +48,15 @@ class Api:
         return self.first <= version <= self.stable
 
     @cached_property
-    def request(self) -> type[Any]:
+    def request(self) -> type[Request[object]]:
         """The request's message class, imported on first use."""
-        request: type[Any] = getattr(self._messages(), f"{self.name}Request")
+        request: type[Request[object]] = getattr(self._messages(), f"{self.name}Request")
         return request
 
     @cached_property
-    def response(self) -> type[Any]:
+    def response(self) -> type[Message]:
         """The response's message class, imported on first use."""
-        response: type[Any] = getattr(self._messages(), f"{self.name}Response")
+        response: type[Message] = getattr(self._messages(), f"{self.name}Response")
         return response
 
     def _messages(self) -> ModuleType:

@@ -53,10 +53,9 @@ def _struct_out(message: Message, layout: Layout) -> dict[str, Json]:
         value = getattr(message, field.name)
         if field.tag is None or not _is_default(value, field):
             out[camel(field.name)] = _value_out(value, field.shape, layout)
-    unknown_tags = getattr(message, "unknown_tags")  # noqa: B009
-    if unknown_tags:
+    if message.unknown_tags:
         out[UNKNOWN_TAGS] = [
-            {"tag": tag, "data": b64encode(data).decode()} for tag, data in unknown_tags
+            {"tag": tag, "data": b64encode(data).decode()} for tag, data in message.unknown_tags
         ]
     return out
 

@@ -75,9 +75,6 @@ def layout_of(cls: type, version: int, flexible: bool) -> Layout:
     return _layouts[key]
 
 
-layout = layout_of
-
-
 def _resolve(cls: type, version: int, flexible: bool) -> Layout:
     fields: list[Field] = []
     tagged: list[Field] = []

@@ -120,7 +120,7 @@ class Attribute:
     """One field of a class: its name, its annotation, its default."""
 
     name: str
-    type: Any
+    type: object
     spec: FieldSpec
     default: object
     """:data:`attrs.NOTHING` if it must be given, or if ``factory`` makes it."""
@@ -215,6 +215,7 @@ class Message:
     """The base class of all messages and structures; their decorators add it."""
 
     __slots__: tuple[str, ...] = ()
+    unknown_tags: Tags
 
     def __init__(self, **values: object) -> None:
         """Run for a class's first object only, which makes the class's own ``__init__``."""

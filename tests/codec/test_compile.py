@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kwire.codec.__main__ import main
 from kwire.codec.compile import decode, decoder, encode, encoder
 from kwire.codec.json import from_json, to_json
-from kwire.codec.layout import Field, Shape, is_flexible, layout
+from kwire.codec.layout import Field, Shape, is_flexible, layout_of
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
@@ -66,7 +66,7 @@ def values(shape: Shape, version: int, flexible: bool) -> st.SearchStrategy[Any]
 
 
 def structs(cls: type[Any], version: int, flexible: bool) -> st.SearchStrategy[Any]:
-    struct = layout(cls, version, flexible)
+    struct = layout_of(cls, version, flexible)
 
     def value(field: Field) -> st.SearchStrategy[Any]:
         strategy = values(field.shape, version, flexible)
@@ -185,11 +185,11 @@ def test_ignorable_field_is_dropped():
 
 def test_tags_are_encoded_once_and_in_order():
     request = FetchRequest(max_wait_ms=1, min_bytes=1, cluster_id="c")
-    request.unknown_tags = ((9, b"nine"), (7, b"seven"))  # type: ignore[attr-defined]
-    copy: Any = decode(FetchRequest, encode(request, 12), 12)
+    request.unknown_tags = ((9, b"nine"), (7, b"seven"))
+    copy = decode(FetchRequest, encode(request, 12), 12)
     assert copy.cluster_id == "c"
     assert copy.unknown_tags == ((7, b"seven"), (9, b"nine"))
-    request.unknown_tags = ((0, b""),)  # type: ignore[attr-defined]
+    request.unknown_tags = ((0, b""),)
     with pytest.raises(EncodeError, match="tag 0 is given twice"):
         encode(request, 12)
 

@@ -120,7 +120,7 @@ class Settings:
         head, body = read_header(frame)
         request = read_request(head, frame, body)
         self.resource_names = [resource.resource_name for resource in request.resources]
-        response = BY_KEY[self.key].response
+        response: Any = BY_KEY[self.key].response
         result = response.AlterConfigsResourceResponse
         results = [
             result(
@@ -157,7 +157,7 @@ async def test_settings_of_other_brokers_are_refused_and_not_forwarded(
     expected: dict[str, tuple[int, str]],
 ) -> None:
     """A broker answers for its own settings; other resources are forwarded, in their order."""
-    api = BY_KEY[key].request
+    api: Any = BY_KEY[key].request
     resources = [
         api.AlterConfigsResource(
             resource_type=2 if name == "t" else 4, resource_name=name, configs=[]

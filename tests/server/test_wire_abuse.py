@@ -87,7 +87,10 @@ def content(field: Attribute, version: int) -> Any:
         return field.factory()
     if wire is not None and wire.name == "array":
         return []
-    return blank(kind, version) if wire is None else wire.default
+    if wire is not None:
+        return wire.default
+    assert isinstance(kind, type)
+    return blank(kind, version)
 
 
 def codes(value: Any) -> set[int]:
