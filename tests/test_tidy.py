@@ -5,6 +5,7 @@ Each rule gives its reason; a rule that is in the way is changed here, not worke
 
 import ast
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,47 @@ def test_no_locks_and_no_globals(path: Path) -> None:
         if re.search(r"\b(trio\.Lock|threading\.R?Lock)\(", line):
             assert "lock:" in line, f"a lock needs its reason on its line: {line.strip()}"
     assert not re.search(r"^\s*global ", text, re.MULTILINE)
+
+
+ANY_FOLDERS = {"coordinator", "group", "raftmeta"}
+"""Folders of kwire/ in which ``Any`` may still lack its reason."""
+
+
+def lines_with_any(tree: ast.AST) -> set[int]:
+    """Return the lines that use ``Any``, as a name or in an annotation that is a string."""
+    lines = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id="Any") | ast.Attribute(attr="Any"):
+                lines.add(node.lineno)
+            case ast.Constant(value=str(text)) if re.search(r"\bAny\b", text):
+                with suppress(SyntaxError):
+                    if lines_with_any(ast.parse(text, mode="eval")):
+                        lines.add(node.lineno)
+    return lines
+
+
+def has_reason(lines: list[str], number: int) -> bool:
+    """Whether a line, or the comment right above it, begins a comment with ``# Any: ``."""
+    above = number - 1
+    while above and lines[above - 1].lstrip().startswith("#"):
+        above -= 1
+    comments = (line.lstrip() for line in lines[above : number - 1])
+    return "# Any: " in lines[number - 1] or any(line.startswith("# Any: ") for line in comments)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_any_has_its_reason(path: Path) -> None:
+    """A type that cannot be named has an alias in the module that owns it, and a ``# Any:``."""
+    if path.relative_to(ROOT).parts[1] in ANY_FOLDERS:
+        return
+    lines = path.read_text().splitlines()
+    without_reason = [
+        f"{number}: {lines[number - 1].strip()}"
+        for number in sorted(lines_with_any(ast.parse("\n".join(lines))))
+        if not has_reason(lines, number)
+    ]
+    assert not without_reason
 
 
 @pytest.mark.parametrize("name", ["architecture.md", "testing.md", "plan.md"])
