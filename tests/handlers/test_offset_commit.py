@@ -114,7 +114,7 @@ def topics_by_group(node: GroupNode) -> dict[str, list[str]]:
     return {group: list(offsets.of(group)) for offsets in shards for group in offsets.groups()}
 
 
-async def test_an_offset_is_never_answered_for_a_later_topic_of_the_name() -> None:
+async def test_offset_is_not_returned_for_a_recreated_topic() -> None:
     """Invariant 40: before offsets are removed, and after a commit for the later topic."""
     async with group_node() as node:
         await node.commit({"t": {0: 10, 1: 11}, "u": {0: 5}})
@@ -159,7 +159,7 @@ async def test_offsets_of_topics_deleted_before_a_crash_are_removed_after_loadin
         assert await node.fetch(None) == {"u": {0: 5}}
 
 
-async def test_no_topic_counts_as_deleted_before_the_metadata_is_current() -> None:
+async def test_offsets_are_kept_until_the_metadata_is_current() -> None:
     """Invariants 11 and 73: until then offsets are kept and answered, afterwards checked."""
     async with group_node() as node:
         await node.commit({"t": {0: 10}, "u": {0: 5}})

@@ -17,7 +17,7 @@ MUTATIONS = (
         path="kwire/group/requests.py",
         old="committed is not None and is_of_deleted_topic(self.topic_ids, topic, committed):",
         new="committed is None:",
-        test=f"{_OFFSETS}::test_an_offset_is_never_answered_for_a_later_topic_of_the_name",
+        test=f"{_OFFSETS}::test_offset_is_not_returned_for_a_recreated_topic",
     ),
     Mutation(
         name="keep-offsets-of-topics-deleted-unheard",
@@ -33,7 +33,7 @@ MUTATIONS = (
         path="kwire/group/service.py",
         old="self.service.schedule_for_all(lambda shard: shard.remove_missing_topics())",
         new="pass",
-        test=f"{_OFFSETS}::test_no_topic_counts_as_deleted_before_the_metadata_is_current",
+        test=f"{_OFFSETS}::test_offsets_are_kept_until_the_metadata_is_current",
     ),
     Mutation(
         name="take-metadata-for-current-while-it-is-read",
@@ -49,7 +49,7 @@ MUTATIONS = (
         path="kwire/group/offsets.py",
         old="    if topic_ids is None:\n        return False\n",
         new="    topic_ids = topic_ids or {}\n",
-        test=f"{_OFFSETS}::test_no_topic_counts_as_deleted_before_the_metadata_is_current",
+        test=f"{_OFFSETS}::test_offsets_are_kept_until_the_metadata_is_current",
     ),
     Mutation(
         name="move-groups-when-the-offsets-topic-grows",
