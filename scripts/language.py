@@ -1,10 +1,8 @@
-"""Show where the tree breaks the language rules, and shrink the list of what is still allowed.
+"""Show where the tree breaks the language rules.
 
-    scripts/language.py [--write] [PATH...]
+    scripts/language.py [PATH...]
 
-Without ``--write`` it prints the lines of the files, or of the folders' files, that break a rule.
-With it, it writes `tests/language_allowance.txt` anew. It refuses while a rule is broken more often
-than the table allows in total: then mend what was added, which the run without ``--write`` shows.
+It prints the lines of the files, or of the folders' files, that break a rule.
 """
 
 import argparse
@@ -27,32 +25,11 @@ def show(folders: list[str]) -> int:
     return 0
 
 
-def write() -> int:
-    """Write the allowance as the tree is; return 1 if a total would grow."""
-    allowance, counts = language.read_allowance(), language.counts()
-    grown = [
-        f"{rule}: {language.total(counts, rule)}, allowed are {language.total(allowance, rule)}"
-        for rule in language.RULES
-        if language.total(counts, rule) > language.total(allowance, rule)
-    ]
-    if grown:
-        print("not written, there are more breaches than before:", *grown, sep="\n")
-        for path, rules in counts.items():
-            for rule, count in rules.items():
-                if count > allowance.get(path, {}).get(rule, 0):
-                    print(f"{path}: {rule} {allowance.get(path, {}).get(rule, 0)} -> {count}")
-        return 1
-    language.write_allowance(counts)
-    print(*(f"{rule}: {language.total(counts, rule)}" for rule in language.RULES), sep=", ")
-    return 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Show or count breaches of the language rules.")
-    parser.add_argument("--write", action="store_true", help="write the allowance, if it shrinks")
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders to show")
     arguments = parser.parse_args()
-    return write() if arguments.write else show(arguments.paths)
+    return show(arguments.paths)
 
 
 if __name__ == "__main__":

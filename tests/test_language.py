@@ -1,7 +1,6 @@
 """The language of the tree is held: words, names, functions and the subjects of commits.
 
-The rules are in CONTRIBUTING.md, "Language". `tests/language_allowance.txt` lists the files that
-still break them and how often; it has to fit exactly, so that it shrinks with every repair.
+The rules are in CONTRIBUTING.md, "Language".
 """
 
 import ast
@@ -17,31 +16,13 @@ from tests.support.language import ROOT
 
 
 @pytest.mark.parametrize("rule", language.RULES)
-def test_files_break_no_rule_beyond_the_allowance(rule: str) -> None:
-    allowance, counts = language.read_allowance(), language.counts()
-    more, fewer = [], []
-    for path in sorted(allowance.keys() | counts.keys()):
-        allowed, count = (table.get(path, {}).get(rule, 0) for table in (allowance, counts))
-        if count > allowed:
-            more.append(f"{path}: {count} breaches, {allowed} allowed; one or more of them is new:")
-            more += [f"  {path}:{b.line}: {b.text}" for b in language.breaches(path)[rule]]
-        elif count < allowed:
-            fewer.append(f"  {path}: {allowed} -> {count}")
-    if more or fewer:
-        steps = []
-        if more:
-            steps += ["Reword these (CONTRIBUTING.md, Language), unless they only moved:", *more]
-        if fewer:
-            steps += ["These files are better than their allowance:", *fewer]
-        steps.append("Then run `.venv/bin/python scripts/language.py --write` and commit the list.")
-        pytest.fail("\n".join(steps), pytrace=False)
-
-
-def test_allowance_names_each_file_once_in_order() -> None:
-    """Both sides of a merge may be in it; `scripts/language.py --write` puts it in order."""
-    lines = language.ALLOWANCE.read_text().splitlines()
-    paths = [line.split()[0] for line in lines if not line.startswith("#")]
-    assert paths == sorted(set(paths)), "run scripts/language.py --write"
+def test_files_break_no_rule(rule: str) -> None:
+    lines = [
+        f"{path}:{breach.line}: {breach.text}"
+        for path in language.files()
+        for breach in language.breaches(path).get(rule, ())
+    ]
+    assert not lines, "\n".join(["reword these (CONTRIBUTING.md, Language):", *lines])
 
 
 # The rules themselves ------------------------------------------------------------------------

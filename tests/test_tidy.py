@@ -70,10 +70,6 @@ def test_no_locks_and_no_globals(path: Path) -> None:
     assert not re.search(r"^\s*global ", text, re.MULTILINE)
 
 
-ANY_FOLDERS = {"coordinator", "group", "raftmeta"}
-"""Folders of kwire/ in which ``Any`` may still lack its reason."""
-
-
 def lines_with_any(tree: ast.AST) -> set[int]:
     """Return the lines that use ``Any``, as a name or in an annotation that is a string."""
     lines = set()
@@ -100,8 +96,6 @@ def has_reason(lines: list[str], number: int) -> bool:
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_any_has_its_reason(path: Path) -> None:
     """A type that cannot be named has an alias in the module that owns it, and a ``# Any:``."""
-    if path.relative_to(ROOT).parts[1] in ANY_FOLDERS:
-        return
     lines = path.read_text().splitlines()
     without_reason = [
         f"{number}: {lines[number - 1].strip()}"

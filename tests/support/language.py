@@ -1,9 +1,7 @@
 """Find breaches of the language rules (CONTRIBUTING.md, "Language") in the tree's files.
 
 Rules of this file: a breach is one line of a file and a text that says what is wrong in it; rules
-are judged by the text or the syntax tree alone, so a file can be judged without importing it. The
-allowance (`tests/language_allowance.txt`) has the number of breaches that each file still has; it
-may shrink, and move between files when code moves, but its totals never grow.
+are judged by the text or the syntax tree alone, so a file can be judged without importing it.
 """
 
 import ast
@@ -16,7 +14,6 @@ from typing import Final
 import attrs
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-ALLOWANCE: Final = ROOT / "tests" / "language_allowance.txt"
 FOLDERS: Final = (
     "kwire",
     "kwire_pipeline",
@@ -147,7 +144,7 @@ PYTHON_RULES: Final[Mapping[str, Callable[[ast.Module], Iterable[Breach]]]] = {
     "functions": functions,
 }
 RULES: Final = ("words", *PYTHON_RULES)
-"""The rules as the allowance names them; `words` is for every file, the others for Python."""
+"""The names of the rules; `words` is for every file, the others for Python."""
 
 
 @cache
@@ -167,48 +164,3 @@ def breaches(path: str) -> Mapping[str, tuple[Breach, ...]]:
         tree = ast.parse(text)
         judged |= {rule: tuple(judge(tree)) for rule, judge in PYTHON_RULES.items()}
     return judged
-
-
-Counts = Mapping[str, Mapping[str, int]]
-"""The number of breaches by path and rule; what has none is left out."""
-
-
-def counts() -> Counts:
-    """Count the breaches of the tree."""
-    whole = {path: {r: len(b) for r, b in breaches(path).items() if b} for path in files()}
-    return {path: rules for path, rules in whole.items() if rules}
-
-
-HEADER: Final = """\
-# Breaches of the language rules that are still in the tree: one line a file, the number by rule.
-# The rules: CONTRIBUTING.md, "Language". The lines: scripts/language.py [PATH...]
-# Written by scripts/language.py --write, which never lets a total grow; also after a conflict.
-"""
-
-
-def read_allowance() -> Counts:
-    """Return the allowance; of a path that a merge left there twice, the smaller counts."""
-    allowance: dict[str, dict[str, int]] = {}
-    for line in ALLOWANCE.read_text().splitlines():
-        if line and line[0] not in "#<=>":
-            path, *pairs = line.split()
-            rules = {rule: int(count) for rule, _, count in (p.partition("=") for p in pairs)}
-            if path in allowance:
-                common = rules.keys() & allowance[path].keys()
-                rules = {rule: min(rules[rule], allowance[path][rule]) for rule in common}
-            allowance[path] = rules
-    return allowance
-
-
-def write_allowance(allowance: Counts) -> None:
-    """Write the allowance, sorted by path."""
-    lines = (
-        " ".join((path, *(f"{rule}={count}" for rule, count in rules.items())))
-        for path, rules in sorted(allowance.items())
-    )
-    ALLOWANCE.write_text(HEADER + "".join(f"{line}\n" for line in lines))
-
-
-def total(allowance: Counts, rule: str) -> int:
-    """Return the breaches of one rule in all files."""
-    return sum(rules.get(rule, 0) for rules in allowance.values())
