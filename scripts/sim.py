@@ -1,10 +1,10 @@
-"""Run simulations of the metadata quorum, its controller, a whole cluster or the logs.
+"""Run simulations: of the metadata quorum, its controller, a whole cluster, replication, the logs.
 
 ``python scripts/sim.py --seconds 600`` runs seed after seed on every core; ``--seed 17`` runs
 one and prints its trace when it fails. The default is the quorum; ``--controller`` simulates the
 controller's decisions, ``--cluster`` quorum and controller with brokers and clients, ``--logs``
-a broker's logs, their threads and the loss of power. ``--rotate`` begins at a seed that no earlier
-run had. Exit code 1: a seed failed.
+a broker's logs, their threads and the loss of power, ``--replication`` brokers that copy
+partitions. ``--rotate`` begins at a seed that no earlier run had. Exit code 1: a seed failed.
 
 ``--detect`` makes each mistake of the mutation tables instead, and writes to docs/testing.md after
 how many seeds and events it was detected.
@@ -55,6 +55,21 @@ def run_logs(task: tuple[int, int, int]) -> tuple[int, int, str]:
     return seed, steps, ""
 
 
+def run_replication(task: tuple[int, int, int]) -> tuple[int, int, str]:
+    """Run one seed of the replication's simulation."""
+    import logging
+
+    from kwire.simulation.replication.sim import ReplicationSimFailure, simulate_replication
+
+    logging.disable(logging.CRITICAL)
+    seed, events, _ = task
+    try:
+        sim = simulate_replication(seed, max(1, events // EVENTS_A_FAULT))
+    except ReplicationSimFailure as failure:
+        return seed, 0, str(failure)
+    return seed, sim.events, ""
+
+
 def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """Run one seed of the quorum's simulation; return it, its event count and its failure text."""
     from kwire.simulation.raft_sim import SimFailure, simulate
@@ -79,6 +94,8 @@ def run_cluster(task: tuple[int, int, int]) -> tuple[int, int, str]:
     return seed, len(sim.lines), ""
 
 
+EVENTS_A_FAULT = 50
+"""The approximate number of events of one fault in a simulation of replication."""
 EVENTS_A_ROUND = 200
 """The approximate number of trace lines of one round of faults and calm in a cluster."""
 
@@ -159,6 +176,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--cluster", action="store_true", help="simulate a whole cluster")
     parser.add_argument("--detect", action="store_true", help="make mistakes; write the table")
     parser.add_argument("--logs", action="store_true", help="simulate a broker's logs")
+    parser.add_argument("--replication", action="store_true", help="simulate replication")
     parser.add_argument("--rotate", action="store_true", help="other seeds in each run")
     parser.add_argument("--seed", type=int, help="run this seed only")
     parser.add_argument("--first", type=int, default=1, help="first seed of a series")
@@ -174,9 +192,17 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     logging.getLogger("kwire").addHandler(logging.NullHandler())  # The faults are intended.
     started = time.monotonic()
-    kinds = [kind for kind in ("cluster", "controller", "logs") if getattr(options, kind)]
+    kinds = [
+        kind for kind in ("cluster", "controller", "logs", "replication") if getattr(options, kind)
+    ]
     kind = kinds[0] if kinds else "raft"
-    runs = {"cluster": run_cluster, "controller": run_controller, "logs": run_logs, "raft": run}
+    runs = {
+        "cluster": run_cluster,
+        "controller": run_controller,
+        "logs": run_logs,
+        "raft": run,
+        "replication": run_replication,
+    }
     run_seed = runs[kind]
     if options.detect:
         return detect_all(options, kind)

@@ -1,8 +1,8 @@
 """DeleteRecords (API key 21): moves the start of logs forward.
 
-The new start offset holds at once and is written to disk before the answer; the next round of
-retention deletes the segments below it. -1 deletes everything that is committed. Topics that are
-only compacted keep their records, as in Kafka.
+The new start offset holds at once, and is written to disk and taken over by the followers before
+the answer; the next round of retention deletes the segments below it. -1 deletes everything that
+is committed. Topics that are only compacted keep their records, as in Kafka.
 """
 
 from kwire.codec.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -13,6 +13,7 @@ from kwire.errors import (
 )
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from kwire.replica.partition import Partition
 from kwire.types import INTERNAL_TOPICS
 
 Requested = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
@@ -41,7 +42,7 @@ def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsRes
 
 @handles(DeleteRecordsRequest, refuse=refuse)
 async def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    moved = []
+    moved: list[tuple[Partition, Answer]] = []
 
     def answer(topic: str, requested: Requested) -> Answer:
         try:
@@ -52,14 +53,24 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
             if not partition.config.cleanup_delete:
                 raise PolicyViolation
             low_watermark = context.replicas.delete_before(partition, requested.offset)
-            moved.append(partition)
         except KafkaError as error:
             return _refuse_partition(requested.partition_index, error)
-        return Answer(partition_index=requested.partition_index, low_watermark=low_watermark)
+        result = Answer(partition_index=requested.partition_index, low_watermark=low_watermark)
+        moved.append((partition, result))
+        return result
 
     topics = [
         TopicAnswer(name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions])
         for topic in request.topics
     ]
-    await context.replicas.keep_starts(moved)
+    replicas = context.replicas
+    deadline = replicas.now() + request.timeout_ms / 1000
+    starts = [partition.log.start_offset for partition, _ in moved]
+    await replicas.keep_starts([partition for partition, _ in moved])
+    for (partition, result), start in zip(moved, starts, strict=True):
+        try:
+            left_s = max(0.0, deadline - replicas.now())
+            result.low_watermark = await replicas.wait_deleted(partition, start, left_s)
+        except KafkaError as error:
+            result.error_code = error.code
     return DeleteRecordsResponse(topics=topics)

@@ -254,6 +254,7 @@ class PartitionLog:
         The batch that holds ``offset`` is removed as a whole; the log still ends at ``offset``.
         """
         if offset >= self.end_offset:
+            self.epochs.truncate_end(offset)  # A former leader's epoch may be without records.
             return False
         segments = self.segments
         if offset < segments[0].base_offset:

@@ -256,9 +256,17 @@ class LogManager:
         """Return once everything written by now is durable (:meth:`LogFlusher.flush`)."""
         await self._services[log.disk].flusher.flush(log, end_offset, indexes=indexes)
 
-    async def truncate(self, log: PartitionLog, offset: int) -> bool:
+    async def truncate(
+        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = lambda: True
+    ) -> bool:
         """Remove everything from ``offset`` on (:meth:`DirectoryService.truncate`)."""
-        return await self._services[log.disk].truncate(log, offset)
+        return await self._services[log.disk].truncate(log, offset, is_wanted)
+
+    async def restart_at(
+        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """Continue at ``offset`` without records (:meth:`DirectoryService.restart_at`)."""
+        return await self._services[log.disk].restart_at(log, offset, is_wanted)
 
     async def retain(self, log: PartitionLog) -> int:
         """Delete segments past retention (:meth:`LogRetention.retain`)."""

@@ -43,14 +43,20 @@ _NOT_CONTROLLER: Final = errors.NotController.code
 class ControllerChannel:
     """The channel from one node to the active controller; a listener of the quorum.
 
-    ``asking`` carries this node's own requests, ``forwarding`` those that may take longer.
+    ``asking`` carries this node's own requests, ``altering`` the ISRs that it proposes, and
+    ``forwarding`` requests that may take longer.
     """
 
     def __init__(
-        self, quorum: RaftService, asking: ConnectionPool, forwarding: ConnectionPool
+        self,
+        quorum: RaftService,
+        asking: ConnectionPool,
+        altering: ConnectionPool,
+        forwarding: ConnectionPool,
     ) -> None:
         self._quorum = quorum
         self._asking = asking
+        self._altering = altering
         self._forwarding = forwarding
         self._leader_changed = Signal()
         self._attempts: dict[trio.CancelScope, Node] = {}
@@ -61,12 +67,19 @@ class ControllerChannel:
 
     async def ask(self, request: Body) -> Body:
         """Send a request of this node itself; the time limit is that of one heartbeat."""
+        return await self._ask(self._asking, request)
+
+    async def alter(self, request: Body) -> Body:
+        """Send an ISR proposal of this node; the time limit is that of one heartbeat."""
+        return await self._ask(self._altering, request)
+
+    async def _ask(self, links: ConnectionPool, request: Body) -> Body:
         try:
-            return await self._insist(self._asking, request)
+            return await self._insist(links, request)
         except errors.RequestTimedOut:
             node = self._quorum.leader_node()
             if node is not None:  # a late answer would hold up the next request
-                self._asking.drop(node.host, node.port)
+                links.drop(node.host, node.port)
             raise
 
     async def insist(self, request: Body) -> Body:

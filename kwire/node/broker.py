@@ -10,13 +10,16 @@ from kwire.errors import raise_for_code
 from kwire.group.service import GroupCoordinator
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
+from kwire.net.connection_pool import ConnectionPool
 from kwire.node.core import Core
+from kwire.node.replication import ClusterConnections
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
-from kwire.raftmeta.controller.features import REGISTERED
+from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.fetch_sessions import FetchSessions
+from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.log_config import log_config
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
@@ -61,11 +64,32 @@ class BrokerHalf:
             ),
             metrics=core.services.metrics,
             lag_max_s=config.replica_lag_time_max_ms / 1000,
+            cluster=self._make_connections(),
+            fetcher_config=FetcherConfig(
+                node=config.node_id,
+                max_wait_ms=config.replica_fetch_wait_max_ms,
+                min_bytes=config.replica_fetch_min_bytes,
+                max_bytes=config.replica_fetch_response_max_bytes,
+                partition_max_bytes=config.replica_fetch_max_bytes,
+                backoff_s=config.replica_fetch_backoff_ms / 1000,
+            ),
         )
         core.logs.subscribe(
             on_written=replicas.on_log_written, on_offline=self._on_directory_failed
         )
         return replicas
+
+    def _make_connections(self) -> ClusterConnections:
+        core, config = self.core, self.core.config
+        timeout_s = config.replica_socket_timeout_ms / 1000
+        return ClusterConnections(
+            config.inter_broker_listener,
+            lambda: core.publisher.image,
+            ConnectionPool(core.network, str(config.node_id), timeout_s=timeout_s),
+            core.local,
+            core.clock,
+            lambda: self.lifecycle.epoch,
+        )
 
     def _on_directory_failed(self, directory: LogDirectory) -> None:
         self.replicas.partitions.on_directory_failed(directory)
@@ -109,7 +133,7 @@ class BrokerHalf:
             cluster_id=core.identity.cluster_id,
             incarnation_id=core.incarnation_id,
             endpoints=core.broker_listeners,
-            features=REGISTERED,
+            features=SUPPORTED,
             log_dirs=[directory.directory_id for directory in core.logs.directories],
             publisher=core.publisher,
             ask=core.local.ask,

@@ -5,8 +5,8 @@ controller otherwise.
 """
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -26,6 +26,9 @@ from kwire.raftmeta.controller.brokers import (
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import Decision
 
+if TYPE_CHECKING:
+    from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.1
@@ -43,6 +46,8 @@ class InProcessController:
     controller: Controller
     others: Ask | None = None
     """Sends a request to the active controller on another node; None if there is no other."""
+    alter: "Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]] | None" = None
+    """Like ``others``, for ISR proposals: they have a connection of their own."""
 
     async def ask(self, request: Body) -> Body:
         """Return the active controller's answer, from this process while its controller is active.
@@ -56,6 +61,14 @@ class InProcessController:
         if others is None or (controller.is_active and type(request) in _DECIDERS):
             return await controller.call(_DECIDERS[type(request)], request)
         return await others(request)
+
+    async def alter_partition(self, request: "AlterPartitionRequest") -> "AlterPartitionResponse":
+        """Return the active controller's answer to an ISR proposal; raises KafkaError."""
+        from kwire.raftmeta.controller.partitions import decide_alter_partition
+
+        if self.alter is None or self.controller.is_active:
+            return await self.controller.call(decide_alter_partition, request)
+        return await self.alter(request)
 
     @property
     def may_wait_for_voters(self) -> bool:

@@ -84,7 +84,7 @@ class Core:
 
     def __attrs_post_init__(self) -> None:
         controller, channel = self.controller, self.channel
-        self.local = InProcessController(controller, channel.ask)
+        self.local = InProcessController(controller, channel.ask, channel.alter)
         self.active_controller = ActiveController(controller, channel.insist, channel.insist_for)
         self.periodic_tasks = PeriodicTasks(controller, self.clock)
         services = self.services
@@ -165,6 +165,9 @@ def _assemble(
     channel = ControllerChannel(
         quorum,
         asking=ConnectionPool(network, name, timeout_s=config.broker_heartbeat_interval_ms / 1000),
+        altering=ConnectionPool(
+            network, name, timeout_s=config.broker_heartbeat_interval_ms / 1000
+        ),
         forwarding=ConnectionPool(network, name, timeout_s=config.request_timeout_ms / 1000),
     )
     controller = _make_controller(config, identity, quorum, publisher, random, clock)

@@ -44,6 +44,7 @@ class Completion:
     def on_role_changed(self, partition: Partition) -> None:
         """End all waits of a partition: their requests have to check its role again."""
         self.on_sync_failed(partition)
+        partition.deletions.end_all()
         self.fetch_waits.on_changed(partition)
 
     def on_sync_failed(self, partition: Partition) -> None:

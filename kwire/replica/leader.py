@@ -8,12 +8,14 @@ method. Rules:
   proposed one that is not answered yet (invariant 30). It never moves back, never passes the log
   end offset of an in-sync replica, and does not move while the committed ISR is smaller than the
   effective minimum, min(min.insync.replicas, replicas) (invariant 29).
-* A follower that keeps up but is not in the ISR yet holds the high watermark back as well;
-  otherwise it could never join while producers are busy.
+* A follower that keeps up but is not in the ISR yet holds the high watermark back as well, if it
+  may join; otherwise it could never join while producers are busy.
+* A broker that is fenced, that shuts down, or that was started again since its last fetch may not
+  join (KIP-841, KIP-903).
 * One proposal is in flight at a time. A leader without followers never proposes a change.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import attrs
@@ -40,6 +42,10 @@ class Proposal:
     isr: frozenset[int]
     partition_epoch: int
     broker_epochs: Mapping[int, int]
+
+
+def _all_eligible(node: int, broker_epoch: int) -> bool:
+    return True
 
 
 @attrs.define
@@ -79,6 +85,8 @@ class Leader:
     It is ``replica.lag.time.max.ms``.
     """
     pending_isr: frozenset[int] | None = None
+    is_eligible: Callable[[int, int], bool] = _all_eligible
+    """Returns whether a broker, with the broker epoch of its last fetch, may be in an ISR."""
 
     @classmethod
     def take_over(
@@ -94,6 +102,7 @@ class Leader:
         min_isr: int,
         now: float,
         lag_max: float = 30.0,
+        is_eligible: Callable[[int, int], bool] = _all_eligible,
     ) -> "Leader":
         """Begin a leader epoch; the followers in the ISR count as caught up now."""
         log.high_watermark = min(log.high_watermark, log_end)
@@ -112,6 +121,7 @@ class Leader:
             },
             min_isr=min_isr,
             lag_max=lag_max,
+            is_eligible=is_eligible,
         )
 
     @property
@@ -135,7 +145,9 @@ class Leader:
                 return None
             members = self.maximal_isr
             for node, follower in self.followers.items():
-                if follower.log_end < target and (node in members or self._joining(follower, now)):
+                if follower.log_end < target and (
+                    node in members or self._is_joining(node, follower, now)
+                ):
                     target = follower.log_end
         before = self.log.high_watermark
         if target <= before:
@@ -143,11 +155,12 @@ class Leader:
         self.log.high_watermark = target
         return HighWatermarkChange(before, target)
 
-    def _joining(self, follower: Follower, now: float) -> bool:
+    def _is_joining(self, node: int, follower: Follower, now: float) -> bool:
         return (
             follower.log_end >= self.epoch_start
             and follower.log_end >= self.log.high_watermark
             and now - follower.caught_up_at <= self.lag_max
+            and self.is_eligible(node, follower.broker_epoch)
         )
 
     def on_appended(self, log_end: int, now: float) -> HighWatermarkChange | None:
@@ -191,6 +204,7 @@ class Leader:
             and node not in self.maximal_isr
             and follower.log_end >= self.log.high_watermark
             and follower.log_end >= self.epoch_start
+            and self.is_eligible(node, follower.broker_epoch)
         )
 
     def laggards(self, now: float) -> frozenset[int]:
@@ -215,11 +229,26 @@ class Leader:
     def on_isr_committed(
         self, isr: Collection[int], partition_epoch: int, now: float
     ) -> HighWatermarkChange | None:
-        """Adopt the ISR that the controller committed, from its answer or from newer metadata."""
-        if partition_epoch < self.partition_epoch:
+        """Adopt the ISR of newer metadata, which ends a proposal that is in flight.
+
+        Metadata of this partition epoch or an older one changes nothing: a proposal of this epoch
+        may be committed already.
+        """
+        if partition_epoch <= self.partition_epoch:
             return None
+        return self.on_isr_answered(isr, partition_epoch, now)
+
+    def on_isr_answered(
+        self, isr: Collection[int], partition_epoch: int, now: float
+    ) -> HighWatermarkChange | None:
+        """Adopt the ISR of the controller's answer to the proposal in flight."""
         self.isr = frozenset(isr)
         self.partition_epoch = partition_epoch
+        self.pending_isr = None
+        return self.advance(now)
+
+    def on_isr_refused(self, now: float) -> HighWatermarkChange | None:
+        """Drop a refused proposal: the committed ISR stays."""
         self.pending_isr = None
         return self.advance(now)
 
@@ -232,5 +261,13 @@ class Leader:
         }
 
     def low_watermark(self, log_start: int) -> int:
-        """Return the smallest log start offset of all replicas, the progress of a deletion."""
-        return min([log_start, *(f.log_start for f in self.followers.values())])
+        """Return the smallest log start offset of all replicas that may be in sync.
+
+        It is the progress of a deletion; a broker that is down does not hold it up.
+        """
+        starts = [
+            follower.log_start
+            for node, follower in self.followers.items()
+            if self.is_eligible(node, follower.broker_epoch)
+        ]
+        return min([log_start, *starts])

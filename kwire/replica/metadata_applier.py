@@ -32,6 +32,7 @@ class MetadataApplier:
 
     partitions: HostedPartitions
     now: Callable[[], float]
+    on_brokers_changed: Callable[[], None] = lambda: None
     _has_deferred: Signal = attrs.field(factory=Signal)
     _may_defer: bool = False
 
@@ -65,6 +66,8 @@ class MetadataApplier:
                         created_count += self.partitions.find_by_id(topic_id, index) is None
                         self._update(topic, index)
                     await slices.pause()
+        if delta.brokers:
+            self.on_brokers_changed()
 
     async def _delete_topics(
         self, topics: Mapping[bytes, TopicState], image: Metadata, slices: Slices

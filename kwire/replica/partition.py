@@ -113,6 +113,8 @@ class Partition:
     """Waits for the high watermark to reach an offset."""
     writes: OffsetWaits = attrs.field(factory=OffsetWaits)
     """Waits for this broker to store records up to an offset (``leader.log_end``)."""
+    deletions: OffsetWaits = attrs.field(factory=OffsetWaits)
+    """Waits for all replicas to begin at an offset or later."""
     _uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
     """End offset and size of each batch appended above the high watermark."""
 
@@ -273,8 +275,7 @@ class Partition:
 
         ``max_bytes`` of 0 without ``at_least_one`` returns the offsets alone.
         """
-        log = self.log
-        high_watermark = self.high_watermark
+        log, high_watermark = self.log, self.high_watermark
         stable = self.last_stable_offset
         start = log.start_offset
         if last_fetched_epoch != NO_EPOCH:

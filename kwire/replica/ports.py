@@ -3,13 +3,20 @@
 They are protocols so that tests can replace both with a few lines.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Protocol
+from __future__ import annotations
 
-from kwire.log.config import LogConfig
-from kwire.log.disk import Disk
-from kwire.log.partition_log import PartitionLog
-from kwire.types import TopicPartition
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+
+    from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+    from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+    from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+    from kwire.log.config import LogConfig
+    from kwire.log.disk import Disk
+    from kwire.log.partition_log import PartitionLog
+    from kwire.types import TopicPartition
 
 
 class PartitionState(Protocol):
@@ -44,8 +51,22 @@ class TopicState(Protocol):
     def partitions(self) -> Mapping[int, PartitionState]: ...
 
 
+class BrokerState(Protocol):
+    """A registered broker in the metadata."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the broker is neither fenced nor shutting down."""
+
+
 class Metadata(Protocol):
     """The part of the published metadata that the replica layer reads."""
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerState]: ...
 
     @property
     def topics(self) -> Mapping[bytes, TopicState]: ...
@@ -68,6 +89,39 @@ class Delta(Protocol):
 
     @property
     def configs(self) -> Set[tuple[int, str]]: ...
+
+    @property
+    def brokers(self) -> Set[int]: ...
+
+
+class LeaderBroker(Protocol):
+    """A connection to a broker that leads partitions; its calls raise LeaderUnreachable."""
+
+    async def fetch(self, request: FetchRequest) -> FetchResponse: ...
+
+    async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse: ...
+
+    def drop(self) -> None:
+        """Close the connection; the next call makes another."""
+
+
+class LeaderUnreachable(Exception):
+    """A broker that leads partitions did not answer."""
+
+
+class Cluster(Protocol):
+    """The other nodes of the cluster, as replication needs them."""
+
+    def broker_epoch(self) -> int:
+        """Return this broker's epoch, which the controller gave it at its last registration."""
+
+    def now_ms(self) -> int: ...
+
+    def connect(self, node: int) -> LeaderBroker:
+        """Return the connection to a broker; the first call on it connects."""
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Send a request to the active controller; raises KafkaError."""
 
 
 class Directory(Protocol):
@@ -95,6 +149,17 @@ class Logs(Protocol):
 
     async def flush(self, opened: PartitionLog, end_offset: int | None = None) -> None:
         """Return when everything below ``end_offset`` is durable; one fsync serves every waiter."""
+
+    async def truncate(self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]) -> bool:
+        """Remove everything from ``offset`` on, unless ``is_wanted`` denies it at the last moment.
+
+        Writes that wait for room on a disk are removed too, so the log may end below ``offset``.
+        """
+
+    async def restart_at(
+        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]
+    ) -> bool:
+        """Remove all records and continue at ``offset``, unless ``is_wanted`` denies it."""
 
     async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
         """Return once the start offsets of these logs are on disk."""

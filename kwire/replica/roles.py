@@ -4,7 +4,6 @@ The leader of a partition is set up here, and changed settings reach it here. Wh
 all waits of the partition end: their requests check the role again.
 """
 
-import logging
 from collections.abc import Callable
 
 import attrs
@@ -17,8 +16,6 @@ from kwire.replica.ports import PartitionState
 from kwire.replica.required_syncs import RequiredSyncs
 from kwire.types import NO_LEADER
 
-log = logging.getLogger(__name__)
-
 
 @attrs.define(eq=False)
 class Roles:
@@ -29,9 +26,9 @@ class Roles:
     now: Callable[[], float]
     completion: Completion
     syncs: RequiredSyncs
+    is_eligible: Callable[[int, int], bool]
+    """Returns whether a broker, with the broker epoch of its last fetch, may be in an ISR."""
     _listeners: list[Callable[[Partition], None]] = attrs.field(factory=list)
-    _warned_topics: set[str] = attrs.field(factory=set)
-    """Topics that were logged as having no working replication."""
 
     def subscribe(self, listener: Callable[[Partition], None]) -> None:
         """Call ``listener`` for every partition that gained or lost its role here."""
@@ -71,7 +68,6 @@ class Roles:
                 self.completion.on_committed(partition, change)
 
     def _lead(self, partition: Partition, state: PartitionState) -> None:
-        self._warn_of_replicas(partition.topic, len(state.replicas))
         now = self.now()
         leader = Leader.take_over(
             node=self.node,
@@ -84,6 +80,7 @@ class Roles:
             min_isr=partition.config.min_insync_replicas,
             now=now,
             lag_max=self.lag_max_s,
+            is_eligible=self.is_eligible,
         )
         partition.lead(leader, now)
         self._on_changed(partition)
@@ -97,10 +94,3 @@ class Roles:
         self.completion.on_role_changed(partition)
         for listener in self._listeners:
             listener(partition)
-
-    def _warn_of_replicas(self, topic: str, replicas: int) -> None:
-        """Log once per topic with several replicas that replication is not available."""
-        if replicas > 1 and topic not in self._warned_topics:
-            self._warned_topics.add(topic)
-            text = "replication is not available, acks=all will time out topic=%s replicas=%d"
-            log.warning(text, topic, replicas)

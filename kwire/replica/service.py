@@ -35,12 +35,14 @@ from kwire.records.header import BatchHeader, Buffer
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetch_waits import FetchWaits
+from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.leader import Leader
 from kwire.replica.metadata_applier import MetadataApplier
 from kwire.replica.partition import ACKS_ALL, OffsetLookupResult, Partition, ProduceResult
-from kwire.replica.ports import Logs
+from kwire.replica.ports import Cluster, Logs
 from kwire.replica.purgatory import FetchIsolation
+from kwire.replica.replication import Replication
 from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles
 from kwire.replica.unpacking import Unpacker
@@ -59,10 +61,14 @@ class ReplicaService:
     metrics: Metrics = attrs.field(factory=Metrics)
     lag_max_s: float = 30.0
     """``replica.lag.time.max.ms``."""
+    cluster: Cluster | None = None
+    """The other brokers and the controller; None for a broker that replicates nothing."""
+    fetcher_config: FetcherConfig | None = None
     partitions: HostedPartitions = attrs.field(init=False)
     roles: Roles = attrs.field(init=False)
     applier: MetadataApplier = attrs.field(init=False)
     fetch_waits: FetchWaits = attrs.field(init=False)
+    _replication: Replication | None = attrs.field(init=False, default=None)
     _completion: Completion = attrs.field(init=False)
     _syncs: RequiredSyncs = attrs.field(init=False)
     _readers: DiskThreads = attrs.field(factory=DiskThreads)
@@ -74,9 +80,29 @@ class ReplicaService:
         self.fetch_waits = FetchWaits(self.now)
         self._completion = Completion(self.now, self.fetch_waits)
         self._syncs = RequiredSyncs(self.logs, self._completion)
-        self.roles = Roles(self.node, self.lag_max_s, self.now, self._completion, self._syncs)
+        self.roles = Roles(
+            self.node, self.lag_max_s, self.now, self._completion, self._syncs, self._is_eligible
+        )
         self.partitions = HostedPartitions(self.logs, self.configs, self.roles, self.metrics)
         self.applier = MetadataApplier(self.partitions, self.now)
+        if self.cluster is not None:
+            self._replication = Replication(
+                self.cluster,
+                self.fetcher_config or FetcherConfig(self.node),
+                self.logs,
+                self._completion,
+                self.now,
+                self.lag_max_s,
+                self.fetch_waits.on_changed,
+            )
+            self.roles.subscribe(self._replication.on_role_changed)
+            self.applier.on_brokers_changed = self._replication.on_brokers_changed
+
+    def _is_eligible(self, node: int, broker_epoch: int) -> bool:
+        """Whether the metadata lets a broker into an ISR (KIP-841, KIP-903)."""
+        image = self.partitions.image
+        broker = None if image is None else image.brokers.get(node)
+        return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Create deferred partitions, sync logs and wake fetches until cancelled."""
@@ -84,6 +110,8 @@ class ReplicaService:
             await nursery.start(self._syncs.run)
             await nursery.start(self.fetch_waits.run)
             await nursery.start(self.applier.run)
+            if self._replication is not None:
+                await nursery.start(self._replication.run)
             task_status.started()
 
     # Producing.
@@ -203,9 +231,12 @@ class ReplicaService:
     ) -> None:
         """Record the offsets of a follower's fetch.
 
-        That may move the high watermark, and so wake producers and consumers.
+        That may move the high watermark, and so wake producers and consumers. Raises
+        NotLeaderOrFollower for a fetch that the broker sent before it was started again.
         """
         leader = partition.check_leader()
+        if 0 <= broker_epoch < leader.followers[node].broker_epoch:
+            raise NotLeaderOrFollower(f"broker {node} has been started again since")
         change = leader.on_fetched(
             node,
             offset=offset,
@@ -215,6 +246,10 @@ class ReplicaService:
         )
         if change is not None:
             self._completion.on_committed(partition, change)
+        if partition.deletions:
+            partition.deletions.reach(leader.low_watermark(partition.log.start_offset))
+        if self._replication is not None:
+            self._replication.on_fetched(partition, node)
 
     def on_log_written(self, opened: PartitionLog) -> None:
         """Account for the queued writes of a log that a slow directory has written."""
@@ -223,6 +258,8 @@ class ReplicaService:
             self._completion.on_stored(partition)
             self._syncs.start(partition)
             self.fetch_waits.on_changed(partition)
+            if self._replication is not None:
+                self._replication.on_written(partition)
 
     async def locate(
         self, partition: Partition, timestamp: int, isolation: FetchIsolation
@@ -250,6 +287,21 @@ class ReplicaService:
             self.fetch_waits.on_changed(partition)
         leader = partition.check_leader()
         return leader.low_watermark(start)
+
+    async def wait_deleted(self, partition: Partition, start: int, timeout_s: float) -> int:
+        """Wait until all replicas begin at ``start`` or later; return their low watermark.
+
+        Raises RequestTimedOut, or NotLeaderOrFollower if another broker leads meanwhile.
+        """
+        epoch = partition.leader_epoch
+        leader = self._checked_leader(partition, epoch)
+        if leader.low_watermark(partition.log.start_offset) < start:
+            with trio.move_on_after(timeout_s) as timeout:
+                await partition.deletions.wait(start)
+            if timeout.cancelled_caught:
+                raise RequestTimedOut
+            leader = self._checked_leader(partition, epoch)
+        return leader.low_watermark(partition.log.start_offset)
 
     async def keep_starts(self, partitions: Iterable[Partition]) -> None:
         """Return once the deletions of :meth:`delete_before` are durable."""

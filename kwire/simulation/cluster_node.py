@@ -141,6 +141,7 @@ class Process:
         self.channel = ControllerChannel(
             self.quorum,
             asking=self._links(config.broker_heartbeat_interval_ms / 1000),
+            altering=self._links(config.broker_heartbeat_interval_ms / 1000),
             forwarding=self._links(ASK_SECONDS),
         )
         state = ControllerState(

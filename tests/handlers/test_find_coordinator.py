@@ -46,7 +46,7 @@ async def test_coordinator_is_not_available_while_the_topic_cannot_be_created() 
 async def test_refused_creation_of_the_offsets_topic_is_returned(factor: int, code: int) -> None:
     """The answer has a text if waiting does not help; missing brokers may still register."""
     async with group_node(topics=False) as node:
-        text = "kwire's broker(s) 1 do not copy partitions"
+        text = "some brokers have all their log directories cordoned."
         node.topic_creation.result = CreateTopicsResponse.CreatableTopicResult(
             name=CONSUMER_OFFSETS, error_code=38, error_message=text
         )

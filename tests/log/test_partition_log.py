@@ -488,3 +488,15 @@ def test_failed_flush_does_not_move_the_recovery_point() -> None:
         with pytest.raises(errors.KafkaStorageError):
             log.flush_state.flush()
     assert log.flush_state.recovery_point == 0
+
+
+def test_epoch_without_records_is_removed_by_a_truncation_at_the_end() -> None:
+    """Invariant 26: a former leader began it and appended nothing; the new leader lacks it."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS)
+    append(log, [b"v"])
+    first = log.epochs.entries()
+    log.epochs.assign(9, log.end_offset)
+    assert not log.truncate_to(log.end_offset)
+    assert log.epochs.entries() == first

@@ -64,32 +64,6 @@ MUTATIONS = (
         "test_silent_broker_is_fenced_while_the_local_disk_hangs",
     ),
     Mutation(
-        name="replicas-on-brokers-that-do-not-copy",
-        invariants=(1,),
-        path="kwire/raftmeta/metadata/image.py",
-        old="return ONE_REPLICA not in self.features",
-        new="return True",
-        test="tests/raftmeta/controller/test_one_replica.py",
-    ),
-    Mutation(
-        name="reassignment-without-a-copying-broker",
-        invariants=(36,),
-        path="kwire/raftmeta/controller/partitions.py",
-        old="            if change.adding:\n",
-        new="            if not change.adding:\n",
-        test="tests/raftmeta/controller/test_one_replica.py::"
-        "test_reassignment_that_would_never_complete_is_refused",
-    ),
-    Mutation(
-        name="leader-that-is-not-copied-from",
-        invariants=(36,),
-        path="kwire/raftmeta/controller/placement.py",
-        old="        sources = [partition.leader]\n",
-        new="        sources = list(partition.isr)\n",
-        test="tests/raftmeta/controller/test_one_replica.py::"
-        "test_reassignment_that_would_never_complete_is_refused",
-    ),
-    Mutation(
         name="new-partitions-on-leaving-brokers",
         invariants=(108,),
         path="kwire/raftmeta/controller/placement.py",

@@ -241,8 +241,8 @@ MUTATIONS = (
         name="truncation-leaves-a-stale-recovery-point",
         invariants=(78,),
         path="kwire/log/directories/service.py",
-        old="        await self.checkpoints.write(names.RECOVERY_POINTS)\n",
-        new="",
+        old="            is_stored = await self.checkpoints.write(names.RECOVERY_POINTS)\n",
+        new="            is_stored = True\n",
         test="tests/log/test_power_loss.py",
     ),
     Mutation(

@@ -76,7 +76,7 @@ def time_out() -> Any:
 
 
 def channel_over(pool: ConnectionPool, quorum: RaftService) -> ControllerChannel:
-    return ControllerChannel(quorum, pool, pool)  # type: ignore[arg-type]
+    return ControllerChannel(quorum, pool, pool, pool)  # type: ignore[arg-type]
 
 
 def announce(channel: ControllerChannel, quorum: RaftService, leader: int) -> None:

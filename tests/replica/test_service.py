@@ -97,16 +97,6 @@ async def test_new_leader_epoch_starts_at_the_log_end():
     assert partition.high_watermark == 2
 
 
-async def test_missing_replication_is_logged_once_per_topic(caplog: pytest.LogCaptureFixture):
-    subject = broker()
-    await create_partition(subject, "alone", partitions=2)
-    await subject.create("followed", replicas=(2, 1), leader=2)
-    assert caplog.records == []
-    await create_partition(subject, "copied", partitions=3, replicas=(1, 2))
-    (warning,) = caplog.records
-    assert warning.getMessage().endswith("topic=copied replicas=2")
-
-
 async def test_subscribers_are_notified_of_roles():
     subject = broker()
     changes: list[tuple[str, bool]] = []

@@ -38,6 +38,10 @@ CLOSED_AT_ONCE: Final = 16
 def _ignore(_: PartitionLog) -> None: ...
 
 
+def _always() -> bool:
+    return True
+
+
 @attrs.define(eq=False)
 class DirectoryService:
     """The logs of one directory, and all slow work on them."""
@@ -103,22 +107,58 @@ class DirectoryService:
             segments = () if log is None else log.segments
             self.removals.add(self.directory.disk, [path], delay_ms, segments)
 
-    async def truncate(self, log: PartitionLog, offset: int) -> bool:
+    async def truncate(
+        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = _always
+    ) -> bool:
         """Remove everything from ``offset`` on; return whether there was anything.
+
+        ``is_wanted`` is called last, when no thread works on the log any more: a follower that
+        became the leader meanwhile must not truncate.
 
         Writes that wait for room on a full disk are removed too: the producer state is rebuilt from
         what is written, and the queued batches were not acknowledged. So the log may end below
         ``offset``.
 
-        It returns once the recovery point on disk is not above the new log end: the batches that
-        are appended next are not synced.
+        The recovery point on disk is below the cut before that is made: the batches that are
+        appended next are not synced.
         """
-        await self.busy.wait_idle(log)
+        if not await self._lower_recovery_point(log, offset, is_wanted):
+            return False
         if log.writer.queue:
             offset = min(offset, log.writer.written_offset)
-        is_cut = log.truncate_to(offset, self.clock.now_ms())
-        await self.checkpoints.write(names.RECOVERY_POINTS)
-        return is_cut
+        return log.truncate_to(offset, self.clock.now_ms())
+
+    async def restart_at(
+        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = _always
+    ) -> bool:
+        """Remove all records and continue at ``offset``; return whether that was done.
+
+        ``is_wanted`` as for :meth:`truncate`.
+        """
+        if not await self._lower_recovery_point(log, offset, is_wanted):
+            return False
+        log.truncate_fully_at(offset, self.clock.now_ms())
+        await self.checkpoints.write(names.LOG_STARTS)
+        return True
+
+    async def _lower_recovery_point(
+        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]
+    ) -> bool:
+        """Return whether no thread works on the log, its recovery point is stored and low enough.
+
+        It is asked again after each wait whether that is still wanted.
+        """
+        state, is_stored = log.flush_state, False
+        while True:
+            await self.busy.wait_idle(log)
+            if not is_wanted():
+                return False
+            if is_stored and state.recovery_point <= offset:
+                return True
+            state.recovery_point = min(state.recovery_point, offset)
+            is_stored = await self.checkpoints.write(names.RECOVERY_POINTS)
+            if not is_stored:
+                return False
 
     async def keep_starts(self, logs: Sequence[PartitionLog]) -> None:
         """Return once the start offsets of these logs are on disk; raises KafkaStorageError."""

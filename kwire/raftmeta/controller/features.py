@@ -6,7 +6,6 @@ from typing import Final
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import BROKER
 from kwire.raftmeta.controller.state import ELR, ControllerState
-from kwire.raftmeta.metadata.image import ONE_REPLICA
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
@@ -31,11 +30,6 @@ RAISABLE: Final[Mapping[str, tuple[int, int]]] = {
     name: (low, WORKING.get(name, high)) for name, (low, high) in SUPPORTED.items()
 }
 """The levels that a new cluster may begin with."""
-REGISTERED: Final[Mapping[str, tuple[int, int]]] = {**SUPPORTED, ONE_REPLICA: (0, 0)}
-"""The features that this node's broker registers.
-
-Without ``ONE_REPLICA``, the controller would place replicated partitions on it.
-"""
 
 
 def bootstrap_records(

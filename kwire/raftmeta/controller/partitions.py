@@ -18,7 +18,7 @@ from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.leaders import leader_updates
 from kwire.raftmeta.controller.partition_change import Election, PartitionChange
-from kwire.raftmeta.controller.placement import check_assignment, check_copies
+from kwire.raftmeta.controller.placement import check_assignment
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER, apply_partition_change
@@ -291,8 +291,6 @@ def _reassign(
                     f"The replication factor is changed from {len(aim)} to {len(item.replicas)}"
                 )
             _retarget(change, item.replicas)
-            if change.adding:
-                check_copies(state.image.brokers, partition, change.adding)
         if (record := change.build()) is not None:
             records.append(record)
     except KafkaError as error:

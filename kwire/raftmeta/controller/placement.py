@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kwire.errors import InvalidReplicaAssignment, InvalidReplicationFactor
-from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
-from kwire.types import NO_LEADER
+from kwire.raftmeta.metadata.image import BrokerImage
 
 ALL_FENCED: Final = "All brokers are currently fenced."
 ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown."
@@ -40,8 +39,6 @@ def place(
             f"{len(usable)} broker(s) are registered or some brokers have all their log "
             "directories cordoned."
         )
-    if replicas > 1:
-        usable = _replicating(usable, replicas)
     serving = spread(broker for broker in usable if broker.is_active)
     if not serving:
         leaving = any(not broker.fenced for broker in usable)
@@ -76,64 +73,11 @@ def check_assignment(
             )
         if place_ and broker == chosen[place_ - 1]:
             raise InvalidReplicaAssignment(f"{begin} the broker {broker} more than once.")
-    _check_replicas(registered[broker] for broker in chosen)
     if replicas is not None and len(chosen) != replicas:
         raise InvalidReplicaAssignment(
             f"{begin} a partition with {len(chosen)} replica(s), but this is not consistent with "
             f"previous partitions, which have {replicas} replica(s)."
         )
-
-
-def _check_replicas(brokers: Iterable[BrokerImage]) -> None:
-    """Refuse replicas that would never be copied: acknowledged records could be lost with a broker.
-
-    Only this check and the choice of brokers in :func:`place` prevent such partitions. A broker
-    declares by a feature of its registration that it does not copy.
-    """
-    chosen = list(brokers)
-    alone = sorted(broker.id for broker in chosen if not broker.replicates)
-    if alone and len(chosen) > 1:
-        raise InvalidReplicationFactor(
-            f"{_not_copied(alone)} so a partition on them can have one replica only."
-        )
-
-
-def check_copies(
-    registered: Mapping[int, BrokerImage], partition: PartitionImage, added: Iterable[int]
-) -> None:
-    """Refuse to add replicas that no broker could copy.
-
-    Their own brokers copy them from the leader, which reports to the controller when they are in
-    sync. If there is no leader, one of the in-sync replicas will be the leader.
-    """
-    if partition.leader != NO_LEADER:
-        sources = [partition.leader]
-    else:
-        sources = [*partition.isr, *partition.elr] or list(partition.replicas)
-    alone = {broker for broker in added if not registered[broker].replicates}
-    if not any(broker in registered and registered[broker].replicates for broker in sources):
-        alone.update(broker for broker in sources if broker in registered)
-    if alone:
-        raise InvalidReplicaAssignment(
-            f"{_not_copied(sorted(alone))} so the partition cannot be moved."
-        )
-
-
-def _replicating(usable: list[BrokerImage], replicas: int) -> list[BrokerImage]:
-    """Return the brokers that a partition with several replicas may lie on."""
-    replicating = [broker for broker in usable if broker.replicates]
-    if replicas > len(replicating):
-        alone = sorted(broker.id for broker in usable if not broker.replicates)
-        raise InvalidReplicationFactor(
-            f"{_not_copied(alone)} so use a replication factor of 1 (for __consumer_offsets: "
-            "offsets.topic.replication.factor=1)."
-        )
-    return replicating
-
-
-def _not_copied(brokers: list[int]) -> str:
-    names = ", ".join(map(str, brokers))
-    return f"kwire's broker(s) {names} do not copy partitions from other brokers yet,"
 
 
 def _rotate(brokers: list[int], turn: int) -> list[int]:

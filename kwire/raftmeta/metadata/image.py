@@ -8,7 +8,7 @@ decides on an image, brokers publish them, and a snapshot is an image written as
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import attrs
 from immutables import Map
@@ -19,9 +19,6 @@ from kwire.codec.messages.metadata_records import (
     UserScramCredentialRecord,
 )
 from kwire.types import NO_LEADER, DirectoryId
-
-ONE_REPLICA: Final = "kwire.one.replica"
-"""A feature registered by brokers that do not copy partitions from other brokers."""
 
 
 class Endpoint(NamedTuple):
@@ -64,11 +61,6 @@ class BrokerImage:
     def is_active(self) -> bool:
         """Whether the broker may lead partitions and join ISRs."""
         return not self.fenced and not self.in_controlled_shutdown
-
-    @property
-    def replicates(self) -> bool:
-        """Whether the broker copies partitions from other brokers, and lets them copy its own."""
-        return ONE_REPLICA not in self.features
 
     def has_online(self, directory: bytes) -> bool:
         """Whether a directory is online, or may be: a replica's directory can be undecided yet."""

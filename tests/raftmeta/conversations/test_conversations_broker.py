@@ -70,12 +70,15 @@ ELSEWHERE: Final = "compared where the quorum is"
 DECIDED: Final = "compared where the controller is"
 HERE: Final = "compared here"
 
-REPLICATION: Final = "kwire's brokers do not copy partitions from each other yet."
+REPLICATION: Final = (
+    "Its times and sizes follow the producers; copies are compared in "
+    "`compat_tests/cluster/test_replication.py`."
+)
 TRANSACTIONS: Final = "kwire has no transactions yet."
 CLIENTS: Final = "What clients ask is compared wherever they are served."
 NOT_COMPARED: Final = {
     "Fetch between brokers": REPLICATION,
-    "AlterPartition request": "Without copies there is no set of replicas in sync to change.",
+    "AlterPartition request": "When a follower has caught up depends on the times of its fetches.",
     "AssignReplicasToDirs request": (
         "kwire's controller names the directory of each replica; its brokers put it there."
     ),

@@ -1,0 +1,92 @@
+"""The connections of a broker to the leaders that it copies from, and to the controller.
+
+Each purpose has a connection of its own: a fetch waits at the leader, and a proposal of an ISR must
+not wait behind heartbeats.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kwire.errors import UnsupportedVersion
+from kwire.net.connection_pool import ConnectionPool, OutOfReach
+from kwire.replica.ports import LeaderUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kwire.clock import Clock
+    from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+    from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+    from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+    from kwire.node.controller_requests import InProcessController
+    from kwire.raftmeta.metadata.image import Endpoint, MetadataImage
+
+
+@attrs.define(eq=False)
+class LeaderConnection:
+    """The connection to a broker, at the address that the newest metadata has."""
+
+    node: int
+    listener: str
+    image: Callable[[], MetadataImage]
+    pool: ConnectionPool
+    _last: Endpoint | None = None
+
+    async def fetch(self, request: FetchRequest) -> FetchResponse:
+        with _as_unreachable():
+            response: FetchResponse = await self.pool.call(*self._address(), request)
+        return response
+
+    async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        with _as_unreachable():
+            response: ListOffsetsResponse = await self.pool.call(*self._address(), request)
+        return response
+
+    def drop(self) -> None:
+        if self._last is not None:
+            self.pool.drop(self._last.host, self._last.port)
+
+    def _address(self) -> tuple[str, int]:
+        broker = self.image().brokers.get(self.node)
+        endpoint = None if broker is None else broker.endpoint(self.listener)
+        if endpoint is None:
+            raise LeaderUnreachable(f"broker {self.node} has no listener {self.listener}")
+        self._last = endpoint
+        return endpoint.host, endpoint.port
+
+
+@contextmanager
+def _as_unreachable() -> Iterator[None]:
+    """Raise LeaderUnreachable for the errors of a call without an answer."""
+    try:
+        yield
+    except (OutOfReach, UnsupportedVersion) as error:
+        raise LeaderUnreachable(str(error)) from error
+
+
+@attrs.define(eq=False)
+class ClusterConnections:
+    """The other nodes, as the replica layer uses them."""
+
+    listener: str
+    image: Callable[[], MetadataImage]
+    pool: ConnectionPool
+    controller: InProcessController
+    clock: Clock
+    epoch: Callable[[], int]
+
+    def broker_epoch(self) -> int:
+        return self.epoch()
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def connect(self, node: int) -> LeaderConnection:
+        return LeaderConnection(node, self.listener, self.image, self.pool)
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        return await self.controller.alter_partition(request)

@@ -1,0 +1,1 @@
+"""The follower side of replication: fetches from leaders, truncation, fetch sessions."""

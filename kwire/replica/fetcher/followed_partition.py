@@ -1,0 +1,69 @@
+"""A partition that this broker follows: where its log ends, and what was fetched for it."""
+
+import attrs
+
+from kwire.records.header import HEADER_SIZE, Buffer, parse
+from kwire.replica.fetcher.session import Position
+from kwire.replica.partition import NO_EPOCH, Partition
+
+
+@attrs.define(eq=False)
+class FollowedPartition:
+    """A partition that the fetcher copies, and its failures."""
+
+    partition: Partition
+    leader_id: int
+    leader_epoch: int
+    failures: int = 0
+    retry_at: float = float("-inf")
+    is_busy: bool = False
+    """Whether its log is being synced or truncated."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this broker still follows in the epoch in which fetching began."""
+        partition = self.partition
+        role = (partition.leader, partition.leader_id, partition.leader_epoch)
+        return role == (None, self.leader_id, self.leader_epoch)
+
+    def position(self) -> Position | None:
+        """Return where to fetch from; None while records are not as durable as they have to be.
+
+        They may wait for a slow disk, or for the sync that ``flush.messages`` requires.
+        """
+        opened = self.partition.log
+        end = opened.end_offset
+        if self.is_busy or opened.must_flush or opened.writer.written_offset < end:
+            return None
+        epoch = opened.epochs.latest if end > opened.start_offset else None
+        return Position(
+            end, self.leader_epoch, NO_EPOCH if epoch is None else epoch, opened.start_offset
+        )
+
+    def begins_inside(self, records: Buffer) -> bool:
+        """Whether the first batch begins before an empty log's end and reaches past it.
+
+        The leader's log begins inside of that batch, after a deletion of records.
+        """
+        opened = self.partition.log
+        if len(records) < HEADER_SIZE or opened.end_offset != opened.start_offset:
+            return False
+        first = parse(records)
+        return first.base_offset < opened.end_offset <= first.last_offset
+
+    def append(self, records: Buffer, high_watermark: int, log_start: int, now_ms: int) -> None:
+        """Append fetched records, and take over the leader's high watermark and log start.
+
+        Raises CorruptMessage, UnexpectedOffset or KafkaStorageError. The high watermark stays below
+        the end of what is written, and never moves back.
+        """
+        opened = self.partition.log
+        if len(records):
+            opened.append_follower(records, now_ms)
+        committed = min(high_watermark, opened.writer.written_offset)
+        if committed > opened.high_watermark:
+            opened.high_watermark = committed
+            if not opened.changes.is_marked:
+                opened.changes.mark()
+        if log_start > opened.start_offset:
+            opened.advance_start(min(log_start, opened.high_watermark))

@@ -1,0 +1,325 @@
+"""The task that fetches from one leader all partitions which this broker follows there.
+
+Rules:
+
+* One fetch is in flight at a time. A partition takes part while this broker follows that leader in
+  the epoch that the metadata names; an answer that comes after a change of role is dropped.
+* The position of a fetch is the end of the log itself: what the leader counts as copied is in the
+  page cache, and synced if the topic requires it.
+* A partition that fails is left out for a while, and one that is synced or truncated until that is
+  done, so that it does not delay the others.
+* A fetch that waits at the leader is ended when partitions are added, since they may hold up
+  acknowledgements, unless the session has so many partitions that a new one would cost more.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.drive import Slices
+from kwire.errors import KafkaError
+from kwire.log.partition_log import UnexpectedOffset
+from kwire.replica.fetcher.config import FetcherConfig
+from kwire.replica.fetcher.followed_partition import FollowedPartition
+from kwire.replica.fetcher.log_repairs import LogRepairs
+from kwire.replica.fetcher.session import FetcherSession, Key
+from kwire.replica.partition import Partition
+from kwire.replica.ports import LeaderBroker, LeaderUnreachable, Logs
+from kwire.waits import Signal
+
+log = logging.getLogger(__name__)
+
+ENDED_MAX: Final = 256
+"""The partitions up to which a waiting fetch is ended for new ones: the next one names all."""
+REGISTRATION_S: Final = 0.1
+"""The pause before looking again whether this broker is registered."""
+RETRY_S: Final = 0.02
+"""The first pause after a failure; it doubles up to ``replica.fetch.backoff.ms``."""
+_SESSION_ERRORS: Final = {
+    errors.FetchSessionIdNotFound.code,
+    errors.InvalidFetchSessionEpoch.code,
+    errors.FetchSessionTopicIdError.code,
+}
+Answer = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+Repair = Callable[[FollowedPartition], Awaitable[None]]
+"""Work on a log that takes a while; raises KafkaError, UnexpectedOffset or LeaderUnreachable."""
+
+
+@attrs.define(eq=False)
+class LeaderFetcher:
+    """The fetches from one leader."""
+
+    config: FetcherConfig
+    leader: LeaderBroker
+    logs: Logs
+    broker_epoch: Callable[[], int]
+    now: Callable[[], float]
+    now_ms: Callable[[], int]
+    on_copied: Callable[[Partition], None]
+    """Called when a follower's log or high watermark has moved."""
+    _followed: dict[Key, FollowedPartition] = attrs.field(factory=dict)
+    _changed: dict[Key, None] = attrs.field(factory=dict)
+    """Partitions whose position may have changed since the last request."""
+    _delayed: dict[Key, None] = attrs.field(factory=dict)
+    """Partitions that are left out until their time."""
+    _paused: dict[Key, None] = attrs.field(factory=dict)
+    """Partitions that are left out until their log is written, synced or truncated."""
+    _session: FetcherSession = attrs.field(init=False)
+    _repairs: LogRepairs = attrs.field(init=False)
+    _nursery: trio.Nursery | None = None
+    _has_work: Signal = attrs.field(factory=Signal)
+    _in_flight: trio.CancelScope | None = None
+    _failures: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self._session = FetcherSession(self.config.partition_max_bytes)
+        self._repairs = LogRepairs(self.config.node, self.leader, self.logs)
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # -- partitions
+
+    def add(self, partition: Partition) -> None:
+        """Fetch a partition in its present leader epoch, from now on."""
+        key = partition.topic_id, partition.partition
+        self._followed[key] = FollowedPartition(
+            partition, partition.leader_id, partition.leader_epoch
+        )
+        self._wake(key)
+        if len(self._followed) <= ENDED_MAX:
+            self._end_wait()
+
+    def remove(self, partition: Partition) -> None:
+        """Fetch a partition no longer."""
+        key = partition.topic_id, partition.partition
+        if self._followed.pop(key, None) is not None:
+            self._changed.pop(key, None)
+            self._delayed.pop(key, None)
+            self._paused.pop(key, None)
+            self._session.remove(key)
+            if not self._followed:
+                self._end_wait()
+
+    def on_written(self, partition: Partition) -> None:
+        """Fetch a partition again whose batches a slow disk has written."""
+        key = partition.topic_id, partition.partition
+        if key in self._followed:
+            self._wake(key)
+
+    def _wake(self, key: Key) -> None:
+        self._changed[key] = None
+        self._has_work.notify()
+
+    def _end_wait(self) -> None:
+        """End a fetch that waits at the leader, so that the next one can be sent."""
+        if self._in_flight is not None:
+            self._in_flight.cancel()
+
+    # -- fetching
+
+    async def run(self) -> None:
+        """Fetch until cancelled; without partitions it sleeps."""
+        async with trio.open_nursery() as self._nursery:
+            while True:
+                try:
+                    await self._run_once()
+                except Exception:
+                    # One leader's answer must not end the broker, nor the copies from others.
+                    log.exception("fetcher failed")
+                    self._session.reset()
+                    await trio.sleep(self.config.backoff_s + RETRY_S)
+
+    async def _run_once(self) -> None:
+        if self.broker_epoch() < 0:  # The leader could not tell this start from an older one.
+            await trio.sleep(REGISTRATION_S)
+            return
+        self._update_positions()
+        if not self._session.positions:
+            await self._sleep()
+            return
+        response = await self._fetch()
+        if response is None:
+            self._session.reset()
+            await trio.sleep(self._pause_s(self._failures))
+            self._failures += 1
+        else:
+            self._failures = 0
+            await self._take(response)
+
+    def _pause_s(self, failures: int) -> float:
+        return min(RETRY_S * (1 << min(failures, 16)), max(self.config.backoff_s, RETRY_S))
+
+    async def _sleep(self) -> None:
+        """Sleep until a partition is added or ready, or the time of a delayed one has come."""
+        with trio.move_on_after(max(0.0, self._next_retry_at() - self.now())):
+            await self._has_work.wait()
+
+    def _next_retry_at(self) -> float:
+        times = (self._followed[key].retry_at for key in self._delayed)
+        return min(times, default=float("inf"))
+
+    def _max_wait_ms(self) -> int:
+        """Return how long a fetch may wait at the leader: less while partitions are left out."""
+        wait_ms = self.config.max_wait_ms
+        if self._paused:
+            wait_ms = min(wait_ms, int(RETRY_S * 1000))
+        if self._delayed:
+            wait_ms = min(wait_ms, max(1, int((self._next_retry_at() - self.now()) * 1000)))
+        return wait_ms
+
+    def _update_positions(self) -> None:
+        now = self.now()
+        for key in [key for key in self._delayed if self._followed[key].retry_at <= now]:
+            del self._delayed[key]
+            self._changed[key] = None
+        changed, self._changed = {**self._paused, **self._changed}, {}
+        for key in changed:
+            followed = self._followed.get(key)
+            if followed is not None and key not in self._delayed:
+                self._update_position(key, followed)
+
+    def _update_position(self, key: Key, followed: FollowedPartition) -> None:
+        self._paused.pop(key, None)
+        if not followed.is_current:
+            self._session.remove(key)
+            return
+        position = followed.position()
+        if position is not None:
+            self._session.set(key, position)
+            return
+        self._session.remove(key)
+        self._paused[key] = None
+        if followed.partition.log.must_flush:
+            self._start(key, followed, self._repairs.sync)
+
+    async def _fetch(self) -> FetchResponse | None:
+        """Return the leader's answer, None if it is to be tried again after a pause."""
+        config, part = self.config, self._session.next_request()
+        request = FetchRequest(
+            replica_state=FetchRequest.ReplicaState(
+                replica_id=config.node, replica_epoch=self.broker_epoch()
+            ),
+            max_wait_ms=self._max_wait_ms(),
+            min_bytes=config.min_bytes,
+            max_bytes=config.max_bytes,
+            session_id=part.session_id,
+            session_epoch=part.session_epoch,
+            topics=part.topics,
+            forgotten_topics_data=part.removed,
+        )
+        response = None
+        with trio.CancelScope() as self._in_flight:
+            try:
+                response = await self.leader.fetch(request)
+            except LeaderUnreachable as error:
+                log.debug("leader out of reach reason=%s", error)
+                return None
+            finally:
+                self._in_flight = None
+        if response is None:  # Ended: the answer would hold up the next request.
+            self.leader.drop()
+            self._session.reset()
+            await trio.sleep(RETRY_S)  # More partitions may be on their way.
+            return FetchResponse()
+        if response.error_code in _SESSION_ERRORS:
+            self._session.reset()
+            return FetchResponse()
+        if response.error_code:
+            log.warning("fetch refused code=%d", response.error_code)
+            return None
+        self._session.on_response(response.session_id)
+        return response
+
+    async def _take(self, response: FetchResponse) -> None:
+        """Append what was fetched."""
+        slices = Slices(self.now)
+        for topic in response.responses:
+            for answer in topic.partitions:
+                key = topic.topic_id, answer.partition_index
+                followed = self._followed.get(key)
+                if followed is not None and self._is_answer_to(key, followed):
+                    self._take_one(key, followed, answer)
+                await slices.pause()
+
+    def _is_answer_to(self, key: Key, followed: FollowedPartition) -> bool:
+        """Whether the log is still as the request said: same role, same end."""
+        position = self._session.positions.get(key)
+        return followed.is_current and position is not None and position == followed.position()
+
+    def _take_one(self, key: Key, followed: FollowedPartition, answer: Answer) -> None:
+        self._changed[key] = None
+        if answer.error_code == errors.OffsetOutOfRange.code:
+            self._start(key, followed, self._repairs.resume_within_range)
+        elif answer.error_code:
+            self._on_refused(key, followed, answer.error_code)
+        elif answer.diverging_epoch.end_offset >= 0:
+            self._start(key, followed, partial(self._repairs.truncate, answer.diverging_epoch))
+        elif followed.begins_inside(answer.records or b""):
+            self._start(
+                key, followed, partial(self._repairs.begin_inside_batch, answer, self.now_ms())
+            )
+        else:
+            try:
+                self._append(followed, answer)
+            except (KafkaError, UnexpectedOffset) as error:
+                self._on_failed(key, followed, error)
+            else:
+                followed.failures = 0
+
+    def _append(self, followed: FollowedPartition, answer: Answer) -> None:
+        followed.append(
+            answer.records or b"", answer.high_watermark, answer.log_start_offset, self.now_ms()
+        )
+        self.on_copied(followed.partition)
+
+    def _start(self, key: Key, followed: FollowedPartition, work: Repair) -> None:
+        """Sync or truncate a log in a task of its own; meanwhile the partition is left out."""
+        if not followed.is_busy and self._nursery is not None:
+            followed.is_busy = True
+            self._changed[key] = None
+            self._nursery.start_soon(self._repair, key, followed, work)
+
+    async def _repair(self, key: Key, followed: FollowedPartition, work: Repair) -> None:
+        try:
+            await work(followed)
+        except (KafkaError, UnexpectedOffset, LeaderUnreachable) as error:
+            self._on_failed(key, followed, error)
+        except Exception:
+            log.exception("repair failed partition=%s", followed.partition.log.partition)
+            self._delay(key)
+        else:
+            followed.failures = 0
+        finally:
+            followed.is_busy = False
+            self.on_copied(followed.partition)
+            self._wake(key)
+
+    def _on_refused(self, key: Key, followed: FollowedPartition, code: int) -> None:
+        level = logging.DEBUG if followed.failures < 4 else logging.WARNING
+        text = "leader refuses fetch partition=%s code=%d"
+        log.log(level, text, followed.partition.log.partition, code)
+        self._delay(key)
+
+    def _on_failed(self, key: Key, followed: FollowedPartition, error: Exception) -> None:
+        level = logging.DEBUG if followed.failures else logging.ERROR
+        text = "replication failed partition=%s error=%r"
+        log.log(level, text, followed.partition.log.partition, error)
+        self._delay(key)
+
+    def _delay(self, key: Key) -> None:
+        """Leave a partition out for a while, twice as long after each failure."""
+        followed = self._followed.get(key)
+        if followed is not None:
+            followed.retry_at = self.now() + self._pause_s(followed.failures)
+            followed.failures += 1
+            self._session.remove(key)
+            self._delayed[key] = None

@@ -1,0 +1,133 @@
+"""Work on a followed partition's log that takes a while: syncs, truncations, new beginnings.
+
+Rules: a role that changes meanwhile ends it without effect; every function raises KafkaError,
+UnexpectedOffset or LeaderUnreachable if it could not be done, and is tried again later.
+"""
+
+import logging
+
+import attrs
+
+from kwire import errors
+from kwire.codec.messages.fetch import FetchResponse
+from kwire.codec.messages.list_offsets import ListOffsetsRequest
+from kwire.errors import KafkaStorageError, OffsetOutOfRange
+from kwire.records.header import parse
+from kwire.replica.fetcher import truncation
+from kwire.replica.fetcher.followed_partition import FollowedPartition
+from kwire.replica.partition import EARLIEST_LOCAL, LATEST
+from kwire.replica.ports import LeaderBroker, LeaderUnreachable, Logs
+
+log = logging.getLogger(__name__)
+
+Answer = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+@attrs.frozen
+class LogRepairs:
+    """The repairs of the logs that are fetched from one leader."""
+
+    node: int
+    leader: LeaderBroker
+    logs: Logs
+
+    async def sync(self, followed: FollowedPartition) -> None:
+        """Make durable what the topic requires to be durable before it counts as copied."""
+        await self.logs.flush(followed.partition.log)
+        if followed.partition.log.must_flush:
+            raise KafkaStorageError("not synced")
+
+    async def truncate(self, diverging: Answer.EpochEndOffset, followed: FollowedPartition) -> None:
+        """Truncate to where the leader's log may still be the same."""
+        opened, epoch = followed.partition.log, diverging.epoch
+        target = truncation.target(opened.epochs, opened.end_offset, epoch, diverging.end_offset)
+        log.info(
+            "truncating partition=%s from=%d to=%d leader_epoch=%d",
+            opened.partition,
+            opened.end_offset,
+            target,
+            epoch,
+        )
+        if target < opened.high_watermark:
+            log.warning(
+                "truncating below the high watermark partition=%s high_watermark=%d to=%d",
+                opened.partition,
+                opened.high_watermark,
+                target,
+            )
+        await self.logs.truncate(opened, target, lambda: followed.is_current)
+        if followed.is_current and opened.end_offset > target:
+            raise KafkaStorageError("not truncated")
+
+    async def resume_within_range(self, followed: FollowedPartition) -> None:
+        """Continue after the leader refused the log end as outside of its log.
+
+        Its log is shorter, after an unclean election, or begins after this one's end.
+        """
+        opened = followed.partition.log
+        latest = await self._offset_of(followed, LATEST)
+        if latest < opened.end_offset:
+            log.warning(
+                "truncating to the leader's end partition=%s from=%d to=%d",
+                opened.partition,
+                opened.end_offset,
+                latest,
+            )
+            await self.logs.truncate(opened, latest, lambda: followed.is_current)
+            return
+        earliest = await self._offset_of(followed, EARLIEST_LOCAL)
+        if earliest > opened.end_offset:
+            log.warning(
+                "starting again at the leader's start partition=%s from=%d to=%d",
+                opened.partition,
+                opened.end_offset,
+                earliest,
+            )
+            await self._restart_at(followed, earliest)
+            return
+        raise OffsetOutOfRange(f"{opened.end_offset} is in the leader's {earliest} to {latest}")
+
+    async def begin_inside_batch(
+        self, answer: Answer, now_ms: int, followed: FollowedPartition
+    ) -> None:
+        """Begin the log with a batch of which the leader has deleted the first records."""
+        opened = followed.partition.log
+        start = opened.end_offset
+        if await self._restart_at(followed, parse(answer.records).base_offset):
+            followed.append(answer.records, answer.high_watermark, answer.log_start_offset, now_ms)
+            opened.advance_start(start)
+
+    async def _restart_at(self, followed: FollowedPartition, offset: int) -> bool:
+        """Return whether the log was emptied; False if this broker no longer follows the leader."""
+        opened = followed.partition.log
+        is_done = await self.logs.restart_at(opened, offset, lambda: followed.is_current)
+        if followed.is_current and not is_done:
+            raise KafkaStorageError("not truncated")
+        return is_done
+
+    async def _offset_of(self, followed: FollowedPartition, timestamp: int) -> int:
+        """Return the leader's first or last offset."""
+        shape = ListOffsetsRequest.ListOffsetsTopic
+        partition = followed.partition
+        request = ListOffsetsRequest(
+            replica_id=self.node,
+            topics=[
+                shape(
+                    name=partition.topic,
+                    partitions=[
+                        shape.ListOffsetsPartition(
+                            partition_index=partition.partition,
+                            current_leader_epoch=followed.leader_epoch,
+                            timestamp=timestamp,
+                        )
+                    ],
+                )
+            ],
+        )
+        response = await self.leader.list_offsets(request)
+        answers = [answer for topic in response.topics for answer in topic.partitions]
+        for answer in answers:
+            errors.raise_for_code(answer.error_code)
+        if len(answers) != 1 or answers[0].offset < 0:
+            raise LeaderUnreachable(f"no offset of {partition.log.partition}")
+        return answers[0].offset

@@ -1,0 +1,136 @@
+"""A follower's fetch session with one leader (KIP-227): it sends only what has changed.
+
+Pure state. Rules:
+
+* The first request names all partitions and opens a session, if the leader has room for one. Later
+  ones name the partitions whose position changed since the last request, and those to leave out.
+* After any failure the next request names all partitions again and closes the old session.
+* The cost of a request grows with the changes since the last one, not with the partitions.
+"""
+
+from typing import Final, NamedTuple
+
+import attrs
+
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.replica.fetch_sessions import INITIAL_EPOCH, NO_SESSION
+
+Topic = FetchRequest.FetchTopic
+FetchPartition = Topic.FetchPartition
+ForgottenTopic = FetchRequest.ForgottenTopic
+
+_EPOCH_MAX: Final = 0x7FFFFFFF
+
+Key = tuple[bytes, int]
+"""A partition by topic id and index."""
+
+
+class Position(NamedTuple):
+    """The end of a follower's log, and what the leader needs to know of it."""
+
+    fetch_offset: int
+    leader_epoch: int
+    """The leader epoch as this broker knows it; the leader refuses another one."""
+    last_fetched_epoch: int
+    """The epoch of the last record, -1 for an empty log: the leader compares it with its own."""
+    log_start: int
+
+
+class SessionPart(NamedTuple):
+    """The session's part of a request."""
+
+    session_id: int
+    session_epoch: int
+    topics: list[Topic]
+    removed: list[ForgottenTopic]
+
+
+@attrs.define(eq=False)
+class FetcherSession:
+    """The partitions that a follower fetches from one leader, and what the leader knows of them."""
+
+    partition_max_bytes: int
+    positions: dict[Key, Position] = attrs.field(factory=dict)
+    """All partitions to fetch."""
+    _id: int = NO_SESSION
+    _epoch: int = INITIAL_EPOCH
+    _changed: dict[Key, None] = attrs.field(factory=dict)
+    """Partitions to name in the next request of the session."""
+    _removed: dict[Key, None] = attrs.field(factory=dict)
+    """Partitions of the session to leave out from the next request on."""
+    _sent: set[Key] = attrs.field(factory=set)
+    """The partitions that the leader has in the session."""
+
+    def set(self, key: Key, position: Position) -> None:
+        """Fetch a partition from this position.
+
+        It moves to the end of the order, in which a full request names the partitions: those that
+        fill an answer must not keep out the others for ever.
+        """
+        if self.positions.get(key) != position:
+            self.positions.pop(key, None)
+            self.positions[key] = position
+            self._changed[key] = None
+            self._removed.pop(key, None)
+
+    def remove(self, key: Key) -> None:
+        """Fetch a partition no longer."""
+        if self.positions.pop(key, None) is not None:
+            self._changed.pop(key, None)
+            if key in self._sent:
+                self._removed[key] = None
+
+    def next_request(self) -> SessionPart:
+        """Return the session's part of the next request."""
+        if self._epoch == INITIAL_EPOCH:
+            self._sent = set(self.positions)
+            topics, removed = self._topics(self.positions), []
+        else:
+            self._sent.update(self._changed)
+            self._sent.difference_update(self._removed)
+            topics, removed = self._topics(self._changed), _left_out(self._removed)
+        self._changed, self._removed = {}, {}
+        return SessionPart(self._id, self._epoch, topics, removed)
+
+    def on_response(self, session_id: int) -> None:
+        """Continue the session after an answer without an error."""
+        if session_id == NO_SESSION:
+            self.reset()
+            self._id = NO_SESSION
+        else:
+            self._id = session_id
+            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+
+    def reset(self) -> None:
+        """Name all partitions in the next request, which closes the session and opens another."""
+        self._epoch = INITIAL_EPOCH
+        self._changed, self._removed = {}, {}
+
+    def _topics(self, keys: dict[Key, None] | dict[Key, Position]) -> list[Topic]:
+        """Return the request's form of these partitions, grouped by topic."""
+        topics: dict[bytes, Topic] = {}
+        for key in keys:
+            topic_id, index = key
+            position = self.positions[key]
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = Topic(topic_id=topic_id)
+            topic.partitions.append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=position.leader_epoch,
+                    fetch_offset=position.fetch_offset,
+                    last_fetched_epoch=position.last_fetched_epoch,
+                    log_start_offset=position.log_start,
+                    partition_max_bytes=self.partition_max_bytes,
+                )
+            )
+        return list(topics.values())
+
+
+def _left_out(keys: dict[Key, None]) -> list[ForgottenTopic]:
+    topics: dict[bytes, ForgottenTopic] = {}
+    for topic_id, index in keys:
+        topic = topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id))
+        topic.partitions.append(index)
+    return list(topics.values())

@@ -1,0 +1,221 @@
+"""In-sync replica sets that a leader changes: followers that caught up join, late ones leave.
+
+Rules:
+
+* Only the controller changes an ISR: a leader proposes it with AlterPartition and goes by the
+  answer, or by newer metadata (KIP-497). Until then both the old and the proposed members count.
+* A follower joins when it has caught up and may be in sync (KIP-841, KIP-903); it leaves when it
+  has not caught up for ``replica.lag.time.max.ms``.
+* One request is in flight at a time, with the proposals of all partitions; what fails without an
+  answer is sent again.
+* The timer runs only while this broker leads partitions with followers.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from kwire.drive import Slices
+from kwire.errors import KafkaError
+from kwire.replica.completion import Completion
+from kwire.replica.leader import HighWatermarkChange, Leader, Proposal
+from kwire.replica.partition import Partition
+from kwire.waits import Signal
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.05
+_REFUSED: Final = {
+    errors.IneligibleReplica.code,
+    errors.InvalidRequest.code,
+    errors.OperationNotAttempted.code,
+}
+"""Errors after which the committed ISR stays; the next fetch or timer may propose again."""
+_OUTDATED: Final = {
+    errors.UnknownTopicOrPartition.code,
+    errors.UnknownTopicId.code,
+    errors.NewLeaderElected.code,
+    errors.FencedLeaderEpoch.code,
+    errors.InvalidUpdateVersion.code,
+}
+"""Errors that newer metadata explains, which is on its way; it ends the proposal."""
+RequestTopic = AlterPartitionRequest.TopicData
+RequestPartition = RequestTopic.PartitionData
+AlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
+"""Sends a request to the active controller; raises KafkaError."""
+
+
+@attrs.frozen(eq=False)
+class _Sent:
+    """A proposal that waits for its answer, and the leader that made it."""
+
+    leader: Leader
+    proposal: Proposal
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the leader still waits for this answer."""
+        return self.leader.pending_isr is self.proposal.isr
+
+
+@attrs.define(eq=False)
+class IsrChanges:
+    """The proposals of one broker."""
+
+    node: int
+    broker_epoch: Callable[[], int]
+    alter_partition: AlterPartition
+    completion: Completion
+    now: Callable[[], float]
+    lag_max_s: float
+    _led: set[Partition] = attrs.field(factory=set)
+    """Partitions with followers that this broker leads."""
+    _proposals: dict[Partition, _Sent] = attrs.field(factory=dict)
+    """Proposals that are still to be sent."""
+    _has_proposals: Signal = attrs.field(factory=Signal)
+    _has_followers: Signal = attrs.field(factory=Signal)
+    _brokers_changed: Signal = attrs.field(factory=Signal)
+
+    def on_fetched(self, partition: Partition, node: int) -> None:
+        """Propose a follower that has just fetched if it may join the ISR."""
+        leader = partition.leader
+        if leader is None:
+            return
+        if partition not in self._led:
+            self._led.add(partition)
+            self._has_followers.notify()
+        if leader.may_join(node):
+            self._propose(partition, leader, leader.propose(joins=(node,)))
+
+    def on_role_changed(self, partition: Partition) -> None:
+        """Watch a partition with followers while this broker leads it."""
+        leader = partition.leader
+        if leader is None or not leader.followers:
+            self._led.discard(partition)
+        else:
+            self._led.add(partition)
+            self._has_followers.notify()
+
+    def on_brokers_changed(self) -> None:
+        """Look at all partitions again: a follower may be fenced, or eligible again."""
+        self._brokers_changed.set()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send proposals and look for late followers until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send_all)
+            nursery.start_soon(self._look_for_laggards)
+            task_status.started()
+
+    def _propose(self, partition: Partition, leader: Leader, proposal: Proposal | None) -> None:
+        if proposal is not None:
+            self._proposals[partition] = _Sent(leader, proposal)
+            self._has_proposals.notify()
+
+    async def _look_for_laggards(self) -> None:
+        """Propose ISRs without late followers, twice in ``replica.lag.time.max.ms``.
+
+        A change of the brokers is a reason to look at once: a broker that was fenced holds up no
+        high watermark and no deletion any more.
+        """
+        while True:
+            while not self._led:
+                await self._has_followers.wait()
+            with trio.move_on_after(max(self.lag_max_s / 2, RETRY_S)):
+                await self._brokers_changed.wait()
+            self._brokers_changed.clear()
+            slices = Slices(self.now)
+            for partition in list(self._led):
+                leader = partition.leader
+                if leader is None or not leader.followers:
+                    self._led.discard(partition)
+                    continue
+                self._look(partition, leader)
+                await slices.pause()
+
+    def _look(self, partition: Partition, leader: Leader) -> None:
+        now = self.now()
+        self._complete(partition, leader.advance(now))
+        if partition.deletions:
+            partition.deletions.reach(leader.low_watermark(partition.log.start_offset))
+        laggards = leader.laggards(now)
+        if laggards:
+            self._propose(partition, leader, leader.propose(leaves=laggards))
+
+    def _complete(self, partition: Partition, change: HighWatermarkChange | None) -> None:
+        if change is not None:
+            self.completion.on_committed(partition, change)
+
+    async def _send_all(self) -> None:
+        while True:
+            while not self._proposals:
+                await self._has_proposals.wait()
+            sent, self._proposals = self._proposals, {}
+            sent = {p: s for p, s in sent.items() if p.leader is s.leader and s.is_pending}
+            unanswered = await self._send(sent) if sent else {}
+            if unanswered:
+                for partition, proposal in unanswered.items():
+                    self._proposals.setdefault(partition, proposal)
+                await trio.sleep(RETRY_S)
+
+    async def _send(self, sent: dict[Partition, _Sent]) -> dict[Partition, _Sent]:
+        """Send proposals and take up the answers; return the proposals to send again."""
+        request = AlterPartitionRequest(
+            broker_id=self.node, broker_epoch=self.broker_epoch(), topics=self._topics(sent)
+        )
+        try:
+            response = await self.alter_partition(request)
+            errors.raise_for_code(response.error_code)
+        except KafkaError as error:
+            log.debug("AlterPartition failed error=%r", error)
+            return sent
+        unanswered = dict(sent)
+        by_key = {(p.topic_id, p.partition): p for p in sent}
+        for topic in response.topics:
+            for answer in topic.partitions:
+                partition = by_key.get((topic.topic_id, answer.partition_index))
+                if partition is not None and self._take(partition, sent[partition], answer):
+                    unanswered.pop(partition, None)
+        return unanswered
+
+    def _topics(self, sent: dict[Partition, _Sent]) -> list[RequestTopic]:
+        """Return the request's form of proposals, grouped by topic."""
+        topics: dict[bytes, RequestTopic] = {}
+        for partition, unsent in sent.items():
+            topic = topics.setdefault(partition.topic_id, RequestTopic(topic_id=partition.topic_id))
+            epochs = {self.node: self.broker_epoch(), **unsent.proposal.broker_epochs}
+            topic.partitions.append(
+                RequestPartition(
+                    partition_index=partition.partition,
+                    leader_epoch=unsent.leader.leader_epoch,
+                    new_isr_with_epochs=[
+                        RequestPartition.BrokerState(broker_id=node, broker_epoch=epochs[node])
+                        for node in sorted(unsent.proposal.isr)
+                    ],
+                    partition_epoch=unsent.proposal.partition_epoch,
+                )
+            )
+        return list(topics.values())
+
+    def _take(
+        self,
+        partition: Partition,
+        sent: _Sent,
+        answer: AlterPartitionResponse.TopicData.PartitionData,
+    ) -> bool:
+        """Take up the controller's answer for one partition; return False to send it again."""
+        leader, code = sent.leader, answer.error_code
+        if partition.leader is not leader or not sent.is_pending:
+            return True  # Newer metadata was faster.
+        if code in _REFUSED:
+            self._complete(partition, leader.on_isr_refused(self.now()))
+        elif not code and answer.leader_epoch == leader.leader_epoch:
+            log.info("ISR changed partition=%s isr=%s", partition.log.partition, sorted(answer.isr))
+            change = leader.on_isr_answered(answer.isr, answer.partition_epoch, self.now())
+            self._complete(partition, change)
+        return not code or code in _REFUSED or code in _OUTDATED

@@ -1,0 +1,193 @@
+"""Proposals of ISRs, and what becomes of them."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from kwire import errors
+from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from kwire.log.partition_log import create
+from kwire.replica.completion import Completion
+from kwire.replica.fetch_waits import FetchWaits
+from kwire.replica.isr_changes import IsrChanges
+from kwire.replica.leader import Follower, Leader
+from kwire.replica.partition import Partition
+from kwire.simulation.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.support.handlers.broker import one_batch
+
+TOPIC = b"t" * 16
+LAG_MAX_S = 4.0
+TopicAnswer = AlterPartitionResponse.TopicData
+Answer = TopicAnswer.PartitionData
+
+
+def refusal(code: int) -> Answer:
+    return Answer(
+        partition_index=0, error_code=code, leader_id=0, leader_epoch=0, partition_epoch=0
+    )
+
+
+def commit_of(isr: list[int], partition_epoch: int) -> Answer:
+    return Answer(
+        partition_index=0, leader_id=1, leader_epoch=7, isr=isr, partition_epoch=partition_epoch
+    )
+
+
+@attrs.define(eq=False)
+class World:
+    """A leader of one partition, and a controller that answers what a test says."""
+
+    changes: IsrChanges
+    partition: Partition
+    leader: Leader
+    proposals: list[set[int]]
+    answer: Callable[[], Answer]
+
+    def fetch(self, node: int, offset: int) -> None:
+        now = trio.current_time()
+        self.leader.on_fetched(node, offset=offset, log_start=0, now=now, broker_epoch=node)
+        self.changes.on_fetched(self.partition, node)
+
+
+@asynccontextmanager
+async def leading(isr: set[int], replicas: set[int]) -> AsyncIterator[World]:
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=1)
+    partition = Partition("t", 0, TOPIC, log)
+    leader = Leader.take_over(
+        node=1,
+        leader_epoch=7,
+        partition_epoch=5,
+        replicas=replicas,
+        isr=isr,
+        log=log,
+        log_end=0,
+        min_isr=1,
+        now=trio.current_time(),
+        lag_max=LAG_MAX_S,
+    )
+    partition.lead(leader, trio.current_time())
+    proposals: list[set[int]] = []
+
+    async def alter(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        await trio.sleep(0.01)
+        (data,) = request.topics[0].partitions
+        assert (request.broker_id, request.broker_epoch) == (1, 70)
+        proposals.append({member.broker_id for member in data.new_isr_with_epochs})
+        return AlterPartitionResponse(
+            topics=[TopicAnswer(topic_id=TOPIC, partitions=[world.answer()])]
+        )
+
+    completion = Completion(trio.current_time, FetchWaits(trio.current_time))
+    changes = IsrChanges(1, lambda: 70, alter, completion, trio.current_time, LAG_MAX_S)
+    world = World(changes, partition, leader, proposals, lambda: commit_of([1, 2, 3], 6))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(changes.run)
+        changes.on_role_changed(partition)
+        yield world
+        nursery.cancel_scope.cancel()
+
+
+def append(world: World) -> None:
+    data = one_batch()
+    world.partition.log.append_follower(data, 1)
+    world.leader.on_appended(world.partition.log.end_offset, trio.current_time())
+
+
+async def test_follower_that_caught_up_joins(autojump_clock: trio.testing.MockClock) -> None:
+    """Invariant 35."""
+    async with leading({1, 2}, {1, 2, 3}) as world:
+        world.fetch(3, 0)
+        await trio.sleep(0.1)
+        assert world.proposals == [{1, 2, 3}]
+        assert world.leader.isr == {1, 2, 3}
+        assert world.leader.pending_isr is None
+
+
+async def test_late_follower_leaves(autojump_clock: trio.testing.MockClock) -> None:
+    """Invariant 35: its leader commits without it, once the controller has agreed."""
+    async with leading({1, 2, 3}, {1, 2, 3}) as world:
+        world.answer = lambda: commit_of([1, 2], 6)
+        append(world)
+        for _ in range(100):
+            world.fetch(2, 1)
+            await trio.sleep(0.1)
+        assert world.proposals == [{1, 2}]
+        assert world.partition.high_watermark == 1
+
+
+@pytest.mark.parametrize(
+    "code", [errors.InvalidRequest.code, errors.IneligibleReplica.code, errors.NotController.code]
+)
+async def test_refused_proposal_does_not_freeze_the_isr(
+    code: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Invariant 35: a removed replica was proposed; later another one hangs and has to leave."""
+    async with leading({1, 2}, {1, 2, 3}) as world:
+        world.answer = lambda: refusal(code)
+        world.fetch(3, 0)
+        await trio.sleep(1)
+        world.leader.on_replicas_changed({1, 2})
+        world.answer = lambda: commit_of([1], 7)
+        append(world)
+        await trio.sleep(60)
+        assert world.leader.isr == {1}
+        assert world.partition.high_watermark == 1
+
+
+async def test_answers_that_say_try_again_are_not_tried_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with leading({1, 2}, {1, 2, 3}) as world:
+        world.answer = lambda: refusal(errors.NotController.code)
+        world.fetch(3, 0)
+        await trio.sleep(5)
+        assert 50 < len(world.proposals) < 150
+
+
+async def test_refused_member_holds_up_no_high_watermark(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 31: a follower that was joining is fenced while a producer waits."""
+    async with leading({1}, {1, 3}) as world:
+        is_fenced = False
+        world.leader.is_eligible = lambda node, epoch: not is_fenced
+        world.answer = lambda: refusal(errors.IneligibleReplica.code)
+        world.fetch(3, 0)
+        append(world)
+        is_fenced = True
+        await trio.sleep(0.1)
+        assert world.partition.high_watermark == 1
+
+
+async def test_fenced_broker_holds_up_no_high_watermark(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with leading({1}, {1, 3}) as world:
+        is_fenced = False
+        world.leader.is_eligible = lambda node, epoch: not is_fenced
+        world.leader.followers[3] = Follower(log_end=0, caught_up_at=trio.current_time())
+        append(world)
+        assert world.partition.high_watermark == 0
+        is_fenced = True
+        world.changes.on_brokers_changed()
+        await trio.sleep(0.1)
+        assert world.partition.high_watermark == 1
+
+
+async def test_metadata_of_the_same_epoch_does_not_end_a_proposal(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 30: the controller may have committed the proposal already."""
+    async with leading({1, 2}, {1, 2, 3}) as world:
+        world.fetch(3, 0)
+        world.leader.on_isr_committed({1, 2}, 5, trio.current_time())
+        assert world.leader.maximal_isr == {1, 2, 3}
+        world.leader.on_isr_committed({1, 2}, 6, trio.current_time())
+        assert world.leader.maximal_isr == {1, 2}
