@@ -44,8 +44,8 @@ class Written:
     """The controller's state after a batch of its own, which may not be committed yet."""
 
     image: MetadataImage
-    swept: dict[int, frozenset[Place]]
-    """Partitions that pending sweeps have not reached yet, by the broker that left them."""
+    pending_updates: dict[int, frozenset[Place]]
+    """The partitions in the queue of leader updates, by the broker that left them."""
     index: PartitionIndex | None
     """The partition index; None if later batches may have changed it."""
 
@@ -73,7 +73,7 @@ class ControllerChecks:
     _last_epoch: int = -1
     _next_producer_id: int = 0
     _vouched: frozenset[int] = frozenset()
-    _swept: dict[int, frozenset[Place]] = attrs.field(factory=dict)
+    _pending_updates: dict[int, frozenset[Place]] = attrs.field(factory=dict)
 
     def on_written(
         self,
@@ -87,7 +87,7 @@ class ControllerChecks:
         """
         after = written.image
         self._vouched = vouched
-        self._swept = written.swept
+        self._pending_updates = written.pending_updates
         for record in records:
             before = self.image
             self.image, _ = apply(before, [record], after.applied)
@@ -238,15 +238,15 @@ class ControllerChecks:
         broker = brokers.get(leader)
         demand(broker is not None, name, "led by a broker that is not registered", partition)
         assert broker is not None
-        if not broker.is_active and place in self._swept.get(leader, ()):
+        if not broker.is_active and place in self._pending_updates.get(leader, ()):
             return
         demand(broker.is_active, name, "led by a broker that does not serve", broker)
         directory = partition.directory(leader)
         assert directory is not None
         demand(broker.has_online(directory), name, "led from a directory that is offline")
 
-    def check_swept(self) -> None:
-        """Check that no inactive broker leads or is in an ISR, with no sweep under way.
+    def check_leaders_are_active(self) -> None:
+        """Check that no inactive broker leads or is in an ISR, with no leader updates pending.
 
         Without ELR, it may be the only member of an ISR.
         """

@@ -16,11 +16,11 @@ from kwire.raftmeta.controller import configs as controller_configs
 from kwire.raftmeta.controller import leaders as controller_leaders
 from kwire.raftmeta.controller import partitions
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
+from kwire.raftmeta.controller.leader_update_queue import LeaderUpdateQueue
 from kwire.raftmeta.controller.partition_change import Elected, Election, PartitionChange
 from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
 from kwire.raftmeta.controller.partitions import IsrData
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome
-from kwire.raftmeta.controller.sweeps import Sweeps
 from kwire.raftmeta.metadata import image_records
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.simulation import controller_steps, controller_world
@@ -176,12 +176,14 @@ def _may_stop_at_once(
     return broker.fenced or not state.index.led_by(broker.id)
 
 
-def _forget_sweeps(state: ControllerState) -> None:
+def _resume_no_leader_updates(state: ControllerState) -> None:
     pass
 
 
-def _first_slice_only(sweeps: Sweeps, broker: int, places: Iterable[Place]) -> list[Place]:
-    return list(places)[: sweeps.size]
+def _first_slice_only(
+    queue: LeaderUpdateQueue, broker: int, places: Iterable[Place]
+) -> list[Place]:
+    return list(places)[: queue.size]
 
 
 def _members_stay(
@@ -295,15 +297,15 @@ MUTATIONS: Final = (
         invariants=(108,),
     ),
     Mutation(
-        "sweep-ends-with-leadership",
+        "leader-updates-end-with-leadership",
         "a new controller does not continue the large change of the last one",
-        ((controller_world, "resume_sweeps", _forget_sweeps),),
+        ((controller_world, "resume_leader_updates", _resume_no_leader_updates),),
         invariants=(44,),
     ),
     Mutation(
         "first-slice-only",
         "of the partitions of a broker that leaves, only the first slice gets new leaders",
-        ((Sweeps, "begin", _first_slice_only),),
+        ((LeaderUpdateQueue, "begin", _first_slice_only),),
         invariants=(44,),
     ),
     Mutation(

@@ -57,7 +57,7 @@ class ControllerSim:
         step(world, world.random.choice(list(world.brokers.values())))
         world.checks.end_step()
         if world.random.random() < 0.8:
-            world.sweep()
+            world.update_leaders()
         world.checks.on_data(world.is_alive)
         if world.random.random() < 0.1:
             world.checks.check_snapshot()
@@ -77,8 +77,8 @@ class ControllerSim:
             for process in world.brokers.values():
                 steps.heartbeat(world, process)
             steps.fence(world)
-            world.sweep(whole=True)
-            world.checks.check_swept()
+            world.update_leaders(whole=True)
+            world.checks.check_leaders_are_active()
             self._catch_up()
             world.checks.on_data(world.is_alive)
         self._wake_the_leaderless()

@@ -21,7 +21,7 @@ from kwire.errors import KafkaError, NotController
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.leaders import decide_sweep, resume_sweeps
+from kwire.raftmeta.controller.leaders import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
@@ -126,7 +126,7 @@ class World:
         }
         slices = random.choice((1, 2, 1_000))
         world = cls(random, racks, _controller(random), ControllerChecks(OWN_ID), slices=slices)
-        world.state.sweeps.size = slices
+        world.state.leader_update_queue.size = slices
         return world
 
     def ask(
@@ -242,7 +242,7 @@ class World:
         commit = Commit(state.next_offset, applied.offset, self.failovers)
         state.apply(records, applied)
         index = state.index if self.under_way is None else None
-        written = Written(state.image, state.sweeps.pending(), index)
+        written = Written(state.image, state.leader_update_queue.pending(), index)
         batch = Batch(tuple(records), applied, written, commit, vouched)
         if self.under_way is not None:
             self.under_way.append(batch)
@@ -284,12 +284,12 @@ class World:
                 is_lost = commit in lost_commits
                 demand(is_committed and not is_lost, "answered, though it was lost", commit)
 
-    def sweep(self, *, whole: bool = False) -> None:
-        """Continue the controller's sweeps: by one slice, or with ``whole`` to their end."""
-        while self.state.sweeps:
-            decision = self._decide(decide_sweep, None)
+    def update_leaders(self, *, whole: bool = False) -> None:
+        """Continue the leader updates: by one slice, or with ``whole`` to their end."""
+        while self.state.leader_update_queue:
+            decision = self._decide(decide_leader_updates, None)
             assert decision is not None
-            self.write(decision.records, "sweep")
+            self.write(decision.records, "leader update")
             if not whole:
                 return
 
@@ -307,10 +307,10 @@ class World:
         demand(image == self.checks.image, "the next controller knows something else")
         self.old = self.state if self.random.random() < 0.3 else None
         self.state = _controller(self.random)
-        self.state.sweeps.size = self.slices
+        self.state.leader_update_queue.size = self.slices
         self.state.reset(image, self.log[-1][0].offset + 1 if self.log else 0)
         begin_sessions(self.state, self.now)
-        resume_sweeps(self.state)
+        resume_leader_updates(self.state)
         self.answer_times = dict.fromkeys(self.brokers, self.now)
         self.note("failover, snapshot at", start)
 

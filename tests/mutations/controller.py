@@ -37,21 +37,21 @@ MUTATIONS = (
         "test_answer_waits_for_the_commit_of_all_that_it_depends_on",
     ),
     Mutation(
-        name="sweep-is-not-resumed",
+        name="leader-updates-are-not-resumed",
         invariants=(44,),
         path="kwire/raftmeta/controller/leaders.py",
         old="if not broker.is_active:",
         new="if broker.is_active:",
-        test="tests/raftmeta/controller/test_sweeps.py::"
-        "test_next_active_controller_goes_on_with_the_sweep",
+        test="tests/raftmeta/controller/test_leader_updates.py::"
+        "test_next_active_controller_goes_on_with_the_leader_updates",
     ),
     Mutation(
         name="fencing-in-one-decision",
         invariants=(44,),
-        path="kwire/raftmeta/controller/sweeps.py",
-        old="SWEEP_PARTITIONS: Final = 1_000",
-        new="SWEEP_PARTITIONS: Final = 1_000_000",
-        test="tests/raftmeta/controller/test_sweeps.py::"
+        path="kwire/raftmeta/controller/leader_update_queue.py",
+        old="SLICE_PARTITIONS: Final = 1_000",
+        new="SLICE_PARTITIONS: Final = 1_000_000",
+        test="tests/raftmeta/controller/test_leader_updates.py::"
         "test_fencing_a_broker_of_many_partitions_is_decided_in_slices",
     ),
     Mutation(
@@ -104,8 +104,8 @@ MUTATIONS = (
         path="kwire/raftmeta/controller/brokers.py",
         old="return lowest is None or session.shutdown_offset <= lowest",
         new="return True",
-        test="tests/raftmeta/controller/test_sweeps.py::"
-        "test_controlled_shutdown_waits_for_leaders_that_move_beside_the_sweep",
+        test="tests/raftmeta/controller/test_leader_updates.py::"
+        "test_controlled_shutdown_waits_for_leaders_that_move_beside_the_slices",
     ),
     Mutation(
         name="stops-while-it-leads",
@@ -140,7 +140,7 @@ MUTATIONS = (
         old="                self._undo_decision()\n",
         new="",
         test="tests/raftmeta/controller/test_large_decisions.py::"
-        "test_silent_broker_is_fenced_and_swept_though_offsets_are_taken",
+        "test_silent_broker_is_fenced_and_loses_its_leaderships_though_offsets_are_taken",
     ),
     Mutation(
         name="large-decision-is-indexed-in-one-piece",

@@ -87,11 +87,11 @@ def _fencing_records(
 ) -> list[r.BrokerRegistrationChangeRecord]:
     """Fence a broker before it is taken out of its partitions in slices, so it cannot rejoin ISRs.
 
-    The sweep continues even if the request for the next slice never comes.
+    The leader updates continue even if the request for the next slice never comes.
     """
     if existing is None or existing.fenced:
         return []
-    state.sweeps.queue(existing.id, state.index.with_member(existing.id))
+    state.leader_update_queue.put(existing.id, state.index.with_member(existing.id))
     return [_fencing_record(existing)]
 
 
@@ -247,7 +247,7 @@ def _waits_for_others(
 ) -> bool:
     """Whether all leadership moves of a stopping broker are written with this decision."""
     is_known = session.shutdown_offset >= 0
-    return request.want_shut_down and not is_known and broker.id not in state.sweeps
+    return request.want_shut_down and not is_known and broker.id not in state.leader_update_queue
 
 
 def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
@@ -264,7 +264,7 @@ def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartb
 
 
 def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
-    """Begin a controlled shutdown: no new leaderships; a sweep moves those it has."""
+    """Begin a controlled shutdown: no new leaderships; slices move those it has."""
     if broker.in_controlled_shutdown:
         return []
     change = r.BrokerRegistrationChangeRecord(

@@ -2,20 +2,20 @@
 
 A broker may be in sync in 40,000 partitions; one decision over all of them would take longer than
 followers wait for a leader of the quorum. So a decision that fences a broker also takes it out of
-the first partitions, and :func:`decide_sweep` is repeated for the others. Until then a fenced
-broker may still be the leader in the metadata: it commits nothing that other replicas miss, since
-no ISR change is granted to it, and clients are not sent to it. Only an active broker becomes the
-leader or joins an ISR. The remaining work follows from the image alone, so a new active controller
-resumes it.
+the first partitions, and :func:`decide_leader_updates` is repeated for the others. Until then a
+fenced broker may still be the leader in the metadata: it commits nothing that other replicas miss,
+since no ISR change is granted to it, and clients are not sent to it. Only an active broker becomes
+the leader or joins an ISR. The remaining work follows from the image alone, so a new active
+controller resumes it.
 """
 
 from collections.abc import Callable, Iterable
 from itertools import islice
 
 from kwire.codec.messages.metadata_records import MetadataRecord
+from kwire.raftmeta.controller.leader_update_queue import INHERITED
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.state import ControllerState, Decision
-from kwire.raftmeta.controller.sweeps import INHERITED
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.types import NO_LEADER
 
@@ -60,7 +60,7 @@ def _is_concerned(
     lost: int,
     acceptable: Callable[[int], bool],
 ) -> bool:
-    """Whether a partition may change: a cheap check, since most of a sweep may be done already."""
+    """Whether a partition may change: a cheap check, since most updates may be done already."""
     if lost != NO_LEADER:
         return lost in partition.isr or lost in partition.elr
     if remove != NO_LEADER:
@@ -75,13 +75,13 @@ def _leaves_isr(state: ControllerState, partition: PartitionImage, broker: int) 
 
 def take_out(state: ControllerState, broker: int) -> list[MetadataRecord]:
     """Return a slice of the changes that take a broker out of its partitions; queue the others."""
-    places = state.sweeps.begin(broker, state.index.with_member(broker))
+    places = state.leader_update_queue.begin(broker, state.index.with_member(broker))
     return leader_updates(state, places, remove=broker)
 
 
 def bring_in(state: ControllerState, broker: int) -> list[MetadataRecord]:
     """Return a slice of the changes that let a broker lead where no leader is; queue the others."""
-    places = state.sweeps.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    places = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
     return leader_updates(state, places, add=broker)
 
 
@@ -103,7 +103,7 @@ def slice_without(
         return leaves and (where is None or where(partition))
 
     remaining = filter(changes, state.index.with_member(broker))
-    places = list(islice(remaining, state.sweeps.size))
+    places = list(islice(remaining, state.leader_update_queue.size))
     if lost:
         records = leader_updates(state, places, lost=broker)
     else:
@@ -111,20 +111,20 @@ def slice_without(
     return records, bool(records) and next(remaining, None) is not None
 
 
-def decide_sweep(state: ControllerState, request: None, now: float) -> Decision[bool]:
+def decide_leader_updates(state: ControllerState, request: None, now: float) -> Decision[bool]:
     """Decide the next slice; the reply says whether another is left."""
     del request, now
-    broker, places = state.sweeps.take()
+    broker, places = state.leader_update_queue.take()
     if broker == NO_LEADER:
         records = leader_updates(state, places)
     elif broker == INHERITED:
         records = leader_updates(state, (at for at in places if _has_clean_leader(state, at)))
     elif state.is_active(broker):  # It serves again, and is still in sync in the other partitions.
-        state.sweeps.end(broker)
+        state.leader_update_queue.end(broker)
         records = []
     else:
         records = leader_updates(state, places, remove=broker)
-    return Decision(tuple(records), bool(state.sweeps))
+    return Decision(tuple(records), bool(state.leader_update_queue))
 
 
 def _has_clean_leader(state: ControllerState, place: Place) -> bool:
@@ -134,9 +134,9 @@ def _has_clean_leader(state: ControllerState, place: Place) -> bool:
     return partition is not None and any(map(state.is_active, partition.isr or partition.elr))
 
 
-def resume_sweeps(state: ControllerState) -> None:
+def resume_leader_updates(state: ControllerState) -> None:
     """Queue the changes that the previous active controller may have left undone."""
     for broker_id, broker in sorted(state.image.brokers.items()):
         if not broker.is_active:
-            state.sweeps.queue(broker_id, state.index.with_member(broker_id))
-    state.sweeps.queue(INHERITED, state.index.led_by(NO_LEADER))
+            state.leader_update_queue.put(broker_id, state.index.with_member(broker_id))
+    state.leader_update_queue.put(INHERITED, state.index.led_by(NO_LEADER))

@@ -225,10 +225,10 @@ def decide_rebalance_leaders(state: ControllerState, request: None, now: float) 
 def decide_elect_unclean(state: ControllerState, request: None, now: float) -> Decision[bool]:
     """Elect leaders for leaderless partitions, since their topic may now allow unclean leaders.
 
-    The first slice of partitions is decided at once; the others are queued as a sweep.
+    The first slice of partitions is decided at once; the others are queued.
     """
     del request, now
-    places = state.sweeps.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    places = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
     return Decision(tuple(leader_updates(state, places)), False)
 
 

@@ -12,7 +12,7 @@ import trio
 from kwire import errors
 from kwire.clock import Clock
 from kwire.raftmeta.controller.brokers import decide_fence_stale
-from kwire.raftmeta.controller.leaders import decide_sweep, resume_sweeps
+from kwire.raftmeta.controller.leaders import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.service import Controller, Decide
 
 
@@ -27,7 +27,7 @@ class PeriodicTasks:
         """Fence brokers that fall silent and give leaderships back, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._fence_stale)
-            nursery.start_soon(self._sweep)
+            nursery.start_soon(self._update_leaders)
             nursery.start_soon(self._rebalance_leaders)
             nursery.start_soon(self._elect_unclean)
             nursery.start_soon(self._write_no_ops)
@@ -44,7 +44,7 @@ class PeriodicTasks:
                 continue
             await self._run(decide_fence_stale)
 
-    async def _sweep(self) -> None:
+    async def _update_leaders(self) -> None:
         """Continue changes that are too large for one decision, also a predecessor's."""
         controller = self.controller
         resumed_epoch: int | None = None
@@ -52,11 +52,11 @@ class PeriodicTasks:
             await controller.wait_ready()
             if controller.epoch not in (None, resumed_epoch):
                 resumed_epoch = controller.epoch
-                resume_sweeps(controller.state)
-            if not controller.state.sweeps:
+                resume_leader_updates(controller.state)
+            if not controller.state.leader_update_queue:
                 await controller.wait_change()
                 continue
-            await self._run(decide_sweep)
+            await self._run(decide_leader_updates)
 
     async def _rebalance_leaders(self) -> None:
         config = self.controller.state.config

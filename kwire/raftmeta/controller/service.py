@@ -25,7 +25,7 @@ from kwire.drive import give_way
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import bootstrap_records
-from kwire.raftmeta.controller.leaders import resume_sweeps
+from kwire.raftmeta.controller.leaders import resume_leader_updates
 from kwire.raftmeta.controller.mutation_quota import Permit, Requester
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.delivery import LeaderAndEpoch
@@ -179,7 +179,7 @@ class Controller:
         """Undo what a decision that was not written has changed outside the image."""
         if self.is_active:
             self.state.sessions.follow(self.state.image.brokers)
-            resume_sweeps(self.state)
+            resume_leader_updates(self.state)
 
     async def _pause(self, epoch: int | None) -> None:
         """Yield to other tasks; raise NotController if leadership was lost meanwhile."""

@@ -19,11 +19,11 @@ from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.configs.topic import TopicConfig
 from kwire.errors import NONE, KafkaError, PolicyViolation, StaleBrokerEpoch
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
+from kwire.raftmeta.controller.leader_update_queue import LeaderUpdateQueue
 from kwire.raftmeta.controller.mutation_quota import MutationQuotas
 from kwire.raftmeta.controller.partition_change import PartitionChange
 from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.placement import spread
-from kwire.raftmeta.controller.sweeps import Sweeps
 from kwire.raftmeta.metadata.image import (
     Applied,
     BrokerImage,
@@ -88,7 +88,7 @@ class ControllerState:
     supported_features: dict[str, tuple[int, int]] = attrs.field(factory=dict)
     placement: int = 0
     """The start of the next topic's striping; it advances with each topic."""
-    sweeps: Sweeps = attrs.field(factory=Sweeps)
+    leader_update_queue: LeaderUpdateQueue = attrs.field(factory=LeaderUpdateQueue)
     """Partitions whose leader or ISR is still to be checked."""
     mutations: MutationQuotas = attrs.field(factory=MutationQuotas)
     """The quotas on creations and deletions by clients."""
@@ -158,7 +158,7 @@ class ControllerState:
         self.image, self.next_offset, self._dotted = image, next_offset, None
         self._index = self._building = None
         self.sessions.clear()
-        self.sweeps.clear()
+        self.leader_update_queue.clear()
         self.mutations.clear()
 
     @staticmethod

@@ -11,7 +11,7 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.raftmeta.controller import service as controller_service
 from kwire.raftmeta.controller.brokers import decide_fence_stale
-from kwire.raftmeta.controller.leaders import decide_sweep
+from kwire.raftmeta.controller.leaders import decide_leader_updates
 from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
@@ -19,8 +19,8 @@ from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import AT_ONCE
 from kwire.records import build
+from tests.raftmeta.controller.test_leader_updates import cluster_of
 from tests.raftmeta.controller.test_service import create, running_node
-from tests.raftmeta.controller.test_sweeps import cluster_of
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
 
 
@@ -166,21 +166,21 @@ async def with_offsets_taken(quorum: OneLeader, controller: Controller, decide: 
     return reply
 
 
-async def test_silent_broker_is_fenced_and_swept_though_offsets_are_taken() -> None:
+async def test_silent_broker_is_fenced_and_loses_its_leaderships_though_offsets_are_taken() -> None:
     """Invariant 44: what a decision noted before it was made again must not hide partitions."""
     quorum = OneLeader(at_once=True)
     controller = active_controller(quorum, cluster_of(1400))
     state = controller.state
     await controller.wait_ready()
-    state.sweeps.size = 600
+    state.leader_update_queue.size = 600
     session = state.sessions.get(2)
     assert session is not None
     session.heartbeat_at -= 10
     await with_offsets_taken(quorum, controller, decide_fence_stale)
     assert state.image.brokers[2].fenced
-    assert state.sweeps
-    assert await with_offsets_taken(quorum, controller, decide_sweep)
-    while await controller.call(decide_sweep, None):
+    assert state.leader_update_queue
+    assert await with_offsets_taken(quorum, controller, decide_leader_updates)
+    while await controller.call(decide_leader_updates, None):
         pass
     topic = state.image.topic("large")
     assert topic is not None

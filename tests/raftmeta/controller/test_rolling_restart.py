@@ -11,7 +11,7 @@ from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_broker,
 )
-from kwire.raftmeta.controller.leaders import decide_sweep, resume_sweeps
+from kwire.raftmeta.controller.leaders import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partitions import decide_alter_partition
 from kwire.raftmeta.controller.state import ELR
 from kwire.raftmeta.controller.topics import decide_create_topics
@@ -29,7 +29,7 @@ class Restart:
         self.cluster = Cluster(BROKERS)
         if elr:
             self.cluster.write(*feature_records({"metadata.version": 30, ELR: 1}))
-        self.slices = self.cluster.state.sweeps.size = slices
+        self.slices = self.cluster.state.leader_update_queue.size = slices
         rotated = [[1 + (n + k) % 3 for k in range(3)] for n in range(9)]
         self.cluster.topic("t", *rotated)
         self.epochs = {broker: broker * 100 for broker in BROKERS}
@@ -80,8 +80,8 @@ class Restart:
         while not self.heartbeat(broker, want_shut_down=True).should_shut_down:
             stale = dict(self.applied_offsets)
             moved = self.cluster.state.next_offset - 1
-            if self.cluster.state.sweeps:
-                self.do(decide_sweep, None)
+            if self.cluster.state.leader_update_queue:
+                self.do(decide_leader_updates, None)
             else:
                 assert any(stale[other] <= moved for other in others)
                 self.catch_up(*others)
@@ -133,7 +133,7 @@ class Restart:
         state = self.cluster.state
         state.reset(state.image, state.next_offset)
         begin_sessions(state, self.cluster.now)
-        resume_sweeps(state)
+        resume_leader_updates(state)
 
 
 @pytest.mark.parametrize("slices", [1, 2, 1_000])
@@ -160,6 +160,6 @@ def test_rolling_restart_leaves_every_partition_led(
         restart.start(broker)
     assert {frozenset(p.isr) for p in restart.partitions.values()} == {frozenset(BROKERS)}
     partitions = restart.partitions
-    while restart.cluster.state.sweeps:
-        restart.do(decide_sweep, None)
+    while restart.cluster.state.leader_update_queue:
+        restart.do(decide_leader_updates, None)
     assert restart.partitions == partitions, "nothing was left to do"

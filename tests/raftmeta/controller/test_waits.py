@@ -11,7 +11,7 @@ from kwire.codec.apis import ListenerType
 from kwire.handlers.create_topics import create_topics
 from kwire.handlers.shared.context import Context, Services
 from kwire.raftmeta.controller.brokers import decide_heartbeat, decide_register_broker
-from kwire.raftmeta.controller.sweeps import SWEEP_PARTITIONS
+from kwire.raftmeta.controller.leader_update_queue import SLICE_PARTITIONS
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
@@ -98,7 +98,7 @@ async def test_local_client_is_answered_when_the_broker_serves_the_topic(
         assert node.publisher.image.topic("u") is not None
 
 
-async def test_controller_sweeps_on_by_itself_in_bounded_batches(
+async def test_controller_continues_leader_updates_in_bounded_batches(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     node = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
@@ -116,4 +116,4 @@ async def test_controller_sweeps_on_by_itself_in_bounded_batches(
     assert topic is not None
     assert {partition.leader for partition in topic.partitions.values()} == {1, -1}
     assert 2_500 < sum(sizes) < 2_600
-    assert max(sizes) <= SWEEP_PARTITIONS + 1
+    assert max(sizes) <= SLICE_PARTITIONS + 1

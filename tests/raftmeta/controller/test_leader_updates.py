@@ -15,11 +15,11 @@ from kwire.raftmeta.controller.brokers import (
     decide_unregister_broker,
     fencing,
 )
-from kwire.raftmeta.controller.leaders import decide_sweep, resume_sweeps
+from kwire.raftmeta.controller.leader_update_queue import SLICE_PARTITIONS
+from kwire.raftmeta.controller.leaders import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partition_index import BUILD_PARTITIONS, PartitionIndex
 from kwire.raftmeta.controller.partitions import decide_rebalance_leaders
 from kwire.raftmeta.controller.state import ELR
-from kwire.raftmeta.controller.sweeps import SWEEP_PARTITIONS
 from kwire.storage_format.format import feature_records
 from tests.raftmeta.controller.test_brokers import beat, register
 from tests.support.raftmeta.clusters import Cluster, directory
@@ -51,11 +51,11 @@ def whole(cluster: Cluster, decide: Any, request: Any) -> list[int]:
             return sizes
 
 
-def sweep(cluster: Cluster) -> list[int]:
-    """Sweep until nothing is left; return the record count of each decision."""
+def update_leaders(cluster: Cluster) -> list[int]:
+    """Decide on all queued slices; return the record count of each decision."""
     sizes = []
-    while cluster.state.sweeps:
-        cluster.do(decide_sweep, None)
+    while cluster.state.leader_update_queue:
+        cluster.do(decide_leader_updates, None)
         sizes.append(len(cluster.records))
     return sizes
 
@@ -86,7 +86,7 @@ def test_fencing_a_broker_of_many_partitions_is_decided_in_slices() -> None:
     cluster = cluster_of()
     fence(cluster, 2)
     assert cluster.state.image.brokers[2].fenced, "with the first slice"
-    sizes = [len(cluster.records), *sweep(cluster)]
+    sizes = [len(cluster.records), *update_leaders(cluster)]
     assert max(sizes) <= RECORDS_MAX
     assert sum(sizes) == MANY + 1
     assert (led_by(cluster), in_sync(cluster)) == ({1}, {(1,)})
@@ -97,49 +97,49 @@ def test_few_partitions_change_together_with_the_fencing() -> None:
     cluster = cluster_of(3)
     fence(cluster, 2)
     assert cluster.kinds() == ["PartitionChange"] * 3 + ["BrokerRegistrationChange"]
-    assert not cluster.state.sweeps
+    assert not cluster.state.leader_update_queue
 
 
-def test_next_active_controller_goes_on_with_the_sweep() -> None:
+def test_next_active_controller_goes_on_with_the_leader_updates() -> None:
     """Invariant 44: from the image alone, since the queue of the last controller is lost."""
     cluster = cluster_of()
     fence(cluster, 2)
-    cluster.do(decide_sweep, None)
+    cluster.do(decide_leader_updates, None)
     assert led_by(cluster) == {1, 2}
     cluster.state.reset(cluster.state.image, cluster.state.next_offset)
     begin_sessions(cluster.state, cluster.now)
-    resume_sweeps(cluster.state)
-    assert sum(sweep(cluster)) == MANY - 2 * SWEEP_PARTITIONS
+    resume_leader_updates(cluster.state)
+    assert sum(update_leaders(cluster)) == MANY - 2 * SLICE_PARTITIONS
     assert (led_by(cluster), in_sync(cluster)) == ({1}, {(1,)})
 
 
-def test_unfenced_broker_stays_in_sync_where_it_was_not_swept() -> None:
+def test_unfenced_broker_stays_in_sync_in_partitions_of_later_slices() -> None:
     cluster = cluster_of()
     fence(cluster, 2)
     reply = cluster.do(decide_heartbeat, beat(2, 200))
     assert not reply.is_fenced
-    assert sum(sweep(cluster)) == 0
+    assert sum(update_leaders(cluster)) == 0
     assert led_by(cluster) == {1, 2}
 
 
 def test_unfenced_broker_becomes_leader_in_slices() -> None:
     cluster = cluster_of(replicas=(2,))
     fence(cluster, 2)
-    sweep(cluster)
+    update_leaders(cluster)
     assert led_by(cluster) == {-1}
     cluster.do(decide_heartbeat, beat(2, 200))
-    sizes = [len(cluster.records), *sweep(cluster)]
+    sizes = [len(cluster.records), *update_leaders(cluster)]
     assert max(sizes) <= RECORDS_MAX
     assert led_by(cluster) == {2}
 
 
 def test_controlled_shutdown_waits_for_the_last_slice() -> None:
-    """The broker may stop only when the others know all new leaders, also those of the sweep."""
+    """The broker may stop only when the others know all new leaders, also those of later slices."""
     cluster = cluster_of()
     leave = beat(2, 200, want_shut_down=True)
     assert not cluster.do(decide_heartbeat, leave).should_shut_down
     first = cluster.state.next_offset - 1
-    sizes = [len(cluster.records), *sweep(cluster)]
+    sizes = [len(cluster.records), *update_leaders(cluster)]
     assert max(sizes) <= RECORDS_MAX
     last = cluster.state.next_offset - 1
     for offset, may_stop in ((first, False), (last - 1, False), (last, True)):
@@ -160,13 +160,13 @@ def test_registration_comes_after_the_last_slice(elr: bool) -> None:
     assert not any(p.elr for p in cluster.state.image.topic("large").partitions.values())
 
 
-def test_registration_whose_broker_goes_away_between_slices_is_swept() -> None:
+def test_registration_whose_broker_goes_away_between_slices_loses_its_leaderships() -> None:
     cluster = cluster_of()
     decision = decide_register_broker(cluster.state, register(2), cluster.now)
     assert decision.again
     cluster.write(*decision.records)
     assert cluster.state.image.brokers[2].fenced
-    sweep(cluster)
+    update_leaders(cluster)
     assert (led_by(cluster), in_sync(cluster)) == ({1}, {(1,)})
 
 
@@ -185,8 +185,8 @@ def test_failed_directory_is_removed_with_the_last_slice() -> None:
     assert led_by(cluster) == {1}
 
 
-def test_controlled_shutdown_waits_for_leaders_that_move_beside_the_sweep() -> None:
-    """Invariant 108: a reassignment takes a partition from the stopping broker before the sweep."""
+def test_controlled_shutdown_waits_for_leaders_that_move_beside_the_slices() -> None:
+    """Invariant 108: a reassignment takes a partition from the stopping broker before its slice."""
     cluster = cluster_of()
     leave = beat(2, 200, want_shut_down=True)
     cluster.do(decide_heartbeat, leave)
@@ -194,7 +194,7 @@ def test_controlled_shutdown_waits_for_leaders_that_move_beside_the_sweep() -> N
     change = cluster.state.change(cluster.state.image.topic_ids["large"], last)
     change.isr = [1]
     record = change.build()
-    sweep(cluster)
+    update_leaders(cluster)
     assert cluster.partition("large", last).leader == 1
     cluster.write(record)
     moved = cluster.state.next_offset - 1

@@ -1,8 +1,8 @@
-"""Partitions that are still to be checked because a broker came or went.
+"""Partitions whose leader and ISR are still to be updated because a broker came or went.
 
 Plain data of the active controller. It is not in the log: a new active controller fills it from
-its image (:func:`kwire.raftmeta.controller.leaders.resume_sweeps`) and so continues where the last
-one stopped.
+its image (:func:`kwire.raftmeta.controller.leaders.resume_leader_updates`) and so continues where
+the last one stopped.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ import attrs
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.types import NO_LEADER
 
-SWEEP_PARTITIONS: Final = 1_000
+SLICE_PARTITIONS: Final = 1_000
 """Partitions that one decision checks: at most 50 ms when each of them changes."""
 
 
@@ -22,7 +22,7 @@ INHERITED: Final = -2
 """In place of a broker: partitions that had no leader when this controller became active."""
 
 
-class SweepSlice(NamedTuple):
+class LeaderUpdateSlice(NamedTuple):
     """The partitions to check next, and the broker that left them.
 
     The broker is ``NO_LEADER`` or ``INHERITED`` if the partitions have no leader.
@@ -33,10 +33,10 @@ class SweepSlice(NamedTuple):
 
 
 @attrs.define
-class Sweeps:
-    """Queues of partitions by broker."""
+class LeaderUpdateQueue:
+    """Partitions whose leader and ISR are still to be updated, in a queue for each broker."""
 
-    size: int = SWEEP_PARTITIONS
+    size: int = SLICE_PARTITIONS
     _pending: dict[int, deque[Place]] = attrs.field(factory=dict)
 
     def __bool__(self) -> bool:
@@ -52,12 +52,12 @@ class Sweeps:
     def begin(self, broker: int, places: Iterable[Place]) -> list[Place]:
         """Queue partitions, replacing those queued before, except the first slice.
 
-        Return that slice: it belongs to the decision that begins the sweep.
+        Return that slice: it belongs to the decision that queues the others.
         """
-        self.queue(broker, places)
+        self.put(broker, places)
         return self._take_slice(broker)
 
-    def queue(self, broker: int, places: Iterable[Place]) -> None:
+    def put(self, broker: int, places: Iterable[Place]) -> None:
         """Queue partitions, replacing those queued before."""
         pending = deque(places)
         if pending:
@@ -65,10 +65,10 @@ class Sweeps:
         else:
             self.end(broker)
 
-    def take(self) -> SweepSlice:
+    def take(self) -> LeaderUpdateSlice:
         """Remove and return the next slice, which is empty if nothing is pending."""
         broker = next(iter(self._pending), NO_LEADER)
-        return SweepSlice(broker, self._take_slice(broker))
+        return LeaderUpdateSlice(broker, self._take_slice(broker))
 
     def _take_slice(self, broker: int) -> list[Place]:
         pending = self._pending.get(broker)
