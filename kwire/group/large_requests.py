@@ -75,7 +75,7 @@ class LargeCommit:
         return attrs.evolve(builder.build(), draft=self.draft)
 
 
-Spots = dict[str, set[int]]
+TopicPartitions = dict[str, set[int]]
 """Partitions by topic."""
 
 
@@ -85,9 +85,9 @@ class LargeDeletion:
 
     group_id: str
     draft: Draft[GroupChange]
-    missing: Spots = attrs.field(factory=dict)
+    missing: TopicPartitions = attrs.field(factory=dict)
     """The partitions to encode before the next :meth:`decide`."""
-    _encoded: Spots = attrs.field(factory=dict)
+    _encoded: TopicPartitions = attrs.field(factory=dict)
 
     def encode(self) -> Iterator[None]:
         """Encode the missing tombstones; yield after each."""
@@ -120,7 +120,7 @@ class LargeDeletion:
         builder.answer(ticket, True)
         return attrs.evolve(builder.build(), draft=self.draft)
 
-    def _missing(self, shard: GroupShard) -> Spots:
+    def _missing(self, shard: GroupShard) -> TopicPartitions:
         """Return the group's partitions whose tombstones are not encoded yet."""
         encoded, nothing = self._encoded, frozenset[int]()
         missing = {

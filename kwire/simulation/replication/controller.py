@@ -12,7 +12,7 @@ from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.brokers import decide_fence_stale
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.leaders import decide_sweep
+from kwire.raftmeta.controller.leaders import decide_leader_updates
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.storage_format.format import feature_records
@@ -126,5 +126,5 @@ class SimController:
         while True:
             await trio.sleep(0.1)
             self.decide(decide_fence_stale, None)
-            while self.state.sweeps:
-                self.decide(decide_sweep, None)
+            while self.state.leader_update_queue:
+                self.decide(decide_leader_updates, None)
