@@ -340,12 +340,12 @@ class ReplicationSim:
         self.links.cut.clear()
         self.links.slow.clear()
         deadline = trio.current_time() + HEAL_S
-        for broker in self.brokers.values():
-            broker.is_stopping = False
-            if not broker.is_alive and not broker.is_starting:
-                broker.start(nursery)
         healed_at = trio.current_time()
         while not self._is_whole(healed_at):
+            # A broker that has announced its shutdown goes through with it.
+            for broker in self.brokers.values():
+                if not broker.is_alive and not broker.is_starting:
+                    broker.start(nursery)
             demand(trio.current_time() < deadline, f"not whole after {HEAL_S} s: {self._state()}")
             await trio.sleep(0.5)
 
