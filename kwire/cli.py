@@ -268,7 +268,9 @@ def run_node(
         gc.freeze()
         shown_host = f"[{host}]" if ":" in host else host
         try:
-            print(f"kwire ready on {shown_host}:{number}", flush=True)
+            # One write, also where Python does not buffer: other nodes may share the stream.
+            sys.stdout.write(f"kwire ready on {shown_host}:{number}\n")
+            sys.stdout.flush()
         except OSError as error:
             sys.stdout = None  # otherwise Python fails again at its exit
             log.warning(

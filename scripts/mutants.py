@@ -102,6 +102,7 @@ def main() -> int:
         parser.error(f"no mutation {', '.join(sorted(missing))}")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kwire-mutants-") as scratch:
+        Path(scratch).chmod(0o755)  # Some tests run a node as another user.
         trees: SimpleQueue[Path] = SimpleQueue()
         for number in range(arguments.jobs):
             trees.put(copy_tree(Path(scratch) / str(number)))

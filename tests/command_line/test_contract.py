@@ -110,6 +110,27 @@ def test_ready_means_every_request_is_answered(tmp_path: Path) -> None:
         assert api_versions_error(node.port) == 0
 
 
+def test_ready_is_one_write_even_without_buffers(tmp_path: Path) -> None:
+    """Nodes that share a stream, as three in the README's shell, do not mix their lines."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        ours.settimeout(60)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kwire", "serve", "--port", "0", "--ephemeral"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            written = ours.recv(1000)
+        finally:
+            process.terminate()
+            process.wait(60)
+    assert re.fullmatch(rb"kwire ready on 127\.0\.0\.1:\d+\n", written)
+
+
 def test_no_arguments_keep_data_in_the_current_folder(tmp_path: Path) -> None:
     with serve(tmp_path, "--port", "0", "--cluster-id", CLUSTER_ID) as node:
         meta = (tmp_path / "kwire-data" / "meta.properties").read_text()
