@@ -55,9 +55,7 @@ class LogRepairs:
                 opened.high_watermark,
                 target,
             )
-        await self.logs.truncate(opened, target, lambda: followed.is_current)
-        if followed.is_current and opened.end_offset > target:
-            raise KafkaStorageError("not truncated")
+        await self._truncate_to(followed, target)
 
     async def resume_within_range(self, followed: FollowedPartition) -> None:
         """Continue after the leader refused the log end as outside of its log.
@@ -73,7 +71,7 @@ class LogRepairs:
                 opened.end_offset,
                 latest,
             )
-            await self.logs.truncate(opened, latest, lambda: followed.is_current)
+            await self._truncate_to(followed, latest)
             return
         earliest = await self._offset_of(followed, EARLIEST_LOCAL)
         if earliest > opened.end_offset:
@@ -97,13 +95,19 @@ class LogRepairs:
             followed.append(answer.records, answer.high_watermark, answer.log_start_offset, now_ms)
             opened.advance_start(start)
 
+    async def _truncate_to(self, followed: FollowedPartition, offset: int) -> None:
+        opened = followed.partition.log
+        await self.logs.truncate(opened, offset, lambda: followed.is_current)
+        if followed.is_current and opened.end_offset > offset:
+            raise KafkaStorageError("not truncated")
+
     async def _restart_at(self, followed: FollowedPartition, offset: int) -> bool:
-        """Return whether the log was emptied; False if this broker no longer follows the leader."""
+        """Return whether the log was emptied and this broker still follows the leader."""
         opened = followed.partition.log
         is_done = await self.logs.restart_at(opened, offset, lambda: followed.is_current)
         if followed.is_current and not is_done:
             raise KafkaStorageError("not truncated")
-        return is_done
+        return is_done and followed.is_current  # The role may have changed since the cut.
 
     async def _offset_of(self, followed: FollowedPartition, timestamp: int) -> int:
         """Return the leader's first or last offset."""
