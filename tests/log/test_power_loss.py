@@ -191,6 +191,23 @@ async def test_clean_stop_syncs_unflushed_records(autojump_clock) -> None:
         assert await broker.lose_power(seed).read_state() == before[0], seed
 
 
+async def test_clean_stop_leaves_no_file_to_the_page_cache(autojump_clock) -> None:
+    """Invariants 78 and 81: a start after it rebuilds no index, whatever the power took."""
+    broker = Broker(SimDisk(), attrs.evolve(CONFIG, flush_messages=1 << 40))
+
+    async def work(logs: LogManager) -> None:
+        await fill(logs, logs.create("t", ID, 0, broker.config), 45)
+
+    def files(disk: SimDisk) -> dict[str, bytes]:
+        return {e.name: disk.read(f"t-0/{e.name}") for e in disk.entries("t-0")}
+
+    await broker.run(work, stop=True)
+    before = files(broker.disk)
+    assert any(name.endswith(".index") and content for name, content in before.items())
+    for seed in SEEDS:
+        assert files(broker.lose_power(seed).disk) == before, seed
+
+
 @pytest.mark.parametrize("changes", range(10))
 async def test_power_loss_while_the_indexes_of_a_closed_segment_are_written(
     autojump_clock, changes: int
