@@ -11,15 +11,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from compat_tests.harness.broker import Broker, make_broker
 from compat_tests.harness.jvm import Jvm
-
-counts_key = pytest.StashKey[dict[str, Counter[str]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,25 +74,24 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    config.stash[counts_key] = counts
+    target = config.getoption("--counts")
+    if target and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Counts(Path(target)))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    failed_outside = report.when != "call" and report.failed
-    if report.when == "call" or failed_outside:
-        folder = item.path.parent.name
-        outcome = "failed" if failed_outside else report.outcome
-        item.config.stash[counts_key][folder][outcome] += 1
-    return report
+class Counts:
+    """Counts the outcomes by folder, where all reports of the run arrive (workers or not)."""
 
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    target = session.config.getoption("--counts")
-    if target:
-        counts = {k: dict(v) for k, v in sorted(session.config.stash[counts_key].items())}
-        Path(target).write_text(json.dumps(counts, indent=2) + "\n")
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        failed_outside = report.when != "call" and report.failed
+        if report.when == "call" or failed_outside:
+            folder = Path(report.location[0]).parent.name
+            self._counts[folder]["failed" if failed_outside else report.outcome] += 1
+
+    def pytest_sessionfinish(self) -> None:
+        counts = {folder: dict(outcomes) for folder, outcomes in sorted(self._counts.items())}
+        self._target.write_text(json.dumps(counts, indent=2) + "\n")

@@ -17,6 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 PYTEST = [str(BIN / "python"), "-m", "pytest"]
+PARALLEL = ["-n", str(os.cpu_count() or 1), "--dist", "worksteal"]
+"""Each process takes a run of neighbours in the files' order, and later what the others lack time
+for, so that most fixtures of a session or a module are made once in each process."""
 
 
 @dataclass
@@ -37,7 +40,7 @@ STAGES = [
     Stage("types", [str(BIN / "mypy")]),
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
     Stage("docs", [*PYTHON, "scripts/gen_docs.py", "--check"]),
-    Stage("unit", [*PYTEST, "tests", "--ignore=tests/pipeline"]),
+    Stage("unit", [*PYTEST, *PARALLEL, "tests", "--ignore=tests/pipeline"]),
     Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "1000000"]),
     Stage(
         "log simulation",
@@ -45,7 +48,10 @@ STAGES = [
         long=True,
     ),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),
-    Stage("compat kwire", [*PYTEST, "compat_tests", "--broker=kwire", f"--ignore={WITH_APACHE}"]),
+    Stage(
+        "compat kwire",
+        [*PYTEST, *PARALLEL, "compat_tests", "--broker=kwire", f"--ignore={WITH_APACHE}"],
+    ),
     Stage("mutants", [*PYTHON, "scripts/mutants.py"], long=True),
     Stage("with Apache", [*PYTEST, WITH_APACHE, "--broker=kwire"], long=True),
     Stage(

@@ -114,7 +114,11 @@ REPEATED = [
 ]
 
 
-@pytest.mark.parametrize(("decide", "request_", "expected"), REPEATED, ids=lambda x: str(x)[:40])
+def name_of_argument(argument: object) -> str:
+    return argument.__name__ if hasattr(argument, "__name__") else type(argument).__name__
+
+
+@pytest.mark.parametrize(("decide", "request_", "expected"), REPEATED, ids=name_of_argument)
 def test_repeated_request_changes_nothing(
     decide: Any, request_: Any, expected: type[errors.KafkaError] | None
 ) -> None:
