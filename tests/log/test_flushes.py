@@ -9,7 +9,9 @@ import trio.testing
 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
+from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.disk import RealDisk
+from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, manager, running
 from tests.support.log.batches import append
 
@@ -84,4 +86,28 @@ async def test_flush_of_truncated_records_fails(tmp_path) -> None:
         await logs.flush(log, 2)
     await logs.flush(log, 1)
     assert log.flush_state.recovery_point == 1
+    await logs.close()
+
+
+async def test_log_is_free_for_a_change_once_no_thread_works_on_it(autojump_clock) -> None:
+    """Invariant 83: a truncation or deletion would meet the flush, or the write that follows it."""
+    async with running(SimDisk()) as logs:
+        log = logs.create("t", ID, 0, LogConfig())
+        busy = BusyLogs()
+        flush, write, idle = trio.Event(), trio.Event(), trio.Event()
+        busy.flushes[log] = flush
+
+        async def wait() -> None:
+            await busy.wait_idle(log)
+            idle.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            busy.writes[log] = write
+            busy.flushes.pop(log).set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert not idle.is_set()
+            busy.writes.pop(log).set()
+        assert idle.is_set()
     await logs.close()

@@ -195,7 +195,7 @@ MUTATIONS = (
         path="kwire/log/directories/busy_logs.py",
         old="while log in self.flushes or log in self.writes:",
         new="while log in self.flushes:",
-        test="tests/log/test_interleavings.py",
+        test="tests/log/test_flushes.py",
     ),
     Mutation(
         name="torn-topic-id-is-adopted",
