@@ -5,8 +5,7 @@ at no cost while there is no error.
 """
 
 import linecache
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from struct import Struct
 from typing import cast
 
@@ -28,12 +27,15 @@ class Source:
         self.lines.append("    " * self._depth + text)
         self.paths.append(path)
 
-    @contextmanager
-    def block(self, head: str, path: str = "") -> Iterator[None]:
-        """Add a line and, indented under it, the lines that are added inside the context."""
+    def block(self, head: str, path: str = "") -> "Source":
+        """Add a line and, indented under it, the lines that are added in ``with`` the result."""
         self.add(head, path)
+        return self
+
+    def __enter__(self) -> None:
         self._depth += 1
-        yield
+
+    def __exit__(self, *error: object) -> None:
         self._depth -= 1
 
     def variable(self, stem: str) -> str:

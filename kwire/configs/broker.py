@@ -28,7 +28,7 @@ from kwire.configs.declare import (
     string,
     strings,
 )
-from kwire.configs.inert import inert_keys
+from kwire.configs.inert import inert_key, inert_keys
 from kwire.configs.listeners import (
     Address,
     Endpoint,
@@ -537,7 +537,9 @@ class BrokerConfig(Config):
 
     def raw(self, name: str) -> object:
         """Return the value of any setting of Kafka, whether or not kwire acts on it."""
-        key = all_broker_keys()[name]
+        key = broker_key(name)
+        if key is None:
+            raise KeyError(name)
         for texts in (self.own, self.cluster, self.static):
             if name in texts:
                 return key.parse(texts[name])
@@ -654,6 +656,11 @@ class BrokerConfig(Config):
 
 
 _OTHER_NAME: Final = {"node.id": "broker.id", "broker.id": "node.id"}
+
+
+def broker_key(name: str) -> Key[object] | None:
+    """Return a broker setting of Kafka 4.3; None if there is none of this name."""
+    return BrokerConfig.keys().get(name) or inert_key(name)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ authentication and policies that kwire does not have are errors, not warnings.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kwire.configs.broker import BrokerConfig, all_broker_keys
+from kwire.configs.broker import BrokerConfig, all_broker_keys, broker_key
 from kwire.configs.declare import ConfigError, Kind
 from kwire.configs.remedies import REQUIRED
 
@@ -34,7 +34,7 @@ def check_protection(properties: Mapping[str, str]) -> None:
         plain = name.split(".", 3)[-1] if name.startswith("listener.name.") else name
         if plain not in _PROTECTIVE and "ssl." not in plain and "sasl." not in plain:
             continue
-        key = all_broker_keys().get(plain)
+        key = broker_key(plain)
         if key is None or key.parse(text) != key.default:
             raise ConfigError(
                 f"{name} asks for protection that kwire does not have yet; remove it, {_OPEN}"
@@ -44,14 +44,14 @@ def check_protection(properties: Mapping[str, str]) -> None:
 def check_values(properties: Mapping[str, str]) -> None:
     """Refuse invalid values, also of settings without effect, as Kafka does."""
     for name, text in properties.items():
-        if (key := all_broker_keys().get(name)) is not None:
+        if (key := broker_key(name)) is not None:
             key.parse(text)
 
 
 def warnings(properties: Mapping[str, str]) -> Iterator[str]:
     """Yield warnings about properties with which the node can start."""
     for name, text in properties.items():
-        key = all_broker_keys().get(name)
+        key = broker_key(name)
         if key is None:
             nearest = nearest_name(name)
             hint = "" if nearest is None else f" nearest={nearest}"

@@ -229,10 +229,24 @@ _SCOPES: Final = {"C": Scope.CLUSTER_WIDE, "B": Scope.PER_BROKER}
 
 
 @functools.cache
+def _lines() -> dict[str, str]:
+    """Return the lines of the table above, by name."""
+    return {line.partition(" ")[0]: line for line in _TABLE.strip().splitlines()}
+
+
+@functools.cache
+def inert_key(name: str) -> Key[object] | None:
+    """Return one setting of the table, or None if the name is not in it.
+
+    A node that starts looks up the few that its file has.
+    """
+    line = _lines().get(name)
+    return None if line is None else _key(*line.split())
+
+
 def inert_keys() -> dict[str, Key[object]]:
-    """Return the settings of the table above, by name."""
-    keys = (_key(*line.split()) for line in _TABLE.strip().splitlines())
-    return {key.name: key for key in keys}
+    """Return the settings of the table, by name."""
+    return {name: key for name in _lines() if (key := inert_key(name)) is not None}
 
 
 def _key(name: str, kind: str, default: str, bounds: str, flags: str) -> Key[object]:

@@ -39,6 +39,8 @@ class BadPayload(ValueError):
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """Compress ``data`` in the codec's framing; the meaning of ``level`` is the codec's."""
+    if codec == NONE:
+        return bytes(data)
     import cramjam
 
     if codec == GZIP:
@@ -49,8 +51,6 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         return _lz4_frame(data)
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, 3 if level is None else level))
-    if codec == NONE:
-        return bytes(data)
     raise BadPayload(f"unknown compression codec {codec}")
 
 
