@@ -153,6 +153,8 @@ class BrokerHalf:
     def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if delta.deleted_topics and self.is_caught_up:
             self.groups.on_topics_deleted({t.id: t.name for t in delta.deleted_topics.values()})
+        if self.core.config.node_id in delta.brokers:
+            self.lifecycle.on_image_published(image)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Open the logs, apply the metadata, join the cluster; then clients can be served."""

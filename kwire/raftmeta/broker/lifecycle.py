@@ -162,6 +162,14 @@ class BrokerLifecycle:
         if self.broker.has_unreported_directory:
             self._sooner.set()
 
+    def on_image_published(self, image: MetadataImage) -> None:
+        """Send a heartbeat at once if this broker was fenced while it serves."""
+        own = image.brokers.get(self.config.node_id)
+        is_own = own is not None and own.epoch == self.epoch and own.fenced
+        if is_own and self.broker.state is State.RUNNING:
+            self.broker.on_fenced(self.clock.now())
+            self._sooner.set()
+
     async def _wait_session_end(self, local: LocalController) -> None:
         """Block while the local controller is active and this broker is unfenced.
 

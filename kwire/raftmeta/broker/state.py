@@ -67,6 +67,8 @@ class BrokerState:
     """The number of offline directories in the last heartbeat."""
     _acknowledged_dirs: int = 0
     """The number of offline directories that the controller has acknowledged."""
+    _was_fenced: bool = False
+    """Whether the broker was fenced after the last request was sent."""
     _was_asked: bool = False
     """Whether the controller has answered a request to shut down."""
 
@@ -74,7 +76,7 @@ class BrokerState:
         """Return the request to send now. ``cordons``: controllers store cordoned directories."""
         if not self.registered:
             return self.registration
-        self._sent_dirs = len(self.offline_dirs)
+        self._sent_dirs, self._was_fenced = len(self.offline_dirs), False
         has_cordons = cordons and self.state is not State.STARTING
         return BrokerHeartbeatRequest(
             broker_id=self.registration.broker_id,
@@ -106,6 +108,8 @@ class BrokerState:
             case State.PENDING_CONTROLLED_SHUTDOWN if not self._was_asked:
                 self.due = now + LEAVING_SECONDS
                 self._was_asked = True
+            case State.RUNNING if self._was_fenced:
+                self.due = now
             case _:
                 pass
 
@@ -132,6 +136,10 @@ class BrokerState:
         if directory_id not in self.offline_dirs:
             self.offline_dirs.append(directory_id)
             self.due = now
+
+    def on_fenced(self, now: float) -> None:
+        """Send a heartbeat at once: the broker lives, so the controller will unfence it."""
+        self._was_fenced, self.due = True, now
 
     def ready_to_unfence(self, now: float) -> None:
         """Request unfencing from now on: the broker can serve clients."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from immutables import Map
 
 from kwire import errors
 from kwire.clock import SystemClock
@@ -18,6 +19,7 @@ from kwire.codec.messages.broker_registration import (
 from kwire.configs.listeners import Endpoint
 from kwire.raftmeta.broker.lifecycle import GIVE_UP_SECONDS, BrokerLifecycle
 from kwire.raftmeta.broker.state import BrokerState, State
+from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.records import CommittedBatch
 from tests.support.raftmeta.clusters import CLUSTER, node_config
@@ -159,6 +161,49 @@ async def test_failed_directory_is_reported_until_a_heartbeat_is_accepted(
     assert controllers.letters == ["R", "F", "U", "U", "R", "U"]
     assert controllers.requests[-1][1].offline_log_dirs == [b"a" * 16]
     assert not lifecycle.broker.has_unreported_directory
+
+
+def image_with_own_broker(*, fenced: bool, epoch: int = 7) -> MetadataImage:
+    return MetadataImage(
+        brokers=Map({1: BrokerImage(id=1, epoch=epoch, incarnation_id=b"i" * 16, fenced=fenced)})
+    )
+
+
+async def test_broker_that_is_fenced_while_it_serves_sends_a_heartbeat_at_once(
+    autojump_clock: Clock,
+) -> None:
+    """The controller was wrong to fence it, and learns so with the heartbeat."""
+    controllers = Controllers(*UP, *[heartbeat_response()] * 9)
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lifecycle.run)
+        await trio.sleep(2.5)
+        before = len(controllers.requests)
+        lifecycle.on_image_published(image_with_own_broker(fenced=False))
+        lifecycle.on_image_published(image_with_own_broker(fenced=True, epoch=6))
+        await trio.sleep(0.1)
+        assert len(controllers.requests) == before
+        lifecycle.on_image_published(image_with_own_broker(fenced=True))
+        await trio.sleep(0.1)
+        assert len(controllers.requests) == before + 1
+        await trio.sleep(1.5)
+        assert len(controllers.requests) == before + 1, "then the interval holds again"
+        nursery.cancel_scope.cancel()
+
+
+def test_broker_that_is_fenced_after_it_sent_a_heartbeat_sends_another() -> None:
+    """The answer that is under way may be older than the fencing."""
+    broker = make_lifecycle(Controllers()).broker
+    broker.on_answer(registration_response(), 0.0)
+    broker.state = State.RUNNING
+    broker.request(41)
+    broker.on_fenced(5.0)
+    broker.on_answer(heartbeat_response(), 5.1)
+    assert broker.due == 5.1
+    broker.request(41)
+    broker.on_answer(heartbeat_response(), 5.2)
+    assert broker.due == 5.2 + broker.interval
 
 
 async def test_registration_is_retried_while_another_broker_has_the_id(
