@@ -17,7 +17,7 @@ from gen_raft_roles import raft_roles  # noqa: E402
 
 from kwire import metrics  # noqa: E402
 from kwire.codec.apis import APIS, Api, ListenerType  # noqa: E402
-from kwire.configs.broker import BrokerConfig  # noqa: E402
+from kwire.configs.broker import OWN, BrokerConfig  # noqa: E402
 from kwire.configs.declare import Key  # noqa: E402
 from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
 from kwire.configs.inert import inert_keys  # noqa: E402
@@ -48,14 +48,16 @@ def row(key: Key[Any]) -> str:
 
 def table(title: str, keys: Iterable[Key[Any]]) -> str:
     head = "| name | type | default | bounds | changes | meaning |\n|---|---|---|---|---|---|"
-    rows = (row(key) for key in sorted(keys, key=lambda key: key.name) if not key.internal)
+    shown = [key for key in keys if not key.internal or key.name in OWN]
+    rows = (row(key) for key in sorted(shown, key=lambda key: key.name))
     return "\n".join((f"\n## {title}\n", head, *rows)) + "\n"
 
 
 def configuration() -> str:
     return INTRODUCTION + "".join(
         (
-            table("Nodes", BrokerConfig.keys().values()),
+            table("Nodes", (k for k in BrokerConfig.keys().values() if k.name not in OWN)),
+            table("Nodes, beyond Kafka's", (BrokerConfig.keys()[name] for name in OWN)),
             table("Topics", TopicConfig.keys().values()),
             table("Groups", GroupConfig.keys().values()),
             table("Client metrics", ClientMetricsConfig.keys().values()),

@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+OWN: Final = frozenset(("broker.early.fencing.enable",))
+"""Settings that Apache Kafka lacks; DescribeConfigs shows them only where they are set."""
 CLUSTER_WIDE: Final = Scope.CLUSTER_WIDE
 PER_BROKER: Final = Scope.PER_BROKER
 
@@ -194,6 +196,10 @@ class BrokerConfig(Config):
     )
     broker_session_timeout_ms = integer(
         9000, "How long the controller waits for that before it fences the broker."
+    )
+    broker_early_fencing_enable = boolean(
+        True, "Whether the controller fences a broker at once whose process has ended.",
+        internal=True
     )
     initial_broker_registration_timeout_ms = integer(
         60000, "How long a starting broker tries to register."

@@ -129,6 +129,8 @@ class Server:
         await nursery.start(core.network.run)
         await nursery.start(core.quorum.run)
         await nursery.start(core.periodic_tasks.run)
+        if self.config.is_controller and self.config.broker_early_fencing_enable:
+            nursery.start_soon(self._watch_brokers)
         alone = core.controller.is_alone
         if alone:
             await core.local.ask(core.registration())
@@ -143,6 +145,17 @@ class Server:
         for name in core.net.listeners:
             if name not in early:
                 core.net.accept(name)
+
+    async def _watch_brokers(self) -> None:
+        """Watch the processes of the other brokers, once there are any."""
+        core = self.core
+        await core.publisher.wait_for(lambda image: len(image.brokers) > 1)
+        from kwire.node.broker_watch import BrokerWatch
+
+        listener = self.config.inter_broker_listener
+        await BrokerWatch(
+            self.config.node_id, listener, core.controller, core.publisher, core.clock
+        ).run()
 
     async def _join(self, nursery: trio.Nursery) -> None:
         """Join a quorum of several nodes; accept first, as the others need this node to start."""

@@ -30,6 +30,7 @@ from kwire.raftmeta.controller.brokers import (
     decide_unregister_broker,
 )
 from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
+from kwire.raftmeta.controller.early_fencing import decide_fence_ended
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.limits import (
     decide_allocate_producer_ids,
@@ -47,6 +48,7 @@ from kwire.raftmeta.controller.partitions import (
     decide_reassign,
     decide_rebalance_leaders,
 )
+from kwire.raftmeta.controller.process_probe import EndedProcess
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.controller.topics import (
     decide_create_partitions,
@@ -470,6 +472,16 @@ def fence_one(world: World, process: SimBroker) -> None:
     world.ask(decide_fence_stale, None)
 
 
+def end_early(world: World, process: SimBroker) -> None:
+    """Fence a broker because its process ended; sometimes that is an error."""
+    if process.running and world.random.random() < 0.8:
+        return
+    existing = world.state.image.brokers.get(process.id)
+    epoch = process.epoch if existing is None else existing.epoch
+    proof = EndedProcess(process.id, epoch, world.now - 0.1 * world.random.random())
+    world.ask(decide_fence_ended, proof)
+
+
 def several(world: World, process: SimBroker) -> None:
     """Send two to five requests whose decisions are under way at the same time."""
     del process
@@ -494,6 +506,7 @@ AT_ONCE: Final[tuple[Callable[[World, SimBroker], None], ...]] = (
     producer_ids,
     producer_ids,
     fence_one,
+    end_early,
     heartbeat,
 )
 """Steps that may be taken while other decisions are under way."""
@@ -526,6 +539,7 @@ STEPS: Final[tuple[tuple[int, Callable[[World, SimBroker], None]], ...]] = (
     (4, balance),
     (5, several),
     (4, claim_isr),
+    (6, end_early),
 )
 
 

@@ -176,4 +176,31 @@ MUTATIONS = (
         test="tests/handlers/test_forwarding.py::"
         "test_client_is_muted_for_the_throttle_time_of_a_forwarded_answer",
     ),
+    Mutation(
+        name="one-refused-connection-proves-the-end",
+        invariants=(10,),
+        path="kwire/raftmeta/controller/process_probe.py",
+        old="if len(self._refusals) < 2:",
+        new="if len(self._refusals) < 1:",
+        test="tests/raftmeta/controller/test_early_fencing.py::"
+        "test_two_refusals_after_the_end_of_a_connection_prove_the_end_of_the_process",
+    ),
+    Mutation(
+        name="heartbeat-disproves-nothing",
+        invariants=(10,),
+        path="kwire/raftmeta/controller/early_fencing.py",
+        old="session.request_at >= request.refused_at or ",
+        new="",
+        test="tests/raftmeta/controller/test_early_fencing.py::"
+        "test_heartbeat_after_the_first_refusal_disproves_it",
+    ),
+    Mutation(
+        name="unclean-leader-before-the-session-ends",
+        invariants=(32,),
+        path="kwire/raftmeta/controller/leaders.py",
+        old="if not any(map(state.sessions.has_ended_early, (*partition.isr, *partition.elr))):",
+        new="if True:",
+        test="tests/raftmeta/controller/test_early_fencing.py::"
+        "test_unclean_leader_waits_for_the_end_of_the_session",
+    ),
 )

@@ -22,6 +22,15 @@ class BrokerSession:
     fenced: bool = True
     shutdown_offset: int = -1
     """The offset that all other brokers must reach before a stopping broker may go."""
+    request_at: float = -math.inf
+    """The time of the broker's last request to this controller."""
+    has_ended_early: bool = False
+    """Whether the broker was fenced because its process ended, before this session's end."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether something is to be done when the session ends."""
+        return not self.fenced or self.has_ended_early
 
 
 @attrs.define
@@ -34,9 +43,30 @@ class BrokerSessions:
     def touch(self, broker_id: int, now: float, *, fenced: bool, metadata_offset: int) -> None:
         """Record a heartbeat or registration of a broker."""
         session = self._sessions.setdefault(broker_id, BrokerSession(now))
-        session.heartbeat_at = now
-        session.fenced = fenced
+        session.heartbeat_at = session.request_at = now
+        session.fenced, session.has_ended_early = fenced, False
         session.metadata_offset = metadata_offset
+
+    def begin(self, broker_id: int, now: float) -> None:
+        """Begin the session of a serving broker that sent nothing to this controller yet."""
+        self._sessions[broker_id] = BrokerSession(now, fenced=False)
+
+    def end_early(self, broker_id: int) -> None:
+        """Fence a broker whose process has ended; its session's end is still watched."""
+        session = self._sessions[broker_id]
+        session.fenced = session.has_ended_early = True
+
+    def has_ended_early(self, broker_id: int) -> bool:
+        """Whether a broker is fenced before its session ended."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.has_ended_early
+
+    def count_ended_early(self, now: float) -> int:
+        """Return the number of brokers that are fenced although their sessions would go on."""
+        return sum(
+            session.has_ended_early and now < session.heartbeat_at + self.timeout_s
+            for session in self._sessions.values()
+        )
 
     def get(self, broker_id: int) -> BrokerSession | None:
         return self._sessions.get(broker_id)
@@ -50,6 +80,7 @@ class BrokerSessions:
         for broker_id, session in self._sessions.items():
             broker = brokers.get(broker_id)
             session.fenced = broker is None or broker.fenced
+            session.has_ended_early = session.has_ended_early and session.fenced
 
     def clear(self) -> None:
         """Remove all sessions: leadership ended."""
@@ -61,18 +92,18 @@ class BrokerSessions:
         return session is not None and now < session.heartbeat_at + self.timeout_s
 
     def stale(self, now: float) -> list[int]:
-        """Return the brokers that are not fenced and whose session ended, the earliest first."""
+        """Return the brokers whose watched session ended, the earliest first."""
         overdue = [
             (session.heartbeat_at, broker_id)
             for broker_id, session in self._sessions.items()
-            if not session.fenced and now >= session.heartbeat_at + self.timeout_s
+            if session.is_watched and now >= session.heartbeat_at + self.timeout_s
         ]
         return [broker_id for _, broker_id in sorted(overdue)]
 
     @property
     def deadline(self) -> float:
         """The time at which the next session ends if no heartbeat comes."""
-        heartbeats = (s.heartbeat_at for s in self._sessions.values() if not s.fenced)
+        heartbeats = (s.heartbeat_at for s in self._sessions.values() if s.is_watched)
         return min(heartbeats, default=math.inf) + self.timeout_s
 
     def lowest_active_offset(self) -> int | None:

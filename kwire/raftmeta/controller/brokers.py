@@ -20,7 +20,12 @@ from kwire.codec.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from kwire.raftmeta.controller.broker_sessions import BrokerSession
-from kwire.raftmeta.controller.leaders import bring_in, slice_without, take_out
+from kwire.raftmeta.controller.leaders import (
+    bring_in,
+    elect_for_leaderless,
+    slice_without,
+    take_out,
+)
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import BrokerImage
 from kwire.raftmeta.metadata.image_records import endpoint_structures
@@ -306,8 +311,12 @@ def _offline_directories(
     return [*records, change], False
 
 
-def fencing(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
-    """Fence a broker and take it out of the ISRs."""
+def fencing(
+    state: ControllerState, broker: BrokerImage, *, early: bool = False
+) -> list[r.MetadataRecord]:
+    """Fence a broker and take it out of the ISRs; ``early`` is before its session ends."""
+    if early:
+        state.sessions.end_early(broker.id)
     return [*take_out(state, broker.id), _fencing_record(broker)]
 
 
@@ -327,8 +336,10 @@ def decide_fence_stale(state: ControllerState, request: None, now: float) -> Dec
         return Decision((), False)
     broker = state.image.brokers.get(stale[0])
     if broker is None or broker.fenced:
+        ended_early = state.sessions.has_ended_early(stale[0])
         state.sessions.forget(stale[0])
-        return Decision((), len(stale) > 1)
+        records = elect_for_leaderless(state) if ended_early else []
+        return Decision(tuple(records), len(stale) > 1)
     session = state.sessions.get(broker.id)
     if session is not None:
         session.fenced = True
@@ -342,7 +353,7 @@ def begin_sessions(state: ControllerState, now: float, own: int | None = None) -
     """
     for broker in state.image.brokers.values():
         if broker.id != own and not broker.fenced:
-            state.sessions.touch(broker.id, now, fenced=False, metadata_offset=-1)
+            state.sessions.begin(broker.id, now)
 
 
 def keep_session(state: ControllerState, broker_id: int) -> None:

@@ -47,7 +47,8 @@ def leader_updates(
         change = state.change(topic_id, number, acceptable=acceptable)
         change.isr = [broker for broker in change.isr if broker not in (remove, lost)]
         change.unclean_shutdown = lost
-        change.allow_unclean()
+        if not any(map(state.sessions.has_ended_early, (*partition.isr, *partition.elr))):
+            change.allow_unclean()
         if (record := change.build()) is not None:
             records.append(record)
     return records
@@ -83,6 +84,15 @@ def bring_in(state: ControllerState, broker: int) -> list[MetadataRecord]:
     """Return a slice of the changes that let a broker lead where no leader is; queue the others."""
     places = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
     return leader_updates(state, places, add=broker)
+
+
+def elect_for_leaderless(state: ControllerState) -> list[MetadataRecord]:
+    """Return a slice of the elections for leaderless partitions, unclean where topics allow it.
+
+    The others are queued.
+    """
+    places = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    return leader_updates(state, places)
 
 
 def slice_without(

@@ -16,7 +16,7 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.errors import KafkaError
-from kwire.raftmeta.controller.leaders import leader_updates
+from kwire.raftmeta.controller.leaders import elect_for_leaderless
 from kwire.raftmeta.controller.partition_change import Election, PartitionChange
 from kwire.raftmeta.controller.placement import check_assignment
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
@@ -228,8 +228,7 @@ def decide_elect_unclean(state: ControllerState, request: None, now: float) -> D
     The first slice of partitions is decided at once; the others are queued.
     """
     del request, now
-    places = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
-    return Decision(tuple(leader_updates(state, places)), False)
+    return Decision(tuple(elect_for_leaderless(state)), False)
 
 
 def decide_reassign(

@@ -1,0 +1,147 @@
+"""One idle connection from a controller to each other serving broker: its end may fence the broker.
+
+Every controller of the quorum has them, so that a new active controller has the proof at once that
+the former one's process ended together with its broker. What an ended connection proves is decided
+by :mod:`kwire.raftmeta.controller.process_probe`, and whether the broker is fenced by
+:mod:`kwire.raftmeta.controller.early_fencing`. Nothing is sent; an idle cluster stays idle.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.errors import KafkaError
+from kwire.raftmeta.controller.early_fencing import decide_fence_ended
+from kwire.raftmeta.controller.process_probe import Address, ProcessProbe
+from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.metadata.image import BrokerImage, Endpoint, MetadataImage
+from kwire.raftmeta.metadata.image_change import MetadataDelta
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+
+logger = logging.getLogger(__name__)
+
+CONNECT_S: Final = 2.0
+"""The time limit for a connection."""
+
+
+@attrs.define(eq=False)
+class BrokerWatch:
+    """The connections of one controller to the brokers of other nodes."""
+
+    node: int
+    listener: str
+    """The listener to connect to; a broker without it is reached at its first one."""
+    controller: Controller
+    publisher: MetadataPublisher
+    clock: Clock
+    _nursery: trio.Nursery | None = None
+    _watches: dict[int, tuple[int, trio.CancelScope]] = attrs.field(factory=dict)
+    """The broker epoch and the task of each watched broker."""
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch brokers until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self.publisher.subscribe(self._on_image_published)
+            self._follow(self.publisher.image, nursery)
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        if delta.brokers and self._nursery is not None:
+            self._follow(image, self._nursery)
+
+    def _follow(self, image: MetadataImage, nursery: trio.Nursery) -> None:
+        """Watch the brokers that serve, and only those."""
+        brokers = {b.id: b for b in image.brokers.values() if not b.fenced and b.id != self.node}
+        for broker_id, (epoch, scope) in list(self._watches.items()):
+            broker = brokers.get(broker_id)
+            if broker is None or broker.epoch != epoch:
+                scope.cancel()
+                del self._watches[broker_id]
+        for broker in brokers.values():
+            endpoint = self._endpoint(broker)
+            if broker.id not in self._watches and endpoint is not None:
+                scope = trio.CancelScope()
+                self._watches[broker.id] = (broker.epoch, scope)
+                probe = ProcessProbe(broker.id, broker.epoch, self.clock.now())
+                nursery.start_soon(self._watch, probe, endpoint, scope)
+
+    def _endpoint(self, broker: BrokerImage) -> Endpoint | None:
+        first = broker.endpoints[0] if broker.endpoints else None
+        return broker.endpoint(self.listener) or first
+
+    async def _watch(
+        self, probe: ProcessProbe, endpoint: Endpoint, scope: trio.CancelScope
+    ) -> None:
+        with scope:
+            while True:
+                await self._attempt(probe, endpoint)
+                await self._report(probe)
+                await self._wait_due(probe)
+
+    async def _attempt(self, probe: ProcessProbe, endpoint: Endpoint) -> None:
+        """Connect, and wait until the connection ends."""
+        host, port = probe.address or (endpoint.host, endpoint.port)
+        try:
+            with trio.fail_after(CONNECT_S):
+                stream = await _connect(host, port, is_numeric=probe.address is not None)
+        except ConnectionRefusedError:
+            probe.on_refused(self.clock.now())
+        except (OSError, UnicodeError, trio.TooSlowError):
+            probe.on_failed(self.clock.now())
+        else:
+            async with stream:
+                address: Address = stream.socket.getpeername()[:2]
+                probe.on_accepted(address, self.clock.now())
+                await _wait_end(stream)
+            probe.on_ended(self.clock.now())
+
+    async def _report(self, probe: ProcessProbe) -> None:
+        """Fence the broker if its process has ended and this node is the active controller."""
+        proof = probe.proof
+        if proof is None or not self.controller.is_active:
+            return
+        try:
+            if await self.controller.call(decide_fence_ended, proof):
+                logger.info(
+                    "broker process ended id=%d epoch=%d", probe.broker_id, proof.broker_epoch
+                )
+        except KafkaError as error:
+            logger.debug("early fencing failed error=%r", error)
+
+    async def _wait_due(self, probe: ProcessProbe) -> None:
+        """Wait until the next attempt is due; return early to report to a new active controller."""
+        with trio.move_on_after(max(0.0, probe.due - self.clock.now())):
+            if probe.proof is None or self.controller.is_active:
+                await trio.sleep_forever()
+            await self.controller.wait_active()
+
+
+async def _connect(host: str, port: int, *, is_numeric: bool) -> trio.SocketStream:
+    """Connect; raise ConnectionRefusedError only if a numeric address refused."""
+    if not is_numeric:
+        return await trio.open_tcp_stream(host, port)
+    family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
+    sock = trio.socket.socket(family, trio.socket.SOCK_STREAM)
+    try:
+        await sock.connect((host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return trio.SocketStream(sock)
+
+
+async def _wait_end(stream: trio.SocketStream) -> None:
+    """Return when the other side has closed the connection."""
+    try:
+        while await stream.receive_some():
+            pass
+    except trio.BrokenResourceError:
+        pass
