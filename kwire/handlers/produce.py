@@ -123,7 +123,7 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
             TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
     if waiting:
-        await _wait_acknowledged(context, waiting, request.acks, request.timeout_ms / 1000)
+        await _wait_acknowledged(context, waiting, request, response)
     if request.acks:
         return response
     _close_on_error(response)
@@ -194,16 +194,25 @@ def _check_transaction(context: Context, transactional_id: str | None) -> None:
 
 
 async def _wait_acknowledged(
-    context: Context, waiting: list[_Waiting], acks: int, timeout_s: float
+    context: Context, waiting: list[_Waiting], request: ProduceRequest, response: ProduceResponse
 ) -> None:
     """Wait until all batches are acknowledged; one deadline holds for all waits for replicas."""
     replicas = context.replicas
-    deadline = replicas.now() + timeout_s
+    deadline = replicas.now() + request.timeout_ms / 1000
     for partition, produced, answers, position in waiting:
         try:
-            await replicas.wait_acknowledged(partition, produced, acks, deadline)
+            await replicas.wait_acknowledged(partition, produced, request.acks, deadline)
         except KafkaError as error:
             answers[position] = _refuse_partition(answers[position].index, error)
+            add_leader_hint(
+                context,
+                error,
+                topic=partition.topic,
+                topic_id=partition.topic_id,
+                partition=partition.partition,
+                answer=answers[position],
+                response=response,
+            )
 
 
 def _close_on_error(response: ProduceResponse) -> None:

@@ -366,27 +366,26 @@ class Partition:
             return OffsetLookupResult(log.start_offset, -1, NO_EPOCH if epoch is None else epoch)
         if timestamp == LATEST_TIERED:
             return UNKNOWN_OFFSET
-        end = self._last_readable(isolation)
+        end = self.readable_end(isolation)
         if timestamp == LATEST:
+            self._check_end(isolation)
             return OffsetLookupResult(end, -1, self.leader_epoch)
         if record is None or not log.start_offset <= record.offset < end:
+            self._check_end(isolation)
             return UNKNOWN_OFFSET
         epoch = log.epochs.at(record.offset)
         return OffsetLookupResult(
             record.offset, record.timestamp, NO_EPOCH if epoch is None else epoch
         )
 
-    def _last_readable(self, isolation: FetchIsolation) -> int:
-        """Return the readable end offset.
+    def _check_end(self, isolation: FetchIsolation) -> None:
+        """Raise OffsetNotAvailable until the high watermark reaches this epoch's start (KIP-207).
 
-        Raises OffsetNotAvailable until the high watermark reaches this epoch's start (KIP-207).
+        Until then consumers of the last leader may have seen a later end.
         """
         leader = self.check_leader()
-        if isolation is FetchIsolation.LOG_END:
-            return self.log.writer.written_offset
-        if self.high_watermark < leader.epoch_start:
+        if isolation is not FetchIsolation.LOG_END and self.high_watermark < leader.epoch_start:
             raise OffsetNotAvailable
-        return self.readable_end(isolation)
 
     def delete_before(self, offset: int) -> int:
         """Move the log start for DeleteRecords, -1 to the high watermark; return the log start."""

@@ -121,8 +121,20 @@ class TestListOffsets:
         await subject.lead_again("t")
         assert (await offsets(subject, -1))[0] == errors.OffsetNotAvailable.code
         assert (await offsets(subject, -2))[0] == 0
+        assert (await offsets(subject, 0))[0] == errors.OffsetNotAvailable.code
         subject.replicas.on_follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
         assert (await offsets(subject, -1))[:2] == (0, 1)
+
+    async def test_committed_record_is_there_before_the_epoch_commits(self):
+        """Kafka's rule: a timestamp whose record consumers may read already has its offset."""
+        subject = broker()
+        partition = await create_topic(subject, replicas=(1, 2))
+        write(subject, partition)
+        subject.replicas.on_follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
+        write(subject, partition)
+        await subject.lead_again("t")
+        assert (await offsets(subject, 0))[:2] == (0, 0)
+        assert (await offsets(subject, -1))[0] == errors.OffsetNotAvailable.code
 
     async def test_unknown_and_repeated_partitions_are_errors(self):
         subject = broker()

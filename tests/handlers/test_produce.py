@@ -251,12 +251,10 @@ async def test_bytes_after_a_batch_are_dropped():
     assert [h.base_offset for _, h in header.headers(read_log(partition))] == [0, 1]
 
 
-async def test_new_leader_is_returned():
-    """KIP-951."""
+async def register_other(subject: Broker) -> None:
+    """Register broker 2."""
     from kwire.codec.messages import metadata_records as r
 
-    subject = broker()
-    await subject.create("other", replicas=(2,), leader=2)
     await subject.publish(
         r.RegisterBrokerRecord(
             broker_id=2,
@@ -270,6 +268,13 @@ async def test_new_leader_is_returned():
             rack="r",
         )
     )
+
+
+async def test_new_leader_is_returned():
+    """KIP-951."""
+    subject = broker()
+    await subject.create("other", replicas=(2,), leader=2)
+    await register_other(subject)
     for old in (3, 9):
         answer = await subject.call(request(("other", 0, one_batch())), old)
         (failed,) = answer.responses[0].partition_responses
@@ -333,6 +338,23 @@ class TestSeveralReplicas:
             nursery.start_soon(resign)
             (answer,) = await produce(subject, ("t", 0, one_batch()))
         assert answer.error_code == errors.NotLeaderOrFollower.code
+
+    async def test_new_leader_is_returned_after_the_wait(self, autojump_clock: Any):
+        """KIP-951: a producer that waited goes on with the new leader at once."""
+        subject, _ = await self.both()
+        await register_other(subject)
+        async with trio.open_nursery() as nursery:
+
+            async def resign() -> None:
+                await trio.sleep(0.1)
+                await subject.lead_again("t", leader=2)
+
+            nursery.start_soon(resign)
+            answer = await subject.call(request(("t", 0, one_batch())), 12)
+        (failed,) = answer.responses[0].partition_responses
+        assert failed.error_code == errors.NotLeaderOrFollower.code
+        assert (failed.current_leader.leader_id, failed.current_leader.leader_epoch) == (2, 1)
+        assert [node.port for node in answer.node_endpoints] == [99]
 
     async def test_too_few_in_sync_replicas_refuse_the_append(self):
         subject, partition = await self.both(isr=(1,), min_insync_replicas=2)
