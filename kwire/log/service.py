@@ -221,14 +221,32 @@ class LogManager:
             logger.exception("cannot delete partition=%s", log.partition)
 
     def strays(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
-        """Mark the logs that ``keep`` rejects as ``-stray``; return their partitions."""
-        strays = []
+        """Mark the logs that ``keep`` rejects as ``-stray``; return their partitions.
+
+        They are of topics that the metadata does not have, and are never removed: if the metadata
+        is wrong, the records are still there.
+        """
+        return self._retire_others(keep, names.STRAY_DIRECTORY)
+
+    def delete_others(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
+        """Delete the logs that ``keep`` rejects, as :meth:`delete` does; return their partitions.
+
+        They are of replicas that were moved to other brokers while this one was down.
+        """
+        return self._retire_others(keep, names.DELETE_DIRECTORY)
+
+    def _retire_others(
+        self, keep: Callable[[TopicPartition, bytes], bool], suffix: str
+    ) -> list[TopicPartition]:
+        others = []
         for service in self._services.values():
             for partition, log in list(service.directory.logs.items()):
                 if not keep(partition, log.topic_id):
-                    service.retire(partition, self.unique(), names.STRAY_DIRECTORY)
-                    strays.append(partition)
-        return strays
+                    text = "retiring log without assignment partition=%s directory=%s mark=%s"
+                    logger.warning(text, partition, service.directory.name, suffix)
+                    service.retire(partition, self.unique(), suffix)
+                    others.append(partition)
+        return others
 
     def copies(self) -> Mapping[TopicPartition, list[str]]:
         """Return the partitions that are in more than one directory, with those directories."""

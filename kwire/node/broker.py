@@ -162,6 +162,7 @@ class BrokerHalf:
         await core.logs.open(self.log_config)
         self.has_opened_logs = True
         core.logs.strays(self._is_known)
+        core.logs.delete_others(self._is_assigned)
         for partition, paths in core.logs.copies().items():
             raise CannotOpenError(
                 f"partition {partition} is in several log directories: {', '.join(paths)}; move "
@@ -193,3 +194,10 @@ class BrokerHalf:
             and topic_id in (topic.id, ZERO_UUID)
             and partition.partition in topic.partitions
         )
+
+    def _is_assigned(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """Whether the metadata has a replica of the partition on this broker."""
+        topic = self.core.publisher.image.topic(partition.topic)
+        if topic is None or topic_id not in (topic.id, ZERO_UUID):
+            return False
+        return self.core.config.node_id in topic.partitions[partition.partition].replicas

@@ -224,17 +224,20 @@ class HostedPartitions:
     def unassign(self, topic_id: bytes, index: int) -> None:
         """Remove a partition that the metadata assigns to this broker no longer."""
         self._deferred.pop((topic_id, index), None)
+        self._offline.discard((topic_id, index))
         partition = self._by_id.get((topic_id, index))
         if partition is not None:
+            log.info("replica unassigned topic=%s partition=%d", partition.topic, index)
             self._remove(partition)
 
     def delete(self, topic: TopicState, index: int) -> None:
         """Delete a partition of a deleted topic, with its log even if it has no role here."""
         self._offline.discard((topic.id, index))
-        if (topic.id, index) in self._by_id:
-            self.unassign(topic.id, index)
-            return
         self._deferred.pop((topic.id, index), None)
+        partition = self._by_id.get((topic.id, index))
+        if partition is not None:
+            self._remove(partition)
+            return
         opened = self.logs.get(topic.name, index)
         if opened is not None and opened.topic_id == topic.id and opened.disk.failed is None:
             self._delete_log(opened)

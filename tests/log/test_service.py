@@ -211,6 +211,18 @@ async def test_stray_partitions_are_renamed(autojump_clock) -> None:
         assert sum(e.name.endswith("-stray") for e in disk.entries()) == 1
 
 
+async def test_replica_that_moved_elsewhere_is_deleted_after_its_delay(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        await create_log(logs, "t")
+        await create_log(logs, "u")
+        assert logs.delete_others(lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
+        assert logs.get("u", 0) is None
+        assert sum(e.name.endswith("-delete") for e in disk.entries()) == 1
+        await trio.sleep(LogConfig().file_delete_delay_ms / 1000 + 1)
+        assert [e.name for e in disk.entries() if e.name[:2] in ("t-", "u-")] == ["t-0"]
+
+
 async def test_slow_directory_is_written_by_a_thread(autojump_clock) -> None:
     """Invariant 91."""
     disk = SimDisk()

@@ -1,0 +1,250 @@
+"""Partitions that move between brokers while clients use them: reassignments and their throttles.
+
+Nodes 1 to 3 are controllers and brokers, node 4 is a broker only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cluster.nodes import BROKER, Cluster, Node
+from compat_tests.cluster.test_replication import describe, isr, producer, read, segments
+from compat_tests.cluster.tools import REASSIGN, by_broker
+from compat_tests.harness.jvm import Jvm, Ran
+from compat_tests.harness.wait import eventually
+from kwire.codec.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+
+SETTINGS = {
+    "broker_session_timeout_ms": "3000",
+    "broker_heartbeat_interval_ms": "500",
+}
+
+
+@pytest.fixture
+def four(make: Callable[..., Cluster], broker_kind: str) -> Cluster:
+    cluster = make(3, **SETTINGS)
+    cluster.add(4, broker_kind, BROKER)
+    cluster.start()
+    return cluster
+
+
+def create(cluster: Cluster, topic: str, *assignment: Sequence[int], **configs: str) -> None:
+    """Create a topic with these replicas of each partition, and wait until all are in sync."""
+    shape = CreateTopicsRequest.CreatableTopic
+    request = CreateTopicsRequest(
+        topics=[
+            shape(
+                name=topic,
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[
+                    shape.CreatableReplicaAssignment(partition_index=index, broker_ids=list(ids))
+                    for index, ids in enumerate(assignment)
+                ],
+                configs=[
+                    shape.CreatableTopicConfig(name=name.replace("_", "."), value=value)
+                    for name, value in configs.items()
+                ],
+            )
+        ],
+        timeout_ms=30_000,
+    )
+    with serving(cluster).client() as client:
+        (result,) = client.call(request, 7).topics
+    assert result.error_code == 0, result.error_message
+    eventually(lambda: isr(cluster, topic) == set(assignment[0]), f"in sync: {cluster.tails()}")
+
+
+def serving(cluster: Cluster) -> Node:
+    return next(node for node in cluster.brokers if node.alive)
+
+
+def replicas(cluster: Cluster, topic: str, index: int = 0) -> list[int]:
+    partition = describe(cluster, topic, index)
+    return [] if partition is None else list(partition.replica_nodes)
+
+
+def reassign(cluster: Cluster, topic: str, brokers: Sequence[int] | None, index: int = 0) -> int:
+    """Begin a reassignment, or cancel it with None; return the partition's error code."""
+    shape = AlterPartitionReassignmentsRequest.ReassignableTopic
+    partition = shape.ReassignablePartition(
+        partition_index=index, replicas=None if brokers is None else list(brokers)
+    )
+    request = AlterPartitionReassignmentsRequest(
+        topics=[shape(name=topic, partitions=[partition])], timeout_ms=30_000
+    )
+    with serving(cluster).client() as client:
+        response = client.call(request, 0)
+    assert response.error_code == 0, response.error_message
+    return response.responses[0].partitions[0].error_code
+
+
+def reassignments(cluster: Cluster) -> dict[tuple[str, int], tuple[set[int], set[int]]]:
+    """Return the replicas that each reassignment adds and removes."""
+    with serving(cluster).client() as client:
+        response = client.call(ListPartitionReassignmentsRequest(topics=None), 0)
+    return {
+        (topic.name, p.partition_index): (set(p.adding_replicas), set(p.removing_replicas))
+        for topic in response.topics
+        for p in topic.partitions
+    }
+
+
+def is_moved(cluster: Cluster, topic: str, *brokers: int) -> bool:
+    partition = describe(cluster, topic)
+    return (
+        partition is not None
+        and list(partition.replica_nodes) == list(brokers)
+        and set(partition.isr_nodes) == set(brokers)
+        and partition.leader_id in brokers
+        and not reassignments(cluster)
+    )
+
+
+def directories(node: Node, topic: str, index: int = 0) -> list[str]:
+    """Return the directories of a partition on a node, also those marked for deletion."""
+    names = os.listdir(node.directory / "data")
+    return [name for name in names if name == f"{topic}-{index}" or f"{topic}-{index}." in name]
+
+
+@contextmanager
+def producing(cluster: Cluster, topic: str) -> Iterator[list[int]]:
+    """Produce numbers to partition 0 until the end; yield those acknowledged, in their order."""
+    acknowledged: list[int] = []
+    errors: list[object] = []
+    is_over = threading.Event()
+
+    def on_delivery(error: object, message) -> None:
+        if error is None:
+            acknowledged.append(int(message.value()))
+        else:
+            errors.append(error)
+
+    def run() -> None:
+        client = producer(cluster)
+        number = 0
+        while not is_over.is_set():
+            client.produce(topic, b"%d" % number, partition=0, on_delivery=on_delivery)
+            client.poll(0.002)
+            number += 1
+        client.flush(60)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        eventually(lambda: len(acknowledged) > 100, "the producer runs")
+        yield acknowledged
+        count = len(acknowledged)
+        eventually(lambda: len(acknowledged) > count + 100, f"goes on: {cluster.tails()}")
+    finally:
+        is_over.set()
+        thread.join()
+    assert not errors, errors[:3]
+
+
+def test_partition_moves_under_a_producer_and_loses_nothing(four: Cluster) -> None:
+    """All replicas change, and so the leader; the old replicas' data are deleted (invariant 36)."""
+    cluster = four
+    create(cluster, "t", (1, 2), file_delete_delay_ms="1000", min_insync_replicas="2")
+    with producing(cluster, "t") as acknowledged:
+        assert reassign(cluster, "t", (3, 4)) == 0
+        eventually(lambda: is_moved(cluster, "t", 3, 4), f"moved: {cluster.tails()}")
+    assert read(cluster, "t", len(acknowledged)) == acknowledged
+    assert acknowledged == list(range(len(acknowledged)))
+    third, fourth = cluster.nodes[3], cluster.nodes[4]
+    eventually(
+        lambda: segments(third, "t").rstrip(b"\0") == segments(fourth, "t").rstrip(b"\0") != b"",
+        "equal replicas",
+    )
+    for node in (cluster.nodes[1], cluster.nodes[2]):
+        eventually(lambda n=node: not directories(n, "t"), f"deleted: {node.read_log()[-2000:]}")
+
+
+def test_partition_moves_there_and_back(four: Cluster) -> None:
+    """A replica that returns to a broker begins anew there."""
+    cluster = four
+    create(cluster, "t", (1, 2))
+    with producing(cluster, "t") as acknowledged:
+        for brokers in ((2, 3, 4), (1,), (1, 2, 3)):
+            assert reassign(cluster, "t", brokers) == 0
+            eventually(lambda b=brokers: is_moved(cluster, "t", *b), f"{cluster.tails()}")
+    assert read(cluster, "t", len(acknowledged)) == acknowledged
+
+
+def test_cancelled_reassignment_returns_to_the_old_replicas(four: Cluster) -> None:
+    cluster = four
+    create(cluster, "t", (1, 2))
+    last = cluster.nodes[4]
+    last.stop()
+    with producing(cluster, "t") as acknowledged:
+        assert reassign(cluster, "t", (3, 4)) == 0
+        assert eventually(lambda: reassignments(cluster), "it goes on") == {
+            ("t", 0): ({3, 4}, {1, 2})
+        }
+        eventually(lambda: 3 in isr(cluster, "t"), "one of the new replicas is in sync")
+        assert reassignments(cluster) == {("t", 0): ({3, 4}, {1, 2})}
+        assert reassign(cluster, "t", None) == 0
+        eventually(lambda: is_moved(cluster, "t", 1, 2), f"as before: {cluster.tails()}")
+    assert reassign(cluster, "t", None) != 0, "nothing is left to cancel"
+    last.launch()
+    cluster.wait_complete()
+    eventually(lambda: "t-0" not in directories(cluster.nodes[3], "t"), "no replica on 3")
+    assert not directories(last, "t")
+    assert read(cluster, "t", len(acknowledged)) == acknowledged
+
+
+def test_broker_that_missed_a_reassignment_removes_its_replica(four: Cluster) -> None:
+    cluster = four
+    create(cluster, "t", (3, 4))
+    last = cluster.nodes[4]
+    last.stop()
+    with producing(cluster, "t") as acknowledged:
+        assert reassign(cluster, "t", (1, 2)) == 0
+        eventually(lambda: is_moved(cluster, "t", 1, 2), f"moved: {cluster.tails()}")
+    assert "t-0" in directories(last, "t")
+    last.launch()
+    cluster.wait_complete()
+    eventually(lambda: "t-0" not in directories(last, "t"), f"renamed: {last.read_log()[-2000:]}")
+    assert read(cluster, "t", len(acknowledged)) == acknowledged
+
+
+class Plan:
+    """Apache's reassignment tool with one plan."""
+
+    def __init__(self, jvm: Jvm, cluster: Cluster, path: Path, topic: str, *brokers: int) -> None:
+        self.jvm, self.cluster, self.path = jvm, cluster, path
+        moves = [{"topic": topic, "partition": 0, "replicas": list(brokers)}]
+        path.write_text(json.dumps({"version": 1, "partitions": moves}))
+
+    def run(self, *arguments: str) -> Ran:
+        plan = ("--reassignment-json-file", str(self.path))
+        return self.jvm.tool(REASSIGN, *by_broker(self.cluster), *plan, *arguments)
+
+
+def test_plan_that_the_tool_generates(jvm: Jvm, four: Cluster, tmp_path: Path) -> None:
+    """A new broker takes replicas by the tool's own plan."""
+    cluster = four
+    create(cluster, "t", (1, 2), (2, 3), (3, 1))
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "t"}]}))
+    arguments = ("--topics-to-move-json-file", str(topics), "--broker-list", "2,4", "--generate")
+    generated = jvm.tool(REASSIGN, *by_broker(cluster), *arguments).ok()
+    proposal = generated.partition("Proposed partition reassignment configuration")[2].strip()
+    plan = Plan(jvm, cluster, tmp_path / "plan.json", "t", 2, 4)
+    plan.path.write_text(proposal)
+    assert "Successfully started" in plan.run("--execute").ok()
+    for index in range(3):
+        eventually(lambda i=index: set(replicas(cluster, "t", i)) == {2, 4}, "on 2 and 4")
+    eventually(lambda: not reassignments(cluster), "nothing is left to do")
+    assert plan.run("--verify").ok().count("is completed.") == 3
