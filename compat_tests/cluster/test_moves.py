@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cluster.nodes import BROKER, Cluster, Node
-from compat_tests.cluster.test_replication import describe, isr, producer, read, segments
+from compat_tests.cluster.test_replication import describe, isr, leader, producer, read, segments
 from compat_tests.cluster.tools import REASSIGN, by_broker
 from compat_tests.harness.jvm import Jvm, Ran
 from compat_tests.harness.wait import eventually
@@ -23,12 +23,15 @@ from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
 from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.describe_configs import DescribeConfigsRequest
 from kwire.codec.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kwire.configs.resource_types import TOPIC
 
 SETTINGS = {
     "broker_session_timeout_ms": "3000",
     "broker_heartbeat_interval_ms": "500",
 }
+KILOBYTE = 1000
 
 
 @pytest.fixture
@@ -153,6 +156,15 @@ def producing(cluster: Cluster, topic: str) -> Iterator[list[int]]:
     assert not errors, errors[:3]
 
 
+def fill(cluster: Cluster, topic: str, megabytes: int) -> None:
+    client = producer(cluster)
+    value = os.urandom(100 * KILOBYTE)
+    for _ in range(megabytes * 10):
+        client.produce(topic, value, partition=0)
+        client.poll(0)
+        client.flush(60)
+
+
 def test_partition_moves_under_a_producer_and_loses_nothing(four: Cluster) -> None:
     """All replicas change, and so the leader; the old replicas' data are deleted (invariant 36)."""
     cluster = four
@@ -189,9 +201,7 @@ def test_cancelled_reassignment_returns_to_the_old_replicas(four: Cluster) -> No
     last.stop()
     with producing(cluster, "t") as acknowledged:
         assert reassign(cluster, "t", (3, 4)) == 0
-        assert eventually(lambda: reassignments(cluster), "it goes on") == {
-            ("t", 0): ({3, 4}, {1, 2})
-        }
+        eventually(lambda: reassignments(cluster), "it goes on")
         eventually(lambda: 3 in isr(cluster, "t"), "one of the new replicas is in sync")
         assert reassignments(cluster) == {("t", 0): ({3, 4}, {1, 2})}
         assert reassign(cluster, "t", None) == 0
@@ -230,6 +240,61 @@ class Plan:
     def run(self, *arguments: str) -> Ran:
         plan = ("--reassignment-json-file", str(self.path))
         return self.jvm.tool(REASSIGN, *by_broker(self.cluster), *plan, *arguments)
+
+
+def topic_settings(cluster: Cluster, topic: str) -> dict[str, str]:
+    """Return the throttled replicas that a topic's settings name."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=TOPIC, resource_name=topic, configuration_keys=None
+    )
+    with serving(cluster).client() as client:
+        (result,) = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
+    return {c.name: c.value for c in result.configs if "throttled" in c.name and c.value}
+
+
+def test_throttled_reassignment_with_the_tool(jvm: Jvm, four: Cluster, tmp_path: Path) -> None:
+    """A throttled copy takes minutes, until the tool raises its rate."""
+    cluster = four
+    create(cluster, "t", (1, 2))
+    fill(cluster, "t", 30)
+    plan = Plan(jvm, cluster, tmp_path / "plan.json", "t", 3, 4)
+    started = plan.run("--execute", "--throttle", "1000").ok()
+    assert "Successfully started partition reassignment for t-0" in started
+    assert "The inter-broker throttle limit was set to 1000 B/s" in started
+    throttled = {
+        "leader.replication.throttled.replicas": "0:1,0:2",
+        "follower.replication.throttled.replicas": "0:3,0:4",
+    }
+    eventually(lambda: topic_settings(cluster, "t") == throttled, "throttled replicas")
+    assert "still in progress" in plan.run("--verify").ok()
+    listed = jvm.tool(REASSIGN, *by_broker(cluster), "--list").ok()
+    assert "t-0: replicas: 3,4,1,2. adding: 3,4. removing: 1,2." in listed
+    produced = producer(cluster)
+    produced.produce("t", b"in between", partition=0)
+    assert produced.flush(60) == 0
+    assert len(segments(cluster.nodes[3], "t").rstrip(b"\0")) < 20_000 * KILOBYTE
+    more = ("--execute", "--additional", "--throttle", "1000000000")
+    assert "throttle limit was set to 1000000000 B/s" in plan.run(*more).ok()
+    eventually(lambda: is_moved(cluster, "t", 3, 4), f"moved: {cluster.tails()}")
+    verified = plan.run("--verify").ok()
+    assert "Reassignment of partition t-0 is completed." in verified
+    assert "Clearing topic-level throttles on topic t" in verified
+    eventually(lambda: not topic_settings(cluster, "t"), "no throttle is left")
+    assert leader(cluster, "t").id in (3, 4)
+
+
+def test_reassignment_that_the_tool_cancels(jvm: Jvm, four: Cluster, tmp_path: Path) -> None:
+    cluster = four
+    create(cluster, "t", (1, 2))
+    fill(cluster, "t", 30)
+    plan = Plan(jvm, cluster, tmp_path / "plan.json", "t", 2, 3)
+    plan.run("--execute", "--throttle", "1000").ok()
+    assert reassignments(cluster) == {("t", 0): ({3}, {1})}
+    cancelled = plan.run("--cancel").ok()
+    assert "Successfully cancelled partition reassignment" in cancelled
+    eventually(lambda: is_moved(cluster, "t", 2, 1), f"as before: {cluster.tails()}")
+    eventually(lambda: not topic_settings(cluster, "t"), "no throttle is left")
+    eventually(lambda: "t-0" not in directories(cluster.nodes[3], "t"), "no replica on 3")
 
 
 def test_plan_that_the_tool_generates(jvm: Jvm, four: Cluster, tmp_path: Path) -> None:

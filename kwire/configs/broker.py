@@ -430,6 +430,18 @@ class BrokerConfig(Config):
         65536, "The receive buffer of a follower's socket.", effective=False
     )
     replica_socket_timeout_ms = integer(30000, "How long a follower's request may take.")
+    replication_quota_window_num = integer(
+        11, "How many windows the rate of throttled replicas is measured over.", low=1
+    )
+    replication_quota_window_size_seconds = integer(1, "How long such a window is.", low=1)
+    leader_replication_throttled_rate = long(
+        LONG_MAX, "Bytes a second that a leader sends to throttled replicas.", low=0,
+        scope=CLUSTER_WIDE, internal=True
+    )
+    follower_replication_throttled_rate = long(
+        LONG_MAX, "Bytes a second that throttled replicas fetch.", low=0, scope=CLUSTER_WIDE,
+        internal=True
+    )
     replica_selector_class = optional_string(
         "The class that picks the replica a consumer reads from.", effective=False
     )

@@ -100,6 +100,7 @@ principal.builder.class class $common.security.authenticator.DefaultKafkaPrincip
 producer.purgatory.purge.interval.requests int 1000 - -
 quota.window.num int 11 1.. -
 quota.window.size.seconds int 1 1.. -
+replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. CI
 remote.fetch.max.wait.ms int 500 1.. C
 remote.list.offsets.request.timeout.ms long 30000 1.. C
 remote.log.index.file.cache.total.size.bytes long 1073741824 1.. C
@@ -129,8 +130,6 @@ remote.log.storage.manager.class.name string - - -
 remote.log.storage.manager.class.path string - - -
 remote.log.storage.manager.impl.prefix string rsm.config. - -
 remote.log.storage.system.enable boolean false - -
-replication.quota.window.num int 11 1.. -
-replication.quota.window.size.seconds int 1 1.. -
 sasl.client.callback.handler.class class - - -
 sasl.enabled.mechanisms list GSSAPI - B
 sasl.jaas.config password - - B

@@ -52,11 +52,11 @@ class TopicConfig(Config):
     flush_ms = long(LONG_MAX, "Time after which the log is flushed to disk.", low=0)
     follower_replication_throttled_replicas = strings(
         (), "Replicas whose fetching is slowed down, partition:broker each, or *.",
-        check=throttled_replicas, effective=False, repeats=True,
+        check=throttled_replicas, repeats=True,
     )
     leader_replication_throttled_replicas = strings(
         (), "Replicas that are served slowly, partition:broker each, or *.",
-        check=throttled_replicas, effective=False, repeats=True,
+        check=throttled_replicas, repeats=True,
     )
     index_interval_bytes = integer(4096, "Bytes between two entries of an index.", low=0)
     internal_segment_bytes = optional_integer("A segment size without bounds.", internal=True)

@@ -32,8 +32,10 @@ from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import FetchPartition, Ref
+from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.purgatory import FetchIsolation, SharedRead, SharedReads
+from kwire.replica.throttles import is_throttled
 from kwire.types import ZERO_UUID
 
 TopicAnswer = FetchResponse.FetchableTopicResponse
@@ -97,7 +99,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         reading.drop()
         reading = _Reading(context, request, isolation, max_bytes, replica)
         answers = reading.all(requested)
-    if may_wait and reading.missing_bytes > 0 and reading.partitions and not reading.urgent:
+    if may_wait and reading.missing_bytes > 0 and reading.may_wait and not reading.urgent:
         reading.drop()
         shared_reads = await replicas.fetch_waits.wait_readable(
             reading.partitions,
@@ -222,6 +224,8 @@ class _Reading:
         """Whether the answer must not wait: an error, a diverging log, or a high watermark that
         the follower does not have."""
         self.partitions: list[Partition] = []
+        self.holds_back = False
+        """Whether a throttled follower gets no records, and no append can change that."""
         self.ends: list[int] = []
         """The exclusive end offset up to which each of the partitions could be read."""
         self.sizes: list[tuple[Partition, int]] = []
@@ -251,6 +255,11 @@ class _Reading:
                 self.drop()
                 raise
         return answers
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the answer may be another one after a while."""
+        return bool(self.partitions) or self.holds_back
 
     @property
     def missing_bytes(self) -> int:
@@ -324,16 +333,20 @@ class _Reading:
             raise NotLeaderOrFollower(f"broker {self.replica} holds no replica")
         if not self.zstd_allowed and partition.config.compression_type == "zstd":
             raise UnsupportedCompressionType
+        holds_back = self.replica > _CONSUMER and self._must_hold_back(partition, leader)
         result = partition.read(
             requested.fetch_offset,
-            min(self.remaining_bytes, requested.max_bytes),
+            0 if holds_back else min(self.remaining_bytes, requested.max_bytes),
             isolation=self.isolation,
-            at_least_one=not self.total,
+            at_least_one=not (self.total or holds_back),
             last_fetched_epoch=requested.last_fetched_epoch,
             wait=self.wait,
         )
-        self.partitions.append(partition)
-        self.ends.append(result.end_offset)
+        if holds_back:
+            self.holds_back = True
+        else:
+            self.partitions.append(partition)
+            self.ends.append(result.end_offset)
         if result.region is not None:
             self.regions.append(result.region)
         if self.replica > _CONSUMER and result.diverging is None:
@@ -370,6 +383,20 @@ class _Reading:
             records=region if size else b"",
         )
 
+    def _must_hold_back(self, partition: Partition, leader: Leader) -> bool:
+        """Whether a throttled follower that is out of sync has to wait (KIP-73)."""
+        throttle = self.context.replicas.throttles.leader
+        return (
+            self.replica not in leader.isr
+            and self._is_throttled(partition)
+            and throttle.is_exceeded(self.context.replicas.now())
+        )
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        replicas = partition.config.leader_throttled_replicas
+        node = self.context.replicas.node
+        return is_throttled(replicas, partition.partition, node)
+
     def _add(self, partition: Partition, size: int) -> None:
         self.total += size
         self.remaining_bytes -= size
@@ -403,10 +430,15 @@ class _Reading:
         return answer
 
     def count(self) -> None:
-        """Count the bytes sent to consumers; replication has its own metrics."""
+        """Count the bytes sent to consumers, and those sent to throttled followers."""
         if self.replica == _CONSUMER:
             for partition, size in self.sizes:
                 partition.traffic.bytes_out.value += size
+            return
+        replicas = self.context.replicas
+        throttled_bytes = sum(size for each, size in self.sizes if self._is_throttled(each))
+        if throttled_bytes:
+            replicas.throttles.leader.record(throttled_bytes, replicas.now())
 
     def drop(self) -> None:
         """Close the files of answers that will not be sent."""

@@ -41,6 +41,9 @@ class LogConfig:
     compression_type: str = "producer"
     min_insync_replicas: int = 1
     unclean_leader_election: bool = False
+    leader_throttled_replicas: frozenset[str] = frozenset()
+    """``leader.replication.throttled.replicas``: ``partition:broker`` each, or ``*``."""
+    follower_throttled_replicas: frozenset[str] = frozenset()
     producer_id_expiration_ms: int = DAY_MS
     """A setting of the broker that every log needs."""
 

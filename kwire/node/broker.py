@@ -5,6 +5,7 @@ from typing import Final
 import attrs
 import trio
 
+from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import TOPIC
 from kwire.errors import raise_for_code
 from kwire.group.service import GroupCoordinator
@@ -23,6 +24,7 @@ from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.log_config import log_config
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
+from kwire.replica.throttles import RateLimit, Throttles
 from kwire.storage_format.directories import CannotOpenError
 from kwire.types import CONSUMER_OFFSETS, ZERO_UUID, TopicPartition, random_uuid, uuid_hex
 
@@ -54,6 +56,10 @@ class BrokerHalf:
     def _make_replicas(self) -> ReplicaService:
         core, config = self.core, self.core.config
         slots = config.max_incremental_fetch_session_cache_slots
+        quota_windows = (
+            config.replication_quota_window_num,
+            config.replication_quota_window_size_seconds,
+        )
         replicas = ReplicaService(
             node=config.node_id,
             logs=core.logs,
@@ -64,6 +70,10 @@ class BrokerHalf:
             ),
             metrics=core.services.metrics,
             lag_max_s=config.replica_lag_time_max_ms / 1000,
+            throttles=Throttles(
+                RateLimit(config.leader_replication_throttled_rate, *quota_windows),
+                RateLimit(config.follower_replication_throttled_rate, *quota_windows),
+            ),
             cluster=self._make_connections(),
             fetcher_config=FetcherConfig(
                 node=config.node_id,
@@ -78,6 +88,12 @@ class BrokerHalf:
             on_written=replicas.on_log_written, on_offline=self._on_directory_failed
         )
         return replicas
+
+    def throttle(self, config: BrokerConfig) -> None:
+        """Limit the copying of throttled replicas as the settings say."""
+        throttles = self.replicas.throttles
+        throttles.leader.bytes_per_s = config.leader_replication_throttled_rate
+        throttles.follower.bytes_per_s = config.follower_replication_throttled_rate
 
     def _make_connections(self) -> ClusterConnections:
         core, config = self.core, self.core.config

@@ -69,6 +69,8 @@ class Server:
                 image.config(BROKER, ""), image.config(BROKER, own)
             )
             self.core.net.relimit(build.limits(self.services.config))
+            if self.broker is not None:
+                self.broker.throttle(self.services.config)
 
     def _on_image_published(self, delta: MetadataDelta) -> None:
         self.services.image = delta.after

@@ -43,5 +43,7 @@ def _build(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
         timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
         timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
         unclean_leader_election=topic.unclean_leader_election_enable,
+        leader_throttled_replicas=frozenset(topic.leader_replication_throttled_replicas),
+        follower_throttled_replicas=frozenset(topic.follower_replication_throttled_replicas),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kwire.replica.isr_changes import IsrChanges
     from kwire.replica.partition import Partition
     from kwire.replica.ports import Cluster, Logs
+    from kwire.replica.throttles import Throttles
 
 
 @attrs.define(eq=False)
@@ -36,6 +37,7 @@ class Replication:
     lag_max_s: float
     on_copied: Callable[[Partition], None]
     """Called when a follower's log or high watermark has moved."""
+    throttles: Throttles
     isr_changes: IsrChanges | None = attrs.field(init=False, default=None)
     fetchers: ReplicaFetchers | None = attrs.field(init=False, default=None)
     _nursery: trio.Nursery | None = attrs.field(init=False, default=None)
@@ -102,6 +104,7 @@ class Replication:
             self.now,
             cluster.now_ms,
             self.on_copied,
+            self.throttles.follower,
         )
         self._start()
 

@@ -45,6 +45,7 @@ from kwire.replica.purgatory import FetchIsolation
 from kwire.replica.replication import Replication
 from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles
+from kwire.replica.throttles import Throttles
 from kwire.replica.unpacking import Unpacker
 
 
@@ -64,6 +65,7 @@ class ReplicaService:
     cluster: Cluster | None = None
     """The other brokers and the controller; None for a broker that replicates nothing."""
     fetcher_config: FetcherConfig | None = None
+    throttles: Throttles = attrs.field(factory=Throttles)
     partitions: HostedPartitions = attrs.field(init=False)
     roles: Roles = attrs.field(init=False)
     applier: MetadataApplier = attrs.field(init=False)
@@ -94,6 +96,7 @@ class ReplicaService:
                 self.now,
                 self.lag_max_s,
                 self.fetch_waits.on_changed,
+                self.throttles,
             )
             self.roles.subscribe(self._replication.on_role_changed)
             self.applier.on_brokers_changed = self._replication.on_brokers_changed

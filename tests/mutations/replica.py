@@ -124,7 +124,7 @@ MUTATIONS = (
         name="first-batch-larger-than-the-limit-is-kept-back",
         invariants=(18,),
         path="kwire/handlers/fetch.py",
-        old="at_least_one=not self.total,",
+        old="at_least_one=not (self.total or holds_back),",
         new="at_least_one=False,",
         test="tests/handlers/test_fetch.py"
         "::TestLimits::test_first_batch_is_returned_whatever_the_limits",

@@ -5,6 +5,7 @@ import attrs
 from kwire.records.header import HEADER_SIZE, Buffer, parse
 from kwire.replica.fetcher.session import Position
 from kwire.replica.partition import NO_EPOCH, Partition
+from kwire.replica.throttles import is_throttled
 
 
 @attrs.define(eq=False)
@@ -18,6 +19,8 @@ class FollowedPartition:
     retry_at: float = float("-inf")
     is_busy: bool = False
     """Whether its log is being synced or truncated."""
+    is_caught_up: bool = False
+    """Whether its log reached the leader's high watermark with the last answer."""
 
     @property
     def is_current(self) -> bool:
@@ -25,6 +28,11 @@ class FollowedPartition:
         partition = self.partition
         role = (partition.leader, partition.leader_id, partition.leader_epoch)
         return role == (None, self.leader_id, self.leader_epoch)
+
+    def is_throttled(self, broker: int) -> bool:
+        """Whether the topic's settings limit the rate at which this replica is copied."""
+        replicas = self.partition.config.follower_throttled_replicas
+        return is_throttled(replicas, self.partition.partition, broker)
 
     def position(self) -> Position | None:
         """Return where to fetch from; None while records are not as durable as they have to be.
@@ -60,6 +68,7 @@ class FollowedPartition:
         opened = self.partition.log
         if len(records):
             opened.append_follower(records, now_ms)
+        self.is_caught_up = high_watermark <= opened.end_offset
         committed = min(high_watermark, opened.writer.written_offset)
         if committed > opened.high_watermark:
             opened.high_watermark = committed

@@ -8,6 +8,7 @@ Rules:
   page cache, and synced if the topic requires it.
 * A partition that fails is left out for a while, and one that is synced or truncated until that is
   done, so that it does not delay the others.
+* A throttled replica that is out of sync is left out while its broker fetches too fast (KIP-73).
 * A fetch that waits at the leader is ended when partitions are added, since they may hold up
   acknowledgements, unless the session has so many partitions that a new one would cost more.
 """
@@ -31,6 +32,7 @@ from kwire.replica.fetcher.log_repairs import LogRepairs
 from kwire.replica.fetcher.session import FetcherSession, Key
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderBroker, LeaderUnreachable, Logs
+from kwire.replica.throttles import RateLimit
 from kwire.waits import Signal
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,8 @@ class LeaderFetcher:
     now_ms: Callable[[], int]
     on_copied: Callable[[Partition], None]
     """Called when a follower's log or high watermark has moved."""
+    throttle: RateLimit = attrs.field(factory=RateLimit)
+    """The limit of what this broker fetches for throttled replicas, from all leaders."""
     _followed: dict[Key, FollowedPartition] = attrs.field(factory=dict)
     _changed: dict[Key, None] = attrs.field(factory=dict)
     """Partitions whose position may have changed since the last request."""
@@ -192,6 +196,11 @@ class LeaderFetcher:
         if not followed.is_current:
             self._session.remove(key)
             return
+        if self._must_hold_back(followed):
+            self._session.remove(key)
+            followed.retry_at = self.now() + self.throttle.pause_s(self.now())
+            self._delayed[key] = None
+            return
         position = followed.position()
         if position is not None:
             self._session.set(key, position)
@@ -200,6 +209,14 @@ class LeaderFetcher:
         self._paused[key] = None
         if followed.partition.log.must_flush:
             self._start(key, followed, self._repairs.sync)
+
+    def _must_hold_back(self, followed: FollowedPartition) -> bool:
+        """Whether a throttled replica that is out of sync has to wait."""
+        return (
+            not followed.is_caught_up
+            and followed.is_throttled(self.config.node)
+            and self.throttle.is_exceeded(self.now())
+        )
 
     async def _fetch(self) -> FetchResponse | None:
         """Return the leader's answer, None if it is to be tried again after a pause."""
@@ -276,9 +293,10 @@ class LeaderFetcher:
                 followed.failures = 0
 
     def _append(self, followed: FollowedPartition, answer: Answer) -> None:
-        followed.append(
-            answer.records or b"", answer.high_watermark, answer.log_start_offset, self.now_ms()
-        )
+        records = answer.records or b""
+        followed.append(records, answer.high_watermark, answer.log_start_offset, self.now_ms())
+        if len(records) and followed.is_throttled(self.config.node):
+            self.throttle.record(len(records), self.now())
         self.on_copied(followed.partition)
 
     def _start(self, key: Key, followed: FollowedPartition, work: Repair) -> None:

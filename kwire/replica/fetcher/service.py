@@ -13,6 +13,7 @@ from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.leader_fetcher import LeaderFetcher
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderBroker, Logs
+from kwire.replica.throttles import RateLimit
 from kwire.types import NO_LEADER
 
 
@@ -29,6 +30,8 @@ class ReplicaFetchers:
     now: Callable[[], float]
     now_ms: Callable[[], int]
     on_copied: Callable[[Partition], None]
+    throttle: RateLimit
+    """The limit of what this broker fetches for throttled replicas."""
     _fetchers: dict[int, LeaderFetcher] = attrs.field(factory=dict)
     _leaders: dict[Partition, int] = attrs.field(factory=dict)
     """The leader from which each partition is fetched."""
@@ -76,6 +79,7 @@ class ReplicaFetchers:
                 self.now,
                 self.now_ms,
                 self.on_copied,
+                self.throttle,
             )
             self._start(leader)
         return fetcher
