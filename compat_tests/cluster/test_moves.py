@@ -1,4 +1,4 @@
-"""Partitions that move between brokers while clients use them: reassignments and their throttles.
+"""Partitions and leaders that move between brokers while clients use them.
 
 Nodes 1 to 3 are controllers and brokers, node 4 is a broker only.
 """
@@ -15,8 +15,16 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cluster.nodes import BROKER, Cluster, Node
-from compat_tests.cluster.test_replication import describe, isr, leader, producer, read, segments
-from compat_tests.cluster.tools import REASSIGN, by_broker
+from compat_tests.cluster.test_replication import (
+    describe,
+    isr,
+    leader,
+    produce,
+    producer,
+    read,
+    segments,
+)
+from compat_tests.cluster.tools import CLUSTER, ELECTION, REASSIGN, by_broker
 from compat_tests.harness.jvm import Jvm, Ran
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.alter_partition_reassignments import (
@@ -32,6 +40,8 @@ SETTINGS = {
     "broker_heartbeat_interval_ms": "500",
 }
 KILOBYTE = 1000
+STOPPED = {0, 143}
+"""The exit codes of a stop in order; Java's is that of the signal."""
 
 
 @pytest.fixture
@@ -156,6 +166,12 @@ def producing(cluster: Cluster, topic: str) -> Iterator[list[int]]:
     assert not errors, errors[:3]
 
 
+def is_equal(cluster: Cluster, topic: str, *brokers: int) -> bool:
+    """Whether the replicas have the same bytes, without what Apache Kafka preallocates."""
+    contents = {segments(cluster.nodes[broker], topic).rstrip(b"\0") for broker in brokers}
+    return len(contents) == 1 and contents != {b""}
+
+
 def fill(cluster: Cluster, topic: str, megabytes: int) -> None:
     client = producer(cluster)
     value = os.urandom(100 * KILOBYTE)
@@ -174,11 +190,7 @@ def test_partition_moves_under_a_producer_and_loses_nothing(four: Cluster) -> No
         eventually(lambda: is_moved(cluster, "t", 3, 4), f"moved: {cluster.tails()}")
     assert read(cluster, "t", len(acknowledged)) == acknowledged
     assert acknowledged == list(range(len(acknowledged)))
-    third, fourth = cluster.nodes[3], cluster.nodes[4]
-    eventually(
-        lambda: segments(third, "t").rstrip(b"\0") == segments(fourth, "t").rstrip(b"\0") != b"",
-        "equal replicas",
-    )
+    eventually(lambda: is_equal(cluster, "t", 3, 4), "equal replicas")
     for node in (cluster.nodes[1], cluster.nodes[2]):
         eventually(lambda n=node: not directories(n, "t"), f"deleted: {node.read_log()[-2000:]}")
 
@@ -313,3 +325,84 @@ def test_plan_that_the_tool_generates(jvm: Jvm, four: Cluster, tmp_path: Path) -
         eventually(lambda i=index: set(replicas(cluster, "t", i)) == {2, 4}, "on 2 and 4")
     eventually(lambda: not reassignments(cluster), "nothing is left to do")
     assert plan.run("--verify").ok().count("is completed.") == 3
+
+
+def elect(jvm: Jvm, cluster: Cluster, kind: str, topic: str) -> Ran:
+    election = ("--election-type", kind, "--topic", topic, "--partition", "0")
+    return jvm.tool(ELECTION, *by_broker(cluster), *election)
+
+
+def move_leader(cluster: Cluster, topic: str) -> None:
+    """Make the second replica the preferred one; the first stays the leader."""
+    first, *others = replicas(cluster, topic)
+    assert reassign(cluster, topic, (*others, first)) == 0
+    eventually(lambda: replicas(cluster, topic) == [*others, first], "another order")
+    assert leader(cluster, topic).id == first
+
+
+def test_preferred_leader_is_elected_with_the_tool(jvm: Jvm, four: Cluster) -> None:
+    """A producer loses nothing when the leader moves (invariant 37)."""
+    cluster = four
+    create(cluster, "t", (1, 2, 3), min_insync_replicas="2")
+    with producing(cluster, "t") as acknowledged:
+        move_leader(cluster, "t")
+        assert (
+            "Successfully completed leader election" in elect(jvm, cluster, "preferred", "t").ok()
+        )
+        eventually(lambda: leader(cluster, "t").id == 2, "the preferred replica leads")
+    assert "Valid replica already elected" in elect(jvm, cluster, "preferred", "t").ok()
+    assert read(cluster, "t", len(acknowledged)) == acknowledged
+
+
+def test_leaders_return_to_preferred_replicas_by_themselves(
+    make: Callable[..., Cluster],
+) -> None:
+    cluster = make(3, **SETTINGS, leader_imbalance_check_interval_seconds="1")
+    cluster.start()
+    create(cluster, "t", (1, 2, 3), min_insync_replicas="2")
+    with producing(cluster, "t") as acknowledged:
+        cluster.nodes[1].stop()
+        eventually(lambda: leader(cluster, "t").id != 1, "another leader")
+        cluster.nodes[1].launch()
+        eventually(lambda: leader(cluster, "t").id == 1, f"the first leads: {cluster.tails()}")
+    assert read(cluster, "t", len(acknowledged)) == acknowledged
+
+
+def test_leader_that_is_not_in_sync_is_elected_only_with_the_tool(jvm: Jvm, four: Cluster) -> None:
+    """The last replica in sync is lost; another one leads without its records (invariant 33)."""
+    cluster = four
+    create(cluster, "t", (4, 3))
+    client = producer(cluster)
+    assert produce(client, "t", range(100)) == list(range(100))
+    eventually(lambda: is_equal(cluster, "t", 3, 4), "copied")
+    cluster.nodes[3].stop()
+    eventually(lambda: isr(cluster, "t") == {4}, "a smaller ISR")
+    assert produce(client, "t", range(100, 200)) == list(range(100, 200))
+    cluster.nodes[4].kill()
+    eventually(lambda: describe(cluster, "t").leader_id == -1, "no leader")
+    cluster.nodes[3].launch()
+    cluster.wait_complete()
+    assert describe(cluster, "t").leader_id == -1
+    assert "Successfully completed leader election" in elect(jvm, cluster, "unclean", "t").ok()
+    eventually(lambda: leader(cluster, "t").id == 3, "the other replica leads")
+    assert produce(producer(cluster), "t", range(200, 300)) == list(range(200, 300))
+    cluster.nodes[4].launch()
+    eventually(lambda: isr(cluster, "t") == {3, 4}, f"it returns: {cluster.tails()}")
+    eventually(lambda: is_equal(cluster, "t", 3, 4), "without its own records")
+    assert read(cluster, "t", 200) == [*range(100), *range(200, 300)]
+
+
+def test_drained_broker_is_unregistered(jvm: Jvm, four: Cluster) -> None:
+    """Its partitions move to the others, then it is stopped and removed from the cluster."""
+    cluster = four
+    create(cluster, "t", (4, 1), min_insync_replicas="2")
+    last = cluster.nodes[4]
+    with producing(cluster, "t") as acknowledged:
+        assert reassign(cluster, "t", (2, 1)) == 0
+        eventually(lambda: is_moved(cluster, "t", 2, 1), f"moved: {cluster.tails()}")
+        assert last.stop() in STOPPED
+        unregister = ("unregister", *by_broker(cluster), "--id", "4")
+        assert "no longer registered" in jvm.tool(CLUSTER, *unregister).ok()
+    listed = jvm.tool(CLUSTER, "list-endpoints", *by_broker(cluster), "--include-fenced-brokers")
+    assert [line.split()[0] for line in listed.ok().splitlines()[1:]] == ["1", "2", "3"]
+    assert read(cluster, "t", len(acknowledged)) == acknowledged
