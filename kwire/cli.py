@@ -73,6 +73,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     add_serve(commands)
+    add_cluster(commands)
     add_format(
         commands.add_parser(
             "format",
@@ -138,12 +139,11 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
         "--ephemeral", action="store_true", help="keep data in a temporary directory until exit"
     )
     serve.add_argument(
-        "--log-level",
-        default="INFO",
-        metavar="LEVEL",
-        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        help="DEBUG, INFO (default), WARNING or ERROR",
+        "--supervised",
+        action="store_true",
+        help="stop in order when standard input ends; answer each line of it with figures",
     )
+    add_log_level(serve)
     serve.add_argument(
         "--metrics-port",
         type=port,
@@ -155,6 +155,86 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
         metavar="HOST",
         help="the address of --metrics-port (that of the first listener for clients)",
     )
+
+
+def add_log_level(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--log-level",
+        default="INFO",
+        metavar="LEVEL",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="DEBUG, INFO (default), WARNING or ERROR",
+    )
+
+
+def add_cluster(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """Add the command that runs several nodes on this machine, with its options."""
+    cluster = commands.add_parser(
+        "cluster",
+        help="run several nodes on this machine until a signal stops them",
+        description="Run several nodes on this machine, each a process that is broker and "
+        "controller, until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT,HOST:PORT,…` "
+        "when every node answers every request; a terminal also shows the nodes' state.",
+        epilog="The folder keeps the nodes, so a later start needs no other option than --data. "
+        "Each node has its server.properties, which may be changed while it is stopped, its data "
+        "and its server.log there. Exit codes: 0 stopped in order, 1 bad usage or configuration, "
+        "2 the data, an address or a node is not available.",
+    )
+    cluster.add_argument(
+        "--nodes",
+        "--brokers",
+        type=node_count,
+        metavar="N",
+        help="the number of nodes (default: those in the folder, or 3)",
+    )
+    where = cluster.add_mutually_exclusive_group()
+    where.add_argument(
+        "--data",
+        "--dir",
+        type=Path,
+        metavar="DIR",
+        default=Path("kwire-cluster"),
+        help="the folder of the nodes (default: ./kwire-cluster); an empty one is formatted",
+    )
+    where.add_argument(
+        "--ephemeral", action="store_true", help="keep data in a temporary directory until exit"
+    )
+    cluster.add_argument(
+        "--port",
+        "--base-port",
+        type=port,
+        metavar="PORT",
+        help="listen for clients on this port and those after it, one a node, and for controllers "
+        "on the next ones (default: 9092; 0: any free ports)",
+    )
+    cluster.add_argument(
+        "--cluster-id", metavar="ID", help="the id of a cluster that begins (default: a random one)"
+    )
+    cluster.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of all nodes that comes before their files'; may be repeated",
+    )
+    cluster.add_argument(
+        "--restart", action="store_true", help="start a node again that ended by itself"
+    )
+    cluster.add_argument(
+        "--metrics-port",
+        type=port,
+        metavar="PORT",
+        help="serve each node's metrics on this port and those after it, one a node",
+    )
+    add_log_level(cluster)
+
+
+def node_count(text: str) -> int:
+    from kwire.cluster.layout import NODES_AT_MOST
+
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= NODES_AT_MOST):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {NODES_AT_MOST}")
+    return int(text)
 
 
 def add_format(form: argparse.ArgumentParser) -> None:
@@ -224,7 +304,13 @@ def port(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     options = parser().parse_args(arguments)
-    run = {"serve": serve, "format": format_, "dump-log": dump_log, "random-uuid": random_uuid}
+    run = {
+        "serve": serve,
+        "cluster": cluster,
+        "format": format_,
+        "dump-log": dump_log,
+        "random-uuid": random_uuid,
+    }
     try:
         run[options.command](options)
     except KeyboardInterrupt:
@@ -241,15 +327,33 @@ def serve(options: argparse.Namespace) -> None:
     gc.set_threshold(*COLLECTOR)
     if options.metrics_host is not None and options.metrics_port is None:
         fail("--metrics-host shows nothing by itself; give --metrics-port too")
-    logging.basicConfig(
-        level=options.log_level,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    log_to_stderr(options.log_level)
     from kwire.node.run import StopSignals
 
     with StopSignals() as signals, data_directory(options.ephemeral, signals) as directory:
         run_node(options, serve_properties(options, directory), signals)
+
+
+def log_to_stderr(level: str) -> None:
+    logging.basicConfig(
+        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+
+
+def cluster(options: argparse.Namespace) -> None:
+    """Run the nodes of a cluster, each in a process of its own, until a signal stops them."""
+    log_to_stderr(options.log_level)
+    from kwire.cluster.command import run_cluster
+    from kwire.cluster.folders import BadRequestError, CannotStartError
+    from kwire.node.run import StopSignals
+
+    with StopSignals() as stop_signals, data_directory(options.ephemeral, stop_signals) as folder:
+        try:
+            run_cluster(options, options.data if folder is None else folder, stop_signals)
+        except BadRequestError as error:
+            fail(error)
+        except CannotStartError as error:
+            fail(error, BAD_DATA)
 
 
 def run_node(
@@ -264,13 +368,16 @@ def run_node(
         CannotOpenError,  # imports every part of a node before the collector is on
     )
 
+    def write(line: str) -> None:
+        # One write, also where Python does not buffer: other nodes may share the stream.
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
     def ready(host: str, number: int) -> None:
         gc.freeze()
         shown_host = f"[{host}]" if ":" in host else host
         try:
-            # One write, also where Python does not buffer: other nodes may share the stream.
-            sys.stdout.write(f"kwire ready on {shown_host}:{number}\n")
-            sys.stdout.flush()
+            write(f"kwire ready on {shown_host}:{number}\n")
         except OSError as error:
             sys.stdout = None  # otherwise Python fails again at its exit
             log.warning(
@@ -287,6 +394,7 @@ def run_node(
             metrics_port=options.metrics_port,
             metrics_host=options.metrics_host,
             ready=ready,
+            write=write if options.supervised else None,
         )
     except ConfigError as error:
         fail(f"{origin(str(error), None, options.override)}{error}")

@@ -258,6 +258,10 @@ class Metrics:
         """Return the cell to add to; callers take it once and keep it."""
         return self._cells.setdefault(metric, {}).setdefault(labels, Cell())
 
+    def total(self, metric: Metric) -> float:
+        """Return the sum of a metric's cells."""
+        return sum(cell.value for cell in self._cells.get(metric, {}).values())
+
     def histogram(self, metric: Metric, *labels: str) -> Histogram:
         """Return the histogram to observe into; callers take it once and keep it."""
         histograms = self._histograms.setdefault(metric, {})

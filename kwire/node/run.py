@@ -71,6 +71,17 @@ class StopSignals:
         if self._second is not None:
             self._end(self._second)
 
+    def end_at_once_after(self, act: Callable[[], None]) -> None:
+        """Let a second signal call ``act`` before it cleans up and ends the process."""
+        clean_up = self._clean_up
+
+        def end() -> None:
+            act()
+            if clean_up is not None:
+                clean_up()
+
+        self.end_at_once_by(end)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.received is None:
             self.received = number
@@ -95,8 +106,12 @@ def run_until_signal(
     metrics_port: int | None,
     metrics_host: str | None = None,
     ready: Callable[[str, int], None],
+    write: Callable[[str], None] | None = None,
 ) -> None:
-    """Run one node in this process until the first signal; ``signals`` must be entered."""
+    """Run one node in this process until the first signal; ``signals`` must be entered.
+
+    With ``write`` a supervisor is at standard input, and gets its answers by that function.
+    """
     import trio
 
     from kwire.storage_format.directories import CannotOpenError
@@ -105,7 +120,9 @@ def run_until_signal(
         log.info("signal number=%d", signals.received)
         return
     try:
-        trio.run(_until_signal, config, signals, cluster_id, metrics_port, metrics_host, ready)
+        trio.run(
+            _until_signal, config, signals, cluster_id, metrics_port, metrics_host, ready, write
+        )
     except BaseExceptionGroup as group:
         errors = list(leaves(group))
         if isinstance(errors[0], CannotOpenError):
@@ -166,6 +183,7 @@ async def _until_signal(
     metrics_port: int | None,
     metrics_host: str | None,
     ready: Callable[[str, int], None],
+    write: Callable[[str], None] | None,
 ) -> None:
     import trio
 
@@ -184,6 +202,10 @@ async def _until_signal(
             if metrics_port is not None:
                 await show(nursery, server, metrics_host, metrics_port)
             nursery.start_soon(_announce, server, ready)
+            if write is not None:
+                from kwire.node.supervised import follow_supervisor
+
+                nursery.start_soon(follow_supervisor, server, write)
             await server.run()
             nursery.cancel_scope.cancel()
     finally:

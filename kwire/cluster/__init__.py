@@ -1,0 +1,1 @@
+"""Several nodes on this machine, each in a process of its own: `kwire cluster`."""

@@ -1,0 +1,158 @@
+"""Runs the nodes of a cluster until a signal: starts them, watches them, stops them in order.
+
+Rules: one thread and no loop but the one in :meth:`Supervisor.run`, which sleeps until a node says
+something or a time has come; a node that cannot start ends the cluster with that node's reason; one
+that ends later is reported, and started again only if that was ordered.
+"""
+
+import os
+import selectors
+import signal
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kwire.cluster.display import Display
+from kwire.cluster.folders import BadRequestError, CannotStartError
+from kwire.cluster.nodes import ClusterNode, State
+
+BAD_REQUEST: Final = 1
+"""The exit code of a node that refuses its settings."""
+RESTART_AFTER_S: Final = 1.0
+"""The time between the end of a node and its next start; it doubles with each end that follows."""
+RESTART_AFTER_AT_MOST_S: Final = 30.0
+STEADY_AFTER_S: Final = 60.0
+"""A node that has run for so long is started again as after its first end."""
+
+
+class Supervisor:
+    """The nodes of one cluster."""
+
+    def __init__(
+        self,
+        nodes: Sequence[ClusterNode],
+        display: Display,
+        *,
+        now: Callable[[], float],
+        restarts: bool,
+    ) -> None:
+        self.nodes = nodes
+        self._display = display
+        self._now = now
+        self._restarts = restarts
+        self._selector = selectors.DefaultSelector()
+        self._wake_end, self._wake_start = os.pipe()
+        os.set_blocking(self._wake_start, False)
+        self._selector.register(self._wake_end, selectors.EVENT_READ)
+        self._is_stopping = False
+        self._has_served = False
+        self._started_at: dict[int, float] = {}
+        self._delay_s: dict[int, float] = {}
+        self._restart_at: dict[int, float] = {}
+        self._failure: Exception | None = None
+
+    def stop(self) -> None:
+        """Begin to stop all nodes; may be called by a signal handler."""
+        os.write(self._wake_start, b".")
+
+    def kill(self) -> None:
+        """End all nodes at once; may be called by a signal handler."""
+        for node in self.nodes:
+            node.kill()
+
+    def run(self) -> None:
+        """Run the nodes until :meth:`stop`.
+
+        Raise CannotStartError if a node could not start or did not stop in order, or if all have
+        ended; BadRequestError if a node refuses its settings.
+        """
+        try:
+            for node in self.nodes:
+                self._start(node)
+            figures_at = self._now() + self._display.period_s
+            while any(node.is_running for node in self.nodes) or self._restart_at:
+                for key, _ in self._selector.select(self._timeout_s(figures_at)):
+                    self._on_readable(key)
+                now = self._now()
+                for node in self.nodes:
+                    if now >= self._restart_at.get(node.id, now + 1):
+                        self._start(node)
+                if now >= figures_at and not self._is_stopping:
+                    self._display.on_figures(self.nodes)
+                    for node in self.nodes:
+                        node.ask_figures()
+                    figures_at = now + self._display.period_s
+        finally:
+            self.kill()
+            self._selector.close()
+        if self._failure is not None:
+            raise self._failure
+        if not self._is_stopping:
+            raise CannotStartError("all nodes have ended; see their logs")
+
+    def _timeout_s(self, figures_at: float) -> float | None:
+        if self._is_stopping:
+            return None
+        return max(0.0, min([figures_at, *self._restart_at.values()]) - self._now())
+
+    def _start(self, node: ClusterNode) -> None:
+        self._restart_at.pop(node.id, None)
+        self._started_at[node.id] = self._now()
+        self._selector.register(node.start(), selectors.EVENT_READ, node)
+
+    def _on_readable(self, key: selectors.SelectorKey) -> None:
+        node = key.data
+        if not isinstance(node, ClusterNode):
+            os.read(self._wake_end, 4096)
+            self._stop_all("stopping all nodes")
+            return
+        before = node.state
+        if not node.read():
+            self._selector.unregister(key.fd)
+            self._on_end(node)
+        elif before is State.STARTING and node.state is State.READY:
+            self._on_node_ready(node)
+
+    def _on_node_ready(self, node: ClusterNode) -> None:
+        if self._has_served:
+            self._display.on_event(f"node serves again node={node.id} address={node.address}")
+        elif all(other.state is State.READY for other in self.nodes):
+            self._has_served = True
+            self._display.on_ready(",".join(other.address for other in self.nodes))
+            for other in self.nodes:
+                other.ask_figures()
+
+    def _on_end(self, node: ClusterNode) -> None:
+        if self._is_stopping:
+            has_begun = node.exit_code != -signal.SIGTERM  # Else it had no handler for it yet.
+            if node.exit_code and has_begun and self._failure is None:
+                self._failure = CannotStartError(
+                    f"node {node.id} did not stop in order: {node.reason}; its log is {node.log}"
+                )
+            return
+        if not self._has_served:
+            error = BadRequestError if node.exit_code == BAD_REQUEST else CannotStartError
+            self._failure = error(f"node {node.id}: {node.reason}")
+            self._stop_all("")
+            return
+        event = f"node ended node={node.id} reason={node.reason!r} log={node.log}"
+        self._display.on_event(event)
+        if self._restarts:
+            self._plan_restart(node)
+
+    def _plan_restart(self, node: ClusterNode) -> None:
+        now = self._now()
+        delay_s = self._delay_s.get(node.id, RESTART_AFTER_S)
+        if now - self._started_at[node.id] > STEADY_AFTER_S:
+            delay_s = RESTART_AFTER_S
+        self._delay_s[node.id] = min(2 * delay_s, RESTART_AFTER_AT_MOST_S)
+        self._restart_at[node.id] = now + delay_s
+
+    def _stop_all(self, event: str) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._restart_at.clear()
+        if event:
+            self._display.on_event(event)
+        for node in self.nodes:
+            node.stop()

@@ -1,0 +1,59 @@
+"""The link of a node with the process that started it (`kwire serve --supervised`).
+
+Rules: each line of standard input is answered by one line of figures on standard output; the end of
+standard input stops the node in order, so that a node does not outlive its supervisor.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from kwire import metrics as m
+from kwire.drive import Slices
+from kwire.node.server import Server
+
+log = logging.getLogger(__name__)
+
+STDIN: Final = 0
+
+
+async def follow_supervisor(server: Server, write: Callable[[str], None]) -> None:
+    """Answer lines of standard input until its end, then stop the node."""
+    async with trio.lowlevel.FdStream(os.dup(STDIN)) as requests:
+        async for data in requests:
+            for _ in range(data.count(b"\n")):
+                numbers = await figures(server)
+                pairs = " ".join(f"{name}={value}" for name, value in numbers.items())
+                write(f"kwire figures {pairs}\n")
+    log.info("the supervisor has ended node=%d", server.config.node_id)
+    server.stop()
+
+
+async def figures(server: Server) -> dict[str, int]:
+    """Return the numbers of a node and of the cluster, as its newest metadata has them."""
+    core, slices = server.core, Slices()
+    image = core.publisher.image
+    leader = core.quorum.leader().leader_id
+    result = {
+        "time_ms": int(core.clock.now() * 1000),
+        "metadata": image.applied.offset,
+        "brokers": sum(not broker.fenced for broker in image.brokers.values()),
+        "controller": -1 if leader is None else leader,
+        "partitions": 0,
+        "leaderless": 0,
+        "leaders": 0,
+        "under_replicated": 0,
+        "records": int(core.services.metrics.total(m.MESSAGES_IN)),
+    }
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            result["partitions"] += 1
+            result["leaderless"] += partition.leader < 0
+            if partition.leader == server.config.node_id:
+                result["leaders"] += 1
+                result["under_replicated"] += len(partition.isr) < len(partition.replicas)
+            await slices.pause()
+    return result
