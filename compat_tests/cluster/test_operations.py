@@ -193,7 +193,7 @@ def commit(cluster: Cluster, topic: str, offset: int) -> None:
         consumer.close()
 
 
-def committed(cluster: Cluster, topic: str) -> int:
+def committed_offset(cluster: Cluster, topic: str) -> int:
     consumer = keeper(cluster)
     try:
         (position,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
@@ -291,7 +291,7 @@ def test_one_node_becomes_three_without_losing_data(
     assert set(replication(jvm, cluster).values()) == {"Leader", "Follower"}
     cluster.nodes[1].kill()
     check_nothing_is_lost(cluster, running)
-    assert committed(cluster, "orders") == 50
+    assert committed_offset(cluster, "orders") == 50
 
 
 def test_broker_is_added_and_drained(jvm, three: Cluster, broker_kind: str, tmp_path: Path) -> None:
