@@ -136,6 +136,11 @@ NOT_PREFERRED: Final = gauge(
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
     "Partitions of the cluster that their first replica does not lead.",
 )
+UNCLEAN_ELECTIONS: Final = counter(
+    "kafka_controller_controllerstats_uncleanleaderelections_total",
+    "Leaders that were elected without being in sync, while this controller was active: records "
+    "may be lost.",
+)
 LAST_COMMITTED: Final = gauge(
     "kafka_controller_kafkacontroller_lastcommittedrecordoffset",
     "Offset of the last record of the metadata log that this controller knows to be committed.",

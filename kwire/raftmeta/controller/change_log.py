@@ -8,12 +8,13 @@ from typing import Final
 
 from kwire.raftmeta.metadata.image import BrokerImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
+from kwire.types import NO_LEADER
 
 NAMED_AT_MOST: Final = 10
 
 
 def change_lines(delta: MetadataDelta) -> Iterator[str]:
-    """Lines on features, brokers and topics."""
+    """Yield lines on features, brokers and topics."""
     for name in sorted(delta.features):
         yield f"feature name={name} level={delta.after.features.get(name, 0)}"
     yield from _brokers(delta)
@@ -21,6 +22,28 @@ def change_lines(delta: MetadataDelta) -> Iterator[str]:
     yield from _some("topics created", [(t.name, len(t.partitions)) for t in created])
     deleted = delta.deleted_topics.values()
     yield from _some("topics deleted", [(t.name, len(t.partitions)) for t in deleted])
+
+
+def unclean_elections(delta: MetadataDelta) -> list[str]:
+    """Return a line for each leader that was elected though it may lack committed records."""
+    lines = []
+    for topic_id, numbers in delta.partitions.items():
+        before, after = delta.before.topics.get(topic_id), delta.after.topics[topic_id]
+        if before is None:
+            continue
+        for number in sorted(numbers):
+            old, new = before.partitions.get(number), after.partitions[number]
+            if (
+                old is None
+                or new.leader in (NO_LEADER, old.leader)
+                or new.leader in (*old.isr, *old.elr)
+            ):
+                continue
+            lines.append(
+                f"unclean leader elected partition={after.name}-{number} leader={new.leader} "
+                f"former_isr={','.join(map(str, old.isr))}: records that it lacks are lost"
+            )
+    return lines
 
 
 def _brokers(delta: MetadataDelta) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kwire.codec.messages import metadata_records as r
-from kwire.raftmeta.controller.change_log import change_lines
+from kwire.raftmeta.controller.change_log import change_lines, unclean_elections
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 
@@ -61,4 +61,34 @@ def test_created_and_deleted_topics_and_features_are_logged() -> None:
         [],
         ["topics deleted name=t1 partitions=3"],
         ["topics created count=11 partitions=22"],
+    ]
+
+
+def test_leaders_that_may_lack_records_are_named() -> None:
+    """Invariant 33: an unclean election is visible; other elections are not called unclean."""
+
+    def change(**fields: Any) -> r.PartitionChangeRecord:
+        topic_id = bytes(15) + b"\x01"
+        return r.PartitionChangeRecord(topic_id=topic_id, partition_id=0, **fields)
+
+    created = topic(1)
+    created[1].replicas = [1, 2, 3]
+    created[1].isr = [1, 2]
+    turns = [
+        created,
+        [change(leader=2)],
+        [change(leader=-1, isr=[], eligible_leader_replicas=[1])],
+        [change(leader=1, isr=[1], eligible_leader_replicas=[])],
+        [change(leader=-1)],
+        [change(leader=3, isr=[3], leader_recovery_state=1)],
+    ]
+    image = MetadataImage()
+    lines = []
+    for records in turns:
+        image, delta = apply(image, records)
+        lines.append(unclean_elections(delta))
+    assert lines[:-1] == [[]] * 5
+    assert lines[-1] == [
+        "unclean leader elected partition=t1-0 leader=3 former_isr=1: records that it lacks are "
+        "lost"
     ]
