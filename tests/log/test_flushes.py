@@ -1,6 +1,7 @@
-"""Flushes of deleted logs, and of logs in a slow directory."""
+"""Flushes and removals of deleted logs, and flushes of logs in a slow directory."""
 
 from collections.abc import Callable
+from random import Random
 
 import attrs
 import pytest
@@ -110,4 +111,23 @@ async def test_log_is_free_for_a_change_once_no_thread_works_on_it(autojump_cloc
             assert not idle.is_set()
             busy.writes.pop(log).set()
         assert idle.is_set()
+    await logs.close()
+
+
+async def test_partition_that_reappears_after_power_loss_has_all_its_files(autojump_clock) -> None:
+    """Invariant 83: without its topic id it could be taken for a partition of another topic."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, LogConfig(file_delete_delay_ms=1))
+        append(log, [b"v"])
+        await logs.flush(log)
+        await trio.sleep(100)
+        before = {entry.name for entry in disk.entries("t-0")}
+        await logs.delete("t", 0)
+        await trio.sleep(0.01)
+        assert not any(path.startswith("t-0") for path in disk.files)
+        for seed in range(40):
+            survivor = disk.power_loss(Random(seed))
+            if "t-0" in {entry.name for entry in survivor.entries()}:
+                assert {entry.name for entry in survivor.entries("t-0")} == before, seed
     await logs.close()

@@ -227,7 +227,7 @@ MUTATIONS = (
         path="kwire/log/directories/removal.py",
         old="if removal.is_directory and disk not in synced:",
         new="if not removal.paths:",
-        test="tests/log/test_interleavings.py",
+        test="tests/log/test_flushes.py",
     ),
     Mutation(
         name="flush-is-answered-before-the-records-are-synced",

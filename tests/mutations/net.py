@@ -64,7 +64,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="                    await unpacked.enter_async_context(self._searches)\n",
         new="",
-        test="tests/replica/test_timestamp_search.py::test_number_of_searches_with_a_decompressed_payload_is_limited",
+        test="tests/replica/test_timestamp_search.py::test_number_of_decompressed_payloads_of_several_disks_is_limited",
     ),
     Mutation(
         name="any-number-of-searches-hold-what-they-read",

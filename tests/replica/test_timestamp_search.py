@@ -166,6 +166,28 @@ async def test_number_of_searches_with_a_compressed_payload_is_limited(
     assert reads == 4 * unpacking.THREADS
 
 
+async def test_number_of_decompressed_payloads_of_several_disks_is_limited() -> None:
+    """Invariant 98: a search holds its payload until it has read the last record."""
+    unpacker, payloads, most = unpacking.Unpacker(readers=LoopThreads()), 0, 0
+
+    def search(disk: SimDisk) -> timestamp_search.Search:
+        nonlocal payloads, most
+        yield timestamp_search.Job(lambda: b"packed", disk)
+        yield timestamp_search.Job(lambda: b"payload", None)
+        payloads += 1
+        most = max(most, payloads)
+        for _ in range(10):
+            yield None
+        payloads -= 1
+        return timestamp_search.OffsetAndTimestamp(1, 2)
+
+    async with trio.open_nursery() as nursery:
+        for disk in [SimDisk() for _ in range(4)]:
+            for _ in range(unpacking.THREADS):
+                nursery.start_soon(unpacker.search, search(disk))
+    assert (payloads, most) == (0, unpacking.THREADS)
+
+
 async def test_searches_on_a_hung_disk_delay_no_other_disk() -> None:
     """Invariant 91: they delay no batch of a producer that is decompressed either."""
     unpacker, hung, good = unpacking.Unpacker(), SimDisk(), SimDisk()
