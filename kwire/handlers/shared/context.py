@@ -30,6 +30,7 @@ from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.service import RaftService
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
+from kwire.replica.transaction_ports import MarkerWriter, TransactionVerifier
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
@@ -80,6 +81,10 @@ class Services:
     quorum: RaftService = attrs.field(factory=_absent)
     logs: LogManager = attrs.field(factory=_absent)
     producer_ids: ProducerIds = attrs.field(factory=_absent)
+    markers: MarkerWriter = attrs.field(factory=_absent)
+    """Writes the markers of transactions to the partitions that this broker leads."""
+    verifier: TransactionVerifier = attrs.field(factory=_absent)
+    """Asks the coordinators of transactions, on this and on other nodes."""
     channel: ControllerChannel | None = None
     """The channel to an active controller on another node, to which requests are forwarded."""
     cluster_id: str = ""
