@@ -91,6 +91,11 @@ async def give_way() -> None:
     await trio.lowlevel.checkpoint()
 
 
+async def wait_seconds(seconds: float) -> None:
+    """Wait before a request is repeated."""
+    await trio.sleep(seconds)
+
+
 class Slices:
     """Gives other tasks a turn during long work, after each slice of time.
 

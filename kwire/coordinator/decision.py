@@ -7,14 +7,16 @@ written changes nothing, and ``apply`` is the same code for a written and for a 
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
 from kwire.errors import KafkaError
+from kwire.records.header import NO_PRODUCER
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
+    from kwire.replica.verification import Guard
 
 # Any: keys, values, replies, states and changes are of the classes of one machine, such as that of
 # the groups; a coordinator passes them on unread.
@@ -47,6 +49,18 @@ class Answer(NamedTuple):
     reply: Opaque
 
 
+class TransactionalProducer(NamedTuple):
+    """The producer whose transaction a decision's records belong to."""
+
+    producer_id: int
+    epoch: int
+    guard: "Guard | None" = None
+    """The verification of the transaction, if these may be its first records in the partition."""
+
+
+NO_TRANSACTION: Final = TransactionalProducer(NO_PRODUCER, -1)
+
+
 @attrs.frozen
 class Decision:
     """The whole result of one request, one deadline or one event.
@@ -57,6 +71,8 @@ class Decision:
     records: tuple[Record, ...] = ()
     draft: "Draft[Opaque] | None" = None
     """More records, encoded beforehand; they are written first."""
+    producer: TransactionalProducer = NO_TRANSACTION
+    """The producer of the records; they take effect when its transaction commits."""
     answers: tuple[Answer, ...] = ()
     timers: tuple[Timer, ...] = ()
     state: Opaque = None

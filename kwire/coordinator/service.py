@@ -13,7 +13,8 @@ Everything between a request and its append is synchronous, so no lock is needed
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain, count
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
@@ -47,6 +48,8 @@ from kwire.waits import Signal
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
+    from kwire.replica.transaction_ports import TransactionMarker
+    from kwire.replica.verification import Guard
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +79,14 @@ _APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
 class CoordinatorLog(Protocol):
     """The part of the replica layer that a coordinator uses."""
 
-    def append(self, partition: TopicPartition, batch: bytes) -> int:
+    def append(self, partition: TopicPartition, batch: bytes, guard: "Guard | None" = None) -> int:
         """Append as the partition's leader; return the log end offset after the batch.
+
+        ``guard``: the verification of a transaction's first batch.  Raises KafkaError.
+        """
+
+    def append_marker(self, partition: TopicPartition, marker: "TransactionMarker") -> int:
+        """Append the marker of a transaction; return the log end offset after it.
 
         Raises KafkaError.
         """
@@ -218,6 +227,21 @@ class CoordinatorService(Generic[M]):
         await self._wait_committed(shard, shard.written)
         return result
 
+    def end_transaction(
+        self, index: int, marker: "TransactionMarker"
+    ) -> Callable[[float], Awaitable[None]]:
+        """Write a transaction's marker and apply it to the transaction's records.
+
+        Return the wait for its commit, which takes a deadline.  Raises KafkaError while the
+        partition is loaded: the transaction coordinator repeats the marker.
+        """
+        shard = self._ready(index)
+        try:
+            shard.end_transaction(marker, self.log)
+        except KafkaError as error:
+            raise _to_client_error(error) from error
+        return partial(self._wait_committed, shard, shard.written)
+
     def schedule_for_all(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
         """Schedule these steps in every partition that answers requests."""
         for shard in self._shards.values():
@@ -262,13 +286,16 @@ class CoordinatorService(Generic[M]):
         self._steps.append((shard, iter(steps)))
         self._has_steps.set()
 
-    async def _wait_committed(self, shard: Shard[M], end_offset: int) -> None:
+    async def _wait_committed(
+        self, shard: Shard[M], end_offset: int, deadline: float = inf
+    ) -> None:
         if shard.phase is Phase.RESIGNED:
             raise NotCoordinator
         if self.log.high_watermark(shard.partition) >= end_offset:
             return
         try:
-            with trio.fail_after(self.commit_timeout_ms() / 1000):
+            timeout_s = min(self.commit_timeout_ms() / 1000, deadline - self.clock.now())
+            with trio.fail_after(max(timeout_s, 0.0)):
                 await self.log.wait_committed(shard.partition, end_offset)
         except KafkaError as error:
             raise _to_client_error(error) from error

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from kwire.coordinator.decision import Decision, Machine, Opaque, Record
+from kwire.coordinator.decision import NO_TRANSACTION, Decision, Machine, Opaque, Record
 from kwire.coordinator.timers import Timers
 from kwire.drive import Wakeable
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
@@ -21,6 +21,10 @@ from kwire.records.control import ControlType, parse_key
 from kwire.records.header import NO_PRODUCER, BatchHeader, Buffer
 from kwire.records.iterate import batches, records
 from kwire.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kwire.replica.transaction_ports import TransactionMarker
+    from kwire.replica.verification import Guard
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +66,11 @@ class Wait:
 class Appender(Protocol):
     """The part of the log that a decision needs."""
 
-    def append(self, partition: TopicPartition, batch: bytes) -> int: ...
+    def append(
+        self, partition: TopicPartition, batch: bytes, guard: "Guard | None" = None
+    ) -> int: ...
+
+    def append_marker(self, partition: TopicPartition, marker: "TransactionMarker") -> int: ...
 
     def max_batch_bytes(self, partition: TopicPartition) -> int: ...
 
@@ -108,18 +116,30 @@ class Shard(Generic[M]):
         if decision.draft is not None:
             for stored, change in decision.draft.build_batches():
                 batches_with_effect.append((stored, partial(self.machine.apply_change, change)))
+        producer = decision.producer
         for piece in self._pieces(decision.records, max_batch_bytes):
-            stored = batch([New(key, value) for key, value, _ in piece], timestamp_ms=wall_ms)
-            batches_with_effect.append((stored, partial(self._apply, piece)))
+            stored = batch(
+                [New(key, value) for key, value, _ in piece],
+                timestamp_ms=wall_ms,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                transactional=producer is not NO_TRANSACTION,
+            )
+            batches_with_effect.append((stored, partial(self._apply, piece, producer.producer_id)))
         if any(len(stored) > max_batch_bytes for stored, _ in batches_with_effect):
             raise MessageTooLarge
         for stored, apply in batches_with_effect:
-            self.written = to.append(self.partition, stored)
+            self.written = to.append(self.partition, stored, producer.guard)
             apply()
 
-    def _apply(self, piece: list[tuple[bytes, bytes | None, Record]]) -> None:
+    def _apply(self, piece: list[tuple[bytes, bytes | None, Record]], producer_id: int) -> None:
         for _, _, record in piece:
-            self.machine.apply(record, NO_PRODUCER)
+            self.machine.apply(record, producer_id)
+
+    def end_transaction(self, marker: "TransactionMarker", to: Appender) -> None:
+        """Append the marker of a transaction and apply it; raises KafkaError."""
+        self.written = to.append_marker(self.partition, marker)
+        self.machine.end_transaction(marker.producer_id, committed=marker.commit)
 
     def _pieces(
         self, decided: tuple[Record, ...], max_batch_bytes: int

@@ -93,25 +93,29 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     if reading.cold:
         reading = await _read_warm(reading, request, max_bytes)
         answers = await reading.all_in_turns(requested)
+    deadline = now + request.max_wait_ms / 1000
     may_wait = request.max_wait_ms > 0
-    if may_wait and reading.missing_bytes > 0 and reading.is_stale():
-        # An append between the reading and the wait would not end the wait, so read again.
-        reading.drop()
-        reading = _Reading(context, request, isolation, max_bytes, replica)
-        answers = reading.all(requested)
-    if may_wait and reading.missing_bytes > 0 and reading.may_wait and not reading.urgent:
+    while may_wait and reading.must_wait:
+        if reading.is_stale():
+            # An append between the reading and the wait would not end the wait, so read again.
+            reading.drop()
+            reading = _Reading(context, request, isolation, max_bytes, replica)
+            answers = reading.all(requested)
+            continue
         reading.drop()
         shared_reads = await replicas.fetch_waits.wait_readable(
             reading.partitions,
             missing_bytes=reading.missing_bytes,
             isolation=isolation,
-            timeout_s=request.max_wait_ms / 1000,
+            timeout_s=max(0.0, deadline - replicas.now()),
         )
         reading = _Reading(context, request, isolation, max_bytes, replica, shared_reads, False)
         answers = await reading.all_in_turns(requested)
         if reading.cold:
             reading = await _read_warm(reading, request, max_bytes)
             answers = await reading.all_in_turns(requested)
+        # The end of a transaction wakes read_committed fetches that it may not complete.
+        may_wait = isolation is FetchIsolation.STABLE and replicas.now() < deadline
     try:
         reading.count()
         session_id, sent = sessions.finish(fetch_context, answers, now)
@@ -264,6 +268,11 @@ class _Reading:
     @property
     def missing_bytes(self) -> int:
         return self.min_bytes - self.total
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether there are fewer bytes than requested, and a wait may bring more."""
+        return self.missing_bytes > 0 and self.may_wait and not self.urgent
 
     def is_stale(self) -> bool:
         """Whether a partition has other bytes to read since, or is not led here any more."""

@@ -5,31 +5,43 @@ first for the disk, where a topic's ``flush.messages`` asks for it, for all logs
 then, with acks=all, for the in-sync replicas, at most the request's timeout. acks=0 is never
 answered, but any error closes the connection, for its producer would not learn of it otherwise.
 
-Differences to Kafka: null records are refused (Kafka never answers them), and so are transactional
-batches, while transactions are not available.
+Before the first batch of a transaction in a partition is appended, the transaction coordinator has
+to confirm the partition (KIP-890), for all partitions of the request at once.
+
+A difference to Kafka: null records are refused (Kafka never answers them).
 """
 
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.drive import give_way
 from kwire.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidRequiredAcks,
     InvalidTimestamp,
     InvalidTopicException,
     InvalidTxnState,
     KafkaError,
+    NetworkException,
+    NotCoordinator,
+    NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     TransactionalIdAuthorizationFailed,
 )
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
+from kwire.handlers.shared.verifying import ADDS_PARTITIONS, UNVERIFIED, Verifications, verify
 from kwire.net.framing import Disconnect
-from kwire.records.header import parse
+from kwire.records.header import HEADER_SIZE, BatchHeader, Buffer, parse
 from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
+from kwire.replica.verification import Guard
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
 Topic = ProduceRequest.TopicProduceData
@@ -46,6 +58,13 @@ _TURN_COST: Final = 64
 costs one, and one more for every :data:`_COST_BYTES`."""
 _COST_BYTES: Final = 16 << 10
 _ACKS: Final = (-1, 0, 1)
+_REPEATED: Final = (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NetworkException,
+    NotCoordinator,
+)
+"""Errors of a verification that some producers would not repeat a batch for."""
 _ERRORS_WITH_LOG_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
 """The errors that the log itself raises. The handler does not await between them and the answer,
 so the log start offset in it is that of the append."""
@@ -97,6 +116,9 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
         raise InvalidRequiredAcks
     waiting: list[_Waiting] = []
     response = ProduceResponse()
+    verified: Verifications = {}
+    if request.transactional_id is not None:
+        verified = await _verify(context, request, request.transactional_id)
     cost = 0
     for topic in request.topic_data:
         answers: list[Answer] = []
@@ -106,7 +128,9 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
                 cost = 0
             cost += 1 + len(requested.records or b"") // _COST_BYTES
             try:
-                answers.append(await _append(context, request, topic, requested, answers, waiting))
+                answers.append(
+                    await _append(context, request, topic, requested, answers, waiting, verified)
+                )
             except KafkaError as error:
                 log_start = _log_start(context, topic, requested.index, error)
                 answers.append(_refuse_partition(requested.index, error, log_start))
@@ -137,6 +161,7 @@ async def _append(
     requested: Requested,
     answers: list[Answer],
     waiting: list[_Waiting],
+    verified: Verifications,
 ) -> Answer:
     replicas = context.replicas
     if topic.topic_id != ZERO_UUID or not topic.name:
@@ -155,13 +180,13 @@ async def _append(
         transactional_id=request.transactional_id,
         zstd_allowed=request.zstd_allowed,
     )
-    if header.is_transactional:
-        _check_transaction(context, request.transactional_id)
+    guard = _guard_of(request, partition, verified) if header.is_transactional else None
     if config.cleanup_compact or config.compression_type != "producer":
         records = await replicas.prepare(partition, records, header)
         if records is not requested.records:
             header = parse(records)
-    appended = replicas.append(partition, records, header, request.acks, context.clock.now_ms())
+    now_ms = context.clock.now_ms()
+    appended = replicas.append(partition, records, header, request.acks, now_ms, guard=guard)
     if not appended.is_stored or (
         request.acks == ACKS_ALL and partition.high_watermark < appended.end_offset
     ):
@@ -184,13 +209,55 @@ def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) ->
     return context.replicas.partitions.get_by_id(topic.topic_id, index).log.start_offset
 
 
-def _check_transaction(context: Context, transactional_id: str | None) -> None:
-    if transactional_id is None or not context.is_allowed(
-        "Write", "TransactionalId", transactional_id
-    ):
+async def _verify(
+    context: Context, request: ProduceRequest, transactional_id: str
+) -> Verifications:
+    """Verify the transactional batches of a request; other checks come with the append."""
+    batches: list[tuple[Partition, BatchHeader]] = []
+    partitions = context.replicas.partitions
+    for topic in request.topic_data:
+        for requested in topic.partition_data:
+            header = _transactional_header(requested.records)
+            if header is not None:
+                with suppress(KafkaError):  # The append reports it.
+                    if topic.topic_id != ZERO_UUID or not topic.name:
+                        partition = partitions.get_by_id(topic.topic_id, requested.index)
+                    else:
+                        partition = partitions.get(topic.name, requested.index)
+                    batches.append((partition, header))
+    if not batches:
+        return {}
+    if not context.is_allowed("Write", "TransactionalId", transactional_id):
         raise TransactionalIdAuthorizationFailed
-    # Without a coordinator the transaction would never end, and read_committed readers would hang.
-    raise InvalidTxnState("transactions are not available")
+    if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
+        raise InvalidProducerIdMapping("the batches of a transaction have several producers")
+    return await verify(context, transactional_id, batches, request.transaction_support)
+
+
+def _transactional_header(records: Buffer | None) -> BatchHeader | None:
+    if records is None or len(records) < HEADER_SIZE:
+        return None
+    header = parse(records)
+    is_checked = header.is_transactional and not header.is_control and header.producer_id >= 0
+    return header if is_checked else None
+
+
+def _guard_of(
+    request: ProduceRequest, partition: Partition, verified: Verifications
+) -> Guard | None:
+    """Return the guard for an append; raises the error of the verification for producers.
+
+    Producers of any version repeat a batch for NOT_ENOUGH_REPLICAS, without new metadata.
+    """
+    guard, error = verified.get(partition.log.partition, UNVERIFIED)
+    if error is None:
+        return guard
+    is_busy = isinstance(error, ConcurrentTransactions)
+    if isinstance(error, _REPEATED) or (is_busy and request.transaction_support < ADDS_PARTITIONS):
+        raise NotEnoughReplicas(f"the transaction coordinator answered {error}")
+    if isinstance(error, InvalidTxnState):
+        raise InvalidTxnState("the partition was not added to the transaction")
+    raise error
 
 
 async def _wait_acknowledged(

@@ -31,7 +31,6 @@ from kwire.log.segments.segment import Segment
 from kwire.log.storage_errors import storage_error, storage_errors
 from kwire.records.build import stamp
 from kwire.records.header import (
-    CONTROL,
     LENGTH_END,
     NO_PRODUCER,
     BatchHeader,
@@ -90,6 +89,17 @@ class PartitionLog:
         self.on_roll: Callable[[PartitionLog], None] = _ignore
         """Called when a segment was closed, so that it is synced soon."""
 
+    def stable_end(self, high_watermark: int) -> int:
+        """Return the last stable offset for a high watermark: transactions below it have ended.
+
+        It is not below the log start, even if records of open transactions were deleted.
+        """
+        producers = self.producers
+        unstable = producers.first_unstable(high_watermark)
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.start_offset)
+
     # -- appending
 
     def append_leader(
@@ -103,7 +113,8 @@ class PartitionLog:
     ) -> LogAppendInfo:
         """Assign offsets to a validated batch and write it.
 
-        ``from_client``: the producer's sequence is checked; a coordinator's is not.
+        ``from_client``: the producer's sequence is checked; of a coordinator's batch only the
+        producer's epoch is.
         """
         producer_id = header.producer_id
         if producer_id > NO_PRODUCER:
@@ -111,7 +122,7 @@ class PartitionLog:
                 duplicate = self.producers.check(header)
                 if duplicate is not None:
                     return LogAppendInfo(*duplicate, self.start_offset, True)
-            elif header.attributes & CONTROL:
+            else:
                 self.producers.check_epoch(header)
         if self.disk.full:
             self.writer.need_room()

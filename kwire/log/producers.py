@@ -14,7 +14,12 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
+from kwire.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.records.control import ControlType, parse_end_txn, parse_key
 from kwire.records.crc import crc32c
@@ -23,6 +28,8 @@ from kwire.records.iterate import BadRecords, records
 
 KEPT_BATCHES: Final = 5
 SEQUENCE_MAX: Final = (1 << 31) - 1
+EPOCH_MAX: Final = (1 << 15) - 1
+"""A producer epoch that cannot be bumped for its marker."""
 SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
@@ -135,12 +142,35 @@ class ProducerStates:
         return None
 
     def check_epoch(self, header: BatchHeader) -> None:
-        """Raise InvalidProducerEpoch for a marker with an older epoch than the producer's."""
+        """Raise InvalidProducerEpoch for a coordinator's batch of an older producer epoch."""
         producer = self._producers.get(header.producer_id)
         if producer is not None and header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} has epoch {producer.epoch}, "
                 f"not {header.producer_epoch}"
+            )
+
+    def check_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, *, is_strict: bool
+    ) -> None:
+        """Check that the leader may append a marker of a transaction coordinator.
+
+        ``is_strict``: the coordinator bumped the epoch before the marker (``transaction.version``
+        2), so a marker of the producer's own epoch is late: it could end the next transaction
+        (KIP-1228).  It is accepted as a repetition where no transaction is open.  Raises
+        InvalidProducerEpoch or TransactionCoordinatorFenced.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return
+        is_late = is_strict and producer.open_from >= 0 and epoch != EPOCH_MAX
+        if epoch < producer.epoch or (is_late and epoch == producer.epoch):
+            raise InvalidProducerEpoch(
+                f"producer {producer_id} has epoch {producer.epoch}, its marker {epoch}"
+            )
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"coordinator epoch {coordinator_epoch} is older than {producer.coordinator_epoch}"
             )
 
     def update(

@@ -22,6 +22,7 @@ from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.log_config import log_config
+from kwire.replica.markers import Markers
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
 from kwire.replica.throttles import RateLimit, Throttles
@@ -48,6 +49,12 @@ class BrokerHalf:
         core, services = self.core, self.core.services
         self.replicas = services.replicas = self._make_replicas()
         self.groups = services.groups = self._make_groups()
+        services.markers = Markers(
+            replicas=self.replicas,
+            groups=self.groups.service,
+            clock=core.clock,
+            timeout_ms=lambda: services.config.request_timeout_ms,
+        )
         self.lifecycle = self._make_lifecycle()
         services.producer_ids = ProducerIds(self._allocate_producer_ids)
         core.publisher.add_applier(self.replicas.applier.apply)

@@ -34,12 +34,14 @@ class Completion:
 
     def on_committed(self, partition: Partition, change: HighWatermarkChange) -> None:
         """Complete the waits for records below a high watermark that moved."""
-        stable_before = partition.log.producers.last_stable_offset(change.from_offset)
+        stable_before = partition.log.stable_end(change.from_offset)
         size = partition.on_committed(change)
         partition.commits.reach(change.to_offset)
         if partition in self.fetch_waits:
             is_stable = partition.last_stable_offset > stable_before
             self.fetch_waits.on_readable(partition, _STABLE if is_stable else _COMMITTED, size)
+            if is_stable and stable_before < change.from_offset:
+                self.fetch_waits.on_transaction_ended(partition)
 
     def on_role_changed(self, partition: Partition) -> None:
         """End all waits of a partition: their requests have to check its role again."""

@@ -6,6 +6,8 @@ from kwire.clock import Clock
 from kwire.records.header import Buffer, parse
 from kwire.replica.partition import ACKS_ALL
 from kwire.replica.service import ReplicaService
+from kwire.replica.transaction_ports import TransactionMarker
+from kwire.replica.verification import Guard
 from kwire.types import TopicPartition
 
 READ_BYTES = 1 << 20
@@ -20,8 +22,11 @@ class CoordinatorLog:
     replicas: ReplicaService
     clock: Clock
 
-    def append(self, partition: TopicPartition, batch: bytes) -> int:
-        """Append as the leader; return the log end offset after the batch."""
+    def append(self, partition: TopicPartition, batch: bytes, guard: Guard | None = None) -> int:
+        """Append as the leader; return the log end offset after the batch.
+
+        ``guard``: the verification of a transaction's first batch.
+        """
         replicas = self.replicas
         return replicas.append(
             replicas.partitions.get_led(*partition),
@@ -30,7 +35,16 @@ class CoordinatorLog:
             ACKS_ALL,
             self.clock.now_ms(),
             from_client=False,
+            guard=guard,
         ).end_offset
+
+    def append_marker(self, partition: TopicPartition, marker: TransactionMarker) -> int:
+        """Append the marker of a transaction; return the log end offset after it."""
+        from kwire.replica.markers import append_marker
+
+        replicas = self.replicas
+        hosted = replicas.partitions.get_led(*partition)
+        return append_marker(replicas, hosted, marker, self.clock.now_ms()).end_offset
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         """Return the largest batch size in bytes that the topic allows."""

@@ -79,6 +79,13 @@ class FetchWaits:
             for isolation in isolations:
                 self._to_wake.wake(self._bytes.pop_complete(partition, isolation, size_bytes))
 
+    def on_transaction_ended(self, partition: Partition) -> None:
+        """Wake the read_committed fetches: records before the marker may have become readable.
+
+        They check whether these are enough, and wait again if not.
+        """
+        self._to_wake.wake(self._bytes.pop_isolation(partition, FetchIsolation.STABLE))
+
     def on_changed(self, partition: Partition) -> None:
         """Wake all fetches of a partition: they have to check it again."""
         self._to_wake.wake(self._bytes.pop_all(partition))

@@ -27,10 +27,11 @@ from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
 from kwire.metrics import Cell
-from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
+from kwire.records.header import NO_TIMESTAMP, TRANSACTIONAL, BatchHeader, Buffer
 from kwire.records.validate import check_timestamps
 from kwire.replica.leader import HighWatermarkChange, Leader
 from kwire.replica.purgatory import FetchIsolation
+from kwire.replica.verification import Guard, Verifications
 from kwire.waits import OffsetWaits
 
 LATEST: Final = -1
@@ -115,6 +116,9 @@ class Partition:
     """Waits for this broker to store records up to an offset (``leader.log_end``)."""
     deletions: OffsetWaits = attrs.field(factory=OffsetWaits)
     """Waits for all replicas to begin at an offset or later."""
+    verifications: Verifications = attrs.field(factory=Verifications)
+    """The transactional producers whose transactions are being verified, while this broker leads.
+    """
     _uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
     """End offset and size of each batch appended above the high watermark."""
 
@@ -129,7 +133,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         log = self.log
-        return log.producers.last_stable_offset(log.high_watermark)
+        return log.stable_end(log.high_watermark)
 
     def _stored_end(self, before: int) -> int:
         """Return the end offset of the stored records: written and, if the topic requires, synced.
@@ -155,6 +159,7 @@ class Partition:
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
         self._uncommitted.clear()
+        self.verifications.clear()
         leader.advance(now)
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
@@ -188,10 +193,12 @@ class Partition:
         now_ms: int,
         *,
         from_client: bool = True,
+        guard: Guard | None = None,
     ) -> ProduceResult:
         """Append a producer's checked batch, or return the place of the one it repeats.
 
-        Timestamps and sequences of coordinators' batches are not checked.
+        Timestamps and sequences of coordinators' batches are not checked.  ``guard``: the
+        verification of a transaction's first batch.
         """
         leader = self.check_leader()
         log = self.log
@@ -204,6 +211,9 @@ class Partition:
             check_timestamps(
                 header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms
             )
+        is_transactional = header.attributes & TRANSACTIONAL
+        if is_transactional:
+            self.verifications.check(log.producers, header, guard, from_client=from_client)
         size = header.size
         if size != len(records):
             records = memoryview(records)[:size]
@@ -220,6 +230,8 @@ class Partition:
                 leader.leader_epoch,
                 is_stored=end_offset <= leader.log_end,
             )
+        if is_transactional:
+            self.verifications.on_appended(header.producer_id)
         stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
         readable = self._on_appended(leader, end_offset, size, now)
         return ProduceResult(
@@ -309,7 +321,7 @@ class Partition:
             self.leader,
             log.start_offset,
             high_watermark,
-            log.producers.last_stable_offset(high_watermark),
+            log.stable_end(high_watermark),
             log.config,
         )
 

@@ -105,6 +105,15 @@ class ByteWaits(Generic[Key, T]):
             wait.shared_reads = shared_reads
         return [wait.waiter for wait in complete]
 
+    def pop_isolation(self, key: Key, isolation: FetchIsolation) -> list[T]:
+        """Remove and return all waits of an isolation level, whose bound moved by unknown bytes."""
+        waits = [w for w in self.watched.get(key, ()) if w.isolation is isolation]
+        shared_reads = SharedReads() if len(waits) > 1 else None
+        for wait in waits:
+            self.discard(wait)
+            wait.shared_reads = shared_reads
+        return [wait.waiter for wait in waits]
+
     def pop_all(self, key: Key) -> list[T]:
         """Remove and return all waits of a partition whose role changed or that was removed.
 

@@ -31,7 +31,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import THREADS, DiskThreads
 from kwire.metrics import Metrics
 from kwire.records.compression import NAMES, NONE
-from kwire.records.header import BatchHeader, Buffer
+from kwire.records.header import CONTROL, BatchHeader, Buffer
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetch_waits import FetchWaits
@@ -47,6 +47,7 @@ from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles
 from kwire.replica.throttles import Throttles
 from kwire.replica.unpacking import Unpacker
+from kwire.replica.verification import Guard
 
 
 @attrs.define(eq=False)
@@ -151,6 +152,7 @@ class ReplicaService:
         now_ms: int,
         *,
         from_client: bool = True,
+        guard: Guard | None = None,
     ) -> ProduceResult:
         """Append a checked batch as the leader: the only way to append to a partition.
 
@@ -158,7 +160,7 @@ class ReplicaService:
         requires one. The batch may be acknowledged after :meth:`wait_acknowledged`.
         """
         produced = partition.append(
-            records, header, acks, self.now(), now_ms, from_client=from_client
+            records, header, acks, self.now(), now_ms, from_client=from_client, guard=guard
         )
         size = produced.size_bytes
         if size:
@@ -166,6 +168,8 @@ class ReplicaService:
             traffic.messages_in.value += produced.end_offset - produced.base_offset
             traffic.bytes_in.value += size
             self.fetch_waits.on_readable(partition, produced.readable, size)
+            if header.attributes & CONTROL:
+                self.fetch_waits.on_transaction_ended(partition)
         if not produced.is_stored:
             self._syncs.start(partition)
         return produced

@@ -15,6 +15,7 @@ from kwire.codec.messages.offset_for_leader_epoch import OffsetForLeaderEpochReq
 from kwire.records import header
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.partition import Partition
+from kwire.replica.verification import NOT_REQUIRED
 from kwire.types import TopicPartition
 from tests.support.handlers.broker import (
     NOW_MS,
@@ -28,7 +29,7 @@ from tests.support.handlers.broker import (
 
 def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any) -> None:
     batch = one_batch(*values, **changes)
-    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
+    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS, guard=NOT_REQUIRED)
 
 
 async def offsets(

@@ -15,6 +15,7 @@ from kwire.codec.primitives import EncodeError
 from kwire.handlers.dispatch import Dispatcher
 from kwire.records import control, header, iterate
 from kwire.replica.partition import Partition
+from kwire.replica.verification import NOT_REQUIRED
 from kwire.simulation.disk import SimFile
 from tests.support.handlers.broker import (
     NOW_MS,
@@ -59,7 +60,7 @@ async def fetch(
 
 def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any) -> None:
     batch = one_batch(*values, **changes)
-    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
+    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS, guard=NOT_REQUIRED)
 
 
 def values(answer: PartitionData) -> list[tuple[int, bytes | None]]:

@@ -86,7 +86,7 @@ CASES = [
     ("a transaction without an id", ("t", 0),
      one_batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), {},
      errors.TransactionalIdAuthorizationFailed),
-    ("transactions are not available", ("t", 0),
+    ("a partition that is not in the transaction", ("t", 0),
      one_batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True),
      {"transactional_id": "tx"}, errors.InvalidTxnState),
     ("zstd before version 7", ("t", 0), one_batch(compression=4), {"version": 6},

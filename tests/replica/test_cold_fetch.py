@@ -9,6 +9,7 @@ from kwire.log.disk import File
 from kwire.log.formats import names
 from kwire.records import header
 from kwire.records.header import Buffer
+from kwire.replica.verification import NOT_REQUIRED
 from kwire.simulation.disk import SimDisk, SimFile
 from tests.handlers.test_fetch import at, fetch, values
 from tests.support.handlers import broker as brokers
@@ -134,7 +135,7 @@ async def test_aborted_transactions_of_cold_segments_are_read_by_a_thread(
             base_sequence=number,
             transactional=True,
         )
-        subject.replicas.append(partition, data, header.parse(data), 1, NOW_MS)
+        subject.replicas.append(partition, data, header.parse(data), 1, NOW_MS, guard=NOT_REQUIRED)
         data = marker(7, commit=bool(number % 3))
         subject.replicas.append(partition, data, header.parse(data), 1, NOW_MS, from_client=False)
         if number % 3 == 0 and number * 2 + 1 >= offset:

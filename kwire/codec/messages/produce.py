@@ -3,6 +3,7 @@
 from kwire.codec.schema import (
     Array,
     Bool,
+    Int8,
     Int16,
     Int32,
     Int64,
@@ -44,6 +45,9 @@ class ProduceRequest(Request["ProduceResponse"]):
     topic_data: Array[TopicProduceData] = field("0+", factory=list)
     zstd_allowed: Bool = field("", default=True, ignorable=True)
     """Whether zstd is allowed, as from version 7 on; not on the wire."""
+    transaction_support: Int8 = field("", default=2, ignorable=True)
+    """2 if the client lets its records add partitions to a transaction (version 12, KIP-890), 1 if
+    it knows TRANSACTION_ABORTABLE (version 11), else 0; not on the wire."""
 
 
 @message(api_key=0, versions="3-13", flexible="9+")
@@ -103,4 +107,5 @@ class ProduceResponse:
 
 def widen_request(request: ProduceRequest, version: int) -> ProduceRequest:
     request.zstd_allowed = version >= 7
+    request.transaction_support = min(max(version - 10, 0), 2)
     return request

@@ -2,6 +2,7 @@
 
 from kwire.codec.schema import (
     Array,
+    Int8,
     Int16,
     Int32,
     Int64,
@@ -49,6 +50,14 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
         partitions: Array[TxnOffsetCommitRequestPartition] = field("0+", factory=list)
 
     topics: Array[TxnOffsetCommitRequestTopic] = field("0+", factory=list)
+    transaction_support: Int8 = field("", default=2, ignorable=True)
+    """2 if the client lets its commits add the group to a transaction (version 5, KIP-890), 1 if
+    it knows TRANSACTION_ABORTABLE (version 4), else 0; not on the wire."""
+
+
+def widen_request(request: TxnOffsetCommitRequest, version: int) -> TxnOffsetCommitRequest:
+    request.transaction_support = min(max(version - 3, 0), 2)
+    return request
 
 
 @message(api_key=28, versions="0-6", flexible="3+")

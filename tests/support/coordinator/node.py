@@ -18,7 +18,10 @@ from kwire.group.decision_builder import Client
 from kwire.group.service import GroupCoordinator
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
+from kwire.records.control import end_txn_marker
 from kwire.records.header import parse
+from kwire.replica.transaction_ports import TransactionMarker
+from kwire.replica.verification import Guard
 from kwire.types import TopicPartition
 
 CommitPartition = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
@@ -52,7 +55,7 @@ class FakeLog:
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         return self.max_bytes
 
-    def append(self, partition: TopicPartition, stored: bytes) -> int:
+    def append(self, partition: TopicPartition, stored: bytes, guard: Guard | None = None) -> int:
         if self.failure is not None:
             raise self.failure
         index = partition.partition
@@ -63,6 +66,16 @@ class FakeLog:
         if not self.replicas_lag:
             self.high_watermarks[index] = self.ends[index]
         return self.ends[index]
+
+    def append_marker(self, partition: TopicPartition, marker: TransactionMarker) -> int:
+        batch = end_txn_marker(
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp_ms=0,
+        )
+        return self.append(partition, batch)
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         return 0, self.ends.get(partition.partition, 0)

@@ -19,7 +19,10 @@ from kwire.group import requests
 from kwire.group.decision_builder import Client
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
+from kwire.records.control import end_txn_marker
 from kwire.records.header import parse
+from kwire.replica.transaction_ports import TransactionMarker
+from kwire.replica.verification import Guard
 from kwire.types import TopicPartition
 
 PARTITION = TopicPartition("__consumer_offsets", 0)
@@ -38,13 +41,23 @@ class MemoryLog:
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         return self.max_bytes
 
-    def append(self, partition: TopicPartition, batch: bytes) -> int:
+    def append(self, partition: TopicPartition, batch: bytes, guard: Guard | None = None) -> int:
         if self.failure is not None:
             raise self.failure
         header = parse(batch, 0)
         self.batches.append(self.end.to_bytes(8, "big") + batch[8:])
         self.end += header.last_offset_delta + 1
         return self.end
+
+    def append_marker(self, partition: TopicPartition, marker: TransactionMarker) -> int:
+        batch = end_txn_marker(
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp_ms=0,
+        )
+        return self.append(partition, batch)
 
     @property
     def data(self) -> bytes:

@@ -14,6 +14,7 @@ from kwire.codec.compile import decode, encode
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
+from kwire.errors import NotCoordinator
 from kwire.handlers.dispatch import handler_of
 from kwire.handlers.shared.context import Context, Services
 from kwire.log.config import LogConfig
@@ -23,10 +24,13 @@ from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.records import build
 from kwire.replica.fetch_sessions import FetchSessions
+from kwire.replica.markers import Markers, WaitCommitted
 from kwire.replica.partition import Partition
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
+from kwire.replica.transaction_ports import TransactionMarker
 from kwire.simulation.disk import SimDisk
+from tests.support.handlers.transactions import ScriptedVerifier
 
 NOW_MS = 1_700_000_000_000
 NODE = 1
@@ -151,6 +155,13 @@ def encode_whole(answer: Any, version: int) -> bytes:
     return b"".join(out)
 
 
+class _NoGroups:
+    """The group coordinator of a broker that has no groups."""
+
+    def end_transaction(self, index: int, marker: TransactionMarker) -> WaitCommitted:
+        raise NotCoordinator
+
+
 def broker(slots: int = 100) -> Broker:
     configs: dict[str, LogConfig] = {}
     wall = Wall()
@@ -177,6 +188,13 @@ def broker(slots: int = 100) -> Broker:
         replicas=replicas,
         producer_ids=ProducerIds(allocate),
         logs=logs,
+        verifier=ScriptedVerifier(),
+    )
+    services.markers = Markers(
+        replicas=replicas,
+        groups=_NoGroups(),
+        clock=wall,
+        timeout_ms=lambda: services.config.request_timeout_ms,
     )
     return Broker(services, logs, configs, wall)
 

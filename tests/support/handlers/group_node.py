@@ -20,6 +20,7 @@ from kwire.group.service import GroupCoordinator
 from kwire.handlers.dispatch import handler_of
 from kwire.handlers.shared.context import Context
 from kwire.replica.coordinator_log import CoordinatorLog
+from kwire.replica.markers import Markers
 from kwire.types import CONSUMER_OFFSETS
 from tests.support.handlers.broker import NODE, Broker, broker, topic_id
 
@@ -166,6 +167,12 @@ async def group_node(
     )
     subject.replicas.roles.subscribe(groups.on_role_changed)
     subject.services.groups = groups
+    subject.services.markers = Markers(
+        replicas=subject.replicas,
+        groups=groups.service,
+        clock=subject.wall,
+        timeout_ms=lambda: config.request_timeout_ms,
+    )
     creator = Creator(subject)
     subject.services.topic_creation = creator  # type: ignore[assignment]
     await subject.publish(

@@ -1,0 +1,133 @@
+"""The verification of transactional producers by the handlers that append their records (KIP-890).
+
+The transaction coordinator is asked only before a transaction's first batch in a partition; the
+guard that is made before the question goes with the append.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kwire.drive import wait_seconds
+from kwire.errors import (
+    BY_CODE,
+    NONE,
+    ConcurrentTransactions,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownServerError,
+)
+from kwire.handlers.shared.context import Context
+from kwire.records.header import BatchHeader
+from kwire.replica.partition import Partition
+from kwire.replica.verification import NOT_REQUIRED, Guard
+from kwire.types import TopicPartition
+
+KNOWS_ABORTABLE: Final = 1
+ADDS_PARTITIONS: Final = 2
+_RETRY_S: Final = 0.02
+"""``add.partitions.to.txn.retry.backoff.ms``."""
+_RETRIES_S: Final = 0.1
+"""``add.partitions.to.txn.retry.backoff.max.ms``: the bound of all retries."""
+
+
+class Verified(NamedTuple):
+    """The verification of one partition."""
+
+    guard: Guard | None = None
+    """The guard to append with; None if the transaction is open already."""
+    error: KafkaError | None = None
+    """The transaction coordinator's error, as clients of the request know it."""
+
+
+UNVERIFIED: Final = Verified()
+Verifications = dict[TopicPartition, Verified]
+
+
+async def verify(
+    context: Context,
+    transactional_id: str,
+    batches: Sequence[tuple[Partition, BatchHeader]],
+    transaction_support: int,
+) -> Verifications:
+    """Verify that partitions are in the transaction of the batches' producer, which is one.
+
+    With a ``transaction_support`` of :data:`ADDS_PARTITIONS` they are added.
+    """
+    deadline = context.replicas.now() + _RETRIES_S
+    results: Verifications = {}
+    while batches:
+        results |= await _verify_once(context, transactional_id, batches, transaction_support)
+        if transaction_support < ADDS_PARTITIONS or context.replicas.now() >= deadline:
+            break
+        # The marker of the previous transaction is still to come; it discards this guard.
+        batches = [
+            (partition, header)
+            for partition, header in batches
+            if isinstance(results[partition.log.partition].error, ConcurrentTransactions)
+        ]
+        if batches:
+            await wait_seconds(_RETRY_S)
+    return results
+
+
+async def _verify_once(
+    context: Context,
+    transactional_id: str,
+    batches: Sequence[tuple[Partition, BatchHeader]],
+    transaction_support: int,
+) -> Verifications:
+    adds_partitions = transaction_support >= ADDS_PARTITIONS
+    results = {
+        partition.log.partition: _begin(context, partition, header, adds_partitions)
+        for partition, header in batches
+    }
+    unverified = [
+        name
+        for name, verified in results.items()
+        if verified.guard is not None and verified.guard is not NOT_REQUIRED
+    ]
+    if unverified:
+        header = batches[0][1]
+        codes = await context.services.verifier.verify(
+            transactional_id,
+            header.producer_id,
+            header.producer_epoch,
+            unverified,
+            add=adds_partitions,
+        )
+        for name in unverified:
+            code = codes.get(name, NONE)
+            if code != NONE:
+                results[name] = Verified(error=_to_producer_error(code, transaction_support))
+    return results
+
+
+def _begin(
+    context: Context, partition: Partition, header: BatchHeader, adds_partitions: bool
+) -> Verified:
+    if not context.config.transaction_partition_verification_enable:
+        return Verified(NOT_REQUIRED)
+    try:
+        partition.check_leader()
+        guard = partition.verifications.begin(
+            partition.log.producers.get(header.producer_id),
+            header,
+            adds_partitions=adds_partitions,
+            now_ms=context.clock.now_ms(),
+            expiration_ms=partition.config.producer_id_expiration_ms,
+        )
+    except KafkaError as error:
+        return Verified(error=error)
+    return Verified(guard)
+
+
+def _to_producer_error(code: int, transaction_support: int) -> KafkaError:
+    """Return the coordinator's error as producers of the request's version know it."""
+    if code == ProducerFenced.code:
+        return InvalidProducerEpoch()
+    if code == TransactionAbortable.code and transaction_support < KNOWS_ABORTABLE:
+        return InvalidTxnState()
+    return BY_CODE.get(code, UnknownServerError)()

@@ -1,0 +1,117 @@
+"""The markers of transactions: control batches that end a transaction in one partition.
+
+Rules: every marker is appended before the first wait, so that markers of many partitions are
+replicated together; each partition succeeds or fails alone.  Markers for ``__consumer_offsets`` go
+through the group coordinator, which applies them in order with its own records.  A partition
+refuses the marker of a former coordinator, by coordinator epoch, and a late one of a former
+transaction, by producer epoch (KIP-1228).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import attrs
+
+from kwire.clock import Clock
+from kwire.drive import Slices
+from kwire.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    NotLeaderOrFollower,
+)
+from kwire.records.control import end_txn_marker
+from kwire.records.header import parse
+from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
+from kwire.replica.service import ReplicaService
+from kwire.replica.transaction_ports import TransactionMarker
+from kwire.types import CONSUMER_OFFSETS, TopicPartition
+
+STRICT_VERSION: Final = 2
+"""The ``transaction.version`` from which a marker's epoch is greater than its transaction's."""
+_NOT_READY: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+"""Errors of a group coordinator for which the transaction coordinator repeats the marker."""
+
+WaitCommitted = Callable[[float], Awaitable[None]]
+"""Waits for the commit of a marker; takes the deadline and raises KafkaError."""
+
+
+class GroupTransactions(Protocol):
+    """The group coordinator, as far as transactions end in its partitions."""
+
+    def end_transaction(self, index: int, marker: TransactionMarker) -> WaitCommitted:
+        """Append and apply a marker; raises KafkaError."""
+
+
+def append_marker(
+    replicas: ReplicaService, partition: Partition, marker: TransactionMarker, now_ms: int
+) -> ProduceResult:
+    """Append a marker as the leader of the partition; raises KafkaError."""
+    partition.check_leader()
+    partition.log.producers.check_marker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        is_strict=marker.transaction_version >= STRICT_VERSION,
+    )
+    batch = end_txn_marker(
+        commit=marker.commit,
+        coordinator_epoch=marker.coordinator_epoch,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        timestamp_ms=now_ms,
+    )
+    return replicas.append(partition, batch, parse(batch), ACKS_ALL, now_ms, from_client=False)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Markers:
+    """The MarkerWriter of one broker."""
+
+    replicas: ReplicaService
+    groups: GroupTransactions
+    clock: Clock
+    timeout_ms: Callable[[], int]
+    """Returns ``request.timeout.ms``, the bound of the wait for followers."""
+
+    async def write_markers(
+        self, markers: Sequence[TransactionMarker]
+    ) -> Sequence[Mapping[TopicPartition, int]]:
+        """Append the markers, wait for their commit and return the code of each partition."""
+        results: list[dict[TopicPartition, int]] = []
+        waits: list[tuple[dict[TopicPartition, int], TopicPartition, WaitCommitted]] = []
+        slices = Slices()
+        for marker in markers:
+            codes: dict[TopicPartition, int] = {}
+            results.append(codes)
+            for partition in marker.partitions:
+                try:
+                    waits.append((codes, partition, self._append(partition, marker)))
+                except KafkaError as error:
+                    codes[partition] = _code(error)
+                await slices.pause()
+        deadline = self.replicas.now() + self.timeout_ms() / 1000
+        for codes, partition, wait_committed in waits:
+            codes[partition] = NONE
+            try:
+                await wait_committed(deadline)
+            except KafkaError as error:
+                codes[partition] = _code(error)
+        return results
+
+    def _append(self, partition: TopicPartition, marker: TransactionMarker) -> WaitCommitted:
+        hosted = self.replicas.partitions.get_led(*partition)
+        if partition.topic == CONSUMER_OFFSETS:
+            return self.groups.end_transaction(partition.partition, marker)
+        appended = append_marker(self.replicas, hosted, marker, self.clock.now_ms())
+
+        async def wait_committed(deadline: float) -> None:
+            await self.replicas.wait_acknowledged(hosted, appended, ACKS_ALL, deadline)
+
+        return wait_committed
+
+
+def _code(error: KafkaError) -> int:
+    return NotLeaderOrFollower.code if isinstance(error, _NOT_READY) else error.code

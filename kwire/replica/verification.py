@@ -1,0 +1,155 @@
+"""The verification of transactional producers by the leader of a partition (KIP-890).
+
+A transaction's first batch in a partition is appended only if the transaction coordinator has
+confirmed that the partition is in the transaction.  Rules: a :class:`Guard` is made before the
+coordinator is asked and checked at the append.  A marker or another append in between discards it,
+so that an answer about one transaction never lets records into the next.  While a transaction is
+open, its further batches need no guard.
+"""
+
+from typing import Final
+
+import attrs
+
+from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
+from kwire.log.producers import Producer, ProducerStates
+from kwire.records.header import CONTROL, BatchHeader
+
+_PURGE_AT_LEAST: Final = 1000
+"""The number of verifications from which abandoned ones are removed."""
+
+
+class Guard:
+    """The identity of one verification."""
+
+    __slots__ = ()
+
+
+NOT_REQUIRED: Final = Guard()
+"""The guard of an append while ``transaction.partition.verification.enable`` is false."""
+
+
+@attrs.define
+class _Verification:
+    """A verification that has begun, and whose batch has not been appended."""
+
+    guard: Guard
+    began_ms: int
+    epoch: int
+    lowest_sequence: int
+    """The lowest sequence verified in this epoch; higher ones wait for it."""
+    adds_partitions: bool
+
+    def note(self, epoch: int, sequence: int) -> None:
+        if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
+            self.epoch, self.lowest_sequence = epoch, sequence
+
+
+@attrs.define
+class Verifications:
+    """The verifications of one led partition, by producer id."""
+
+    _ongoing: dict[int, _Verification] = attrs.field(factory=dict)
+    _purge_at: int = _PURGE_AT_LEAST
+
+    def __len__(self) -> int:
+        return len(self._ongoing)
+
+    def begin(
+        self,
+        producer: Producer | None,
+        header: BatchHeader,
+        *,
+        adds_partitions: bool,
+        now_ms: int,
+        expiration_ms: int,
+    ) -> Guard | None:
+        """Return the guard for the batch's append; None if its transaction is open already.
+
+        ``adds_partitions``: the client relies on its batches to add partitions
+        (``transaction.version`` 2).  Raises InvalidProducerEpoch.
+        """
+        _check_epoch(producer, header)
+        if _is_open(producer, header):
+            return None
+        if len(self._ongoing) >= self._purge_at:
+            self._purge(now_ms - expiration_ms)
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        verification = self._ongoing.get(header.producer_id)
+        if verification is None:
+            verification = _Verification(Guard(), now_ms, epoch, sequence, adds_partitions)
+            self._ongoing[header.producer_id] = verification
+        else:
+            verification.note(epoch, sequence)
+        return verification.guard
+
+    def check(
+        self,
+        producers: ProducerStates,
+        header: BatchHeader,
+        guard: Guard | None,
+        *,
+        from_client: bool,
+    ) -> None:
+        """Check that a transactional batch may be appended.
+
+        Raises InvalidTxnState, InvalidProducerEpoch or OutOfOrderSequenceNumber.
+        """
+        if header.attributes & CONTROL:
+            return
+        producer = producers.get(header.producer_id)
+        if producer is not None and from_client and producer.find(header) is not None:
+            return  # The place of the first copy is returned, whatever became of its transaction.
+        if _is_open(producer, header):
+            return
+        _check_epoch(producer, header)
+        if guard is NOT_REQUIRED:
+            return
+        verification = self._ongoing.get(header.producer_id)
+        if verification is None or verification.guard is not guard:
+            raise InvalidTxnState("the batch is not part of an ongoing transaction")
+        if from_client:
+            _check_sequence(verification, producer, header)
+
+    def on_appended(self, producer_id: int) -> None:
+        """Discard the guards of a producer after its batch or its marker."""
+        self._ongoing.pop(producer_id, None)
+
+    def clear(self) -> None:
+        self._ongoing.clear()
+
+    def _purge(self, before_ms: int) -> None:
+        """Remove the verifications whose batch never came."""
+        self._ongoing = {
+            producer_id: verification
+            for producer_id, verification in self._ongoing.items()
+            if verification.began_ms > before_ms
+        }
+        self._purge_at = max(_PURGE_AT_LEAST, 2 * len(self._ongoing))
+
+
+def _is_open(producer: Producer | None, header: BatchHeader) -> bool:
+    return (
+        producer is not None and producer.open_from >= 0 and producer.epoch == header.producer_epoch
+    )
+
+
+def _check_epoch(producer: Producer | None, header: BatchHeader) -> None:
+    if producer is not None and header.producer_epoch < producer.epoch:
+        raise InvalidProducerEpoch(
+            f"producer {producer.producer_id} has epoch {producer.epoch}, "
+            f"not {header.producer_epoch}"
+        )
+
+
+def _check_sequence(
+    verification: _Verification, producer: Producer | None, header: BatchHeader
+) -> None:
+    """Refuse a batch that overtook the first one of the transaction."""
+    sequence = header.base_sequence
+    is_new = producer is None or not producer.batches
+    first = 0 if verification.adds_partitions and is_new else verification.lowest_sequence
+    if sequence > first:
+        raise OutOfOrderSequenceNumber(
+            f"producer {header.producer_id} sent sequence {sequence} before {first}"
+        )
