@@ -15,7 +15,7 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
-from kwire.coordinator.decision import Decision, Moment, Record
+from kwire.coordinator.decision import Decision, Moment, Record, TransactionalProducer
 from kwire.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -60,6 +60,25 @@ def is_large(request: OffsetCommitRequest) -> bool:
     return sum(len(topic.partitions) for topic in request.topics) > DECISION_OFFSETS_MAX
 
 
+def split(request: OffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
+    """Yield requests with at most :data:`DECISION_OFFSETS_MAX` offsets each."""
+    if not is_large(request):
+        yield request
+        return
+    for topic in request.topics:
+        for first in range(0, len(topic.partitions), DECISION_OFFSETS_MAX):
+            partitions = topic.partitions[first : first + DECISION_OFFSETS_MAX]
+            part = CommitTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+            yield OffsetCommitRequest(
+                group_id=request.group_id,
+                generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                retention_time_ms=request.retention_time_ms,
+                topics=[part],
+            )
+
+
 def commit(
     shard: GroupShard, request: OffsetCommitRequest, moment: Moment, ticket: int
 ) -> Decision:
@@ -100,6 +119,51 @@ def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCom
     if group.state is State.COMPLETING:
         raise RebalanceInProgress
     builder.restart_session(group, member)
+
+
+def commit_in_transaction(
+    shard: GroupShard,
+    request: OffsetCommitRequest,
+    producer: TransactionalProducer,
+    moment: Moment,
+    ticket: int,
+) -> Decision:
+    """Decide on a TxnOffsetCommit: its offsets are pending until the transaction ends."""
+    builder = DecisionBuilder(moment, shard.settings(), ticket)
+    _check_commit_in_transaction(shard, builder, request)
+    builder.answer(
+        ticket,
+        OffsetCommitResponse(topics=[_commit_topic(builder, request, t) for t in request.topics]),
+    )
+    return attrs.evolve(builder.build(), producer=producer)
+
+
+def _check_commit_in_transaction(
+    shard: GroupShard, builder: DecisionBuilder, request: OffsetCommitRequest
+) -> None:
+    """Refuse a producer whose consumer is no member of this generation (KIP-447).
+
+    A producer that names no member is fenced by its transactional id alone.  A commit during a
+    rebalance is accepted, and is no heartbeat of the member.
+    """
+    if not shard.groups:
+        shard.schedule_expiry(builder)
+    generation, member_id = request.generation_id_or_member_epoch, request.member_id
+    has_member = generation >= 0 or bool(member_id) or request.group_instance_id is not None
+    group = shard.groups.get(request.group_id)
+    if request.group_id in shard.foreign:
+        if has_member:
+            raise UnknownMemberId
+        return
+    if group is None:
+        if generation >= 0:
+            raise IllegalGeneration
+        return
+    if not has_member or (generation < 0 and group.state is State.EMPTY):
+        return
+    group.check_member(member_id, request.group_instance_id)
+    if generation != group.generation:
+        raise IllegalGeneration
 
 
 def _commit_topic(

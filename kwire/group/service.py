@@ -21,7 +21,7 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kwire.coordinator.decision import Decision, Moment, Opaque
+from kwire.coordinator.decision import Decision, Moment, Opaque, TransactionalProducer
 from kwire.coordinator.service import CoordinatorLog, CoordinatorService
 from kwire.drive import Slices
 from kwire.errors import (
@@ -167,6 +167,23 @@ class GroupCoordinator:
             await slices.pause()
         return cast(OffsetCommitResponse, await self._call(group_id, commit.decide))
 
+    async def commit_in_transaction(
+        self, request: OffsetCommitRequest, producer: TransactionalProducer
+    ) -> OffsetCommitResponse:
+        """Write offsets that take effect when the producer's transaction commits.
+
+        Each topic has its name and its id.  Many offsets are written in several decisions: the
+        transaction makes them one.
+        """
+        _check_id(request.group_id)
+        response = OffsetCommitResponse()
+        for part in requests.split(request):
+            reply: OffsetCommitResponse = await self._call(
+                request.group_id, partial(_commit_in_transaction, part, producer)
+            )
+            response.topics += reply.topics
+        return response
+
     def _draft(self, group_id: str) -> "Draft[GroupChange]":
         from kwire.group.group_change import GroupChange
 
@@ -275,6 +292,16 @@ def _commit(
     request: OffsetCommitRequest, shard: GroupShard, moment: Moment, ticket: int
 ) -> Decision:
     return requests.commit(shard, request, moment, ticket)
+
+
+def _commit_in_transaction(
+    request: OffsetCommitRequest,
+    producer: TransactionalProducer,
+    shard: GroupShard,
+    moment: Moment,
+    ticket: int,
+) -> Decision:
+    return requests.commit_in_transaction(shard, request, producer, moment, ticket)
 
 
 def _listed_group(group: ClassicGroup) -> ListedGroup:

@@ -38,10 +38,10 @@ from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.handlers.shared.verifying import ADDS_PARTITIONS, UNVERIFIED, Verifications, verify
 from kwire.net.framing import Disconnect
-from kwire.records.header import HEADER_SIZE, BatchHeader, Buffer, parse
+from kwire.records.header import HEADER_SIZE, Buffer, parse
 from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
-from kwire.replica.verification import Guard
+from kwire.replica.verification import Guard, TransactionalBatch
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
 Topic = ProduceRequest.TopicProduceData
@@ -213,33 +213,34 @@ async def _verify(
     context: Context, request: ProduceRequest, transactional_id: str
 ) -> Verifications:
     """Verify the transactional batches of a request; other checks come with the append."""
-    batches: list[tuple[Partition, BatchHeader]] = []
+    batches: list[tuple[Partition, TransactionalBatch]] = []
     partitions = context.replicas.partitions
     for topic in request.topic_data:
         for requested in topic.partition_data:
-            header = _transactional_header(requested.records)
-            if header is not None:
+            batch = _transactional_batch(requested.records)
+            if batch is not None:
                 with suppress(KafkaError):  # The append reports it.
                     if topic.topic_id != ZERO_UUID or not topic.name:
                         partition = partitions.get_by_id(topic.topic_id, requested.index)
                     else:
                         partition = partitions.get(topic.name, requested.index)
-                    batches.append((partition, header))
+                    batches.append((partition, batch))
     if not batches:
         return {}
     if not context.is_allowed("Write", "TransactionalId", transactional_id):
         raise TransactionalIdAuthorizationFailed
-    if len({(header.producer_id, header.producer_epoch) for _, header in batches}) > 1:
+    if len({batch[:2] for _, batch in batches}) > 1:
         raise InvalidProducerIdMapping("the batches of a transaction have several producers")
     return await verify(context, transactional_id, batches, request.transaction_support)
 
 
-def _transactional_header(records: Buffer | None) -> BatchHeader | None:
+def _transactional_batch(records: Buffer | None) -> TransactionalBatch | None:
     if records is None or len(records) < HEADER_SIZE:
         return None
     header = parse(records)
-    is_checked = header.is_transactional and not header.is_control and header.producer_id >= 0
-    return header if is_checked else None
+    if not header.is_transactional or header.is_control or header.producer_id < 0:
+        return None
+    return TransactionalBatch(header.producer_id, header.producer_epoch, header.base_sequence)
 
 
 def _guard_of(

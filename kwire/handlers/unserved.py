@@ -18,7 +18,6 @@ UNSERVED: Final = {
     24: _TRANSACTIONS,  # AddPartitionsToTxn
     25: _TRANSACTIONS,  # AddOffsetsToTxn
     26: _TRANSACTIONS,  # EndTxn
-    28: _TRANSACTIONS,  # TxnOffsetCommit
     30: _SECURITY,  # CreateAcls
     31: _SECURITY,  # DeleteAcls
     34: _DIRECTORIES,  # AlterReplicaLogDirs

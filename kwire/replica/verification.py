@@ -7,13 +7,13 @@ so that an answer about one transaction never lets records into the next.  While
 open, its further batches need no guard.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
 from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
 from kwire.log.producers import Producer, ProducerStates
-from kwire.records.header import CONTROL, BatchHeader
+from kwire.records.header import CONTROL, NO_SEQUENCE, BatchHeader
 
 _PURGE_AT_LEAST: Final = 1000
 """The number of verifications from which abandoned ones are removed."""
@@ -27,6 +27,14 @@ class Guard:
 
 NOT_REQUIRED: Final = Guard()
 """The guard of an append while ``transaction.partition.verification.enable`` is false."""
+
+
+class TransactionalBatch(NamedTuple):
+    """The producer and the first sequence of a batch to verify; -1 for one without sequences."""
+
+    producer_id: int
+    epoch: int
+    sequence: int = NO_SEQUENCE
 
 
 @attrs.define
@@ -57,8 +65,8 @@ class Verifications:
 
     def begin(
         self,
-        producer: Producer | None,
-        header: BatchHeader,
+        producers: ProducerStates,
+        batch: TransactionalBatch,
         *,
         adds_partitions: bool,
         now_ms: int,
@@ -69,16 +77,17 @@ class Verifications:
         ``adds_partitions``: the client relies on its batches to add partitions
         (``transaction.version`` 2).  Raises InvalidProducerEpoch.
         """
-        _check_epoch(producer, header)
-        if _is_open(producer, header):
+        producer_id, epoch, sequence = batch
+        producer = producers.get(producer_id)
+        _check_epoch(producer, epoch)
+        if _is_open(producer, epoch):
             return None
         if len(self._ongoing) >= self._purge_at:
             self._purge(now_ms - expiration_ms)
-        epoch, sequence = header.producer_epoch, header.base_sequence
-        verification = self._ongoing.get(header.producer_id)
+        verification = self._ongoing.get(producer_id)
         if verification is None:
             verification = _Verification(Guard(), now_ms, epoch, sequence, adds_partitions)
-            self._ongoing[header.producer_id] = verification
+            self._ongoing[producer_id] = verification
         else:
             verification.note(epoch, sequence)
         return verification.guard
@@ -100,9 +109,9 @@ class Verifications:
         producer = producers.get(header.producer_id)
         if producer is not None and from_client and producer.find(header) is not None:
             return  # The place of the first copy is returned, whatever became of its transaction.
-        if _is_open(producer, header):
+        if _is_open(producer, header.producer_epoch):
             return
-        _check_epoch(producer, header)
+        _check_epoch(producer, header.producer_epoch)
         if guard is NOT_REQUIRED:
             return
         verification = self._ongoing.get(header.producer_id)
@@ -128,17 +137,14 @@ class Verifications:
         self._purge_at = max(_PURGE_AT_LEAST, 2 * len(self._ongoing))
 
 
-def _is_open(producer: Producer | None, header: BatchHeader) -> bool:
-    return (
-        producer is not None and producer.open_from >= 0 and producer.epoch == header.producer_epoch
-    )
+def _is_open(producer: Producer | None, epoch: int) -> bool:
+    return producer is not None and producer.open_from >= 0 and producer.epoch == epoch
 
 
-def _check_epoch(producer: Producer | None, header: BatchHeader) -> None:
-    if producer is not None and header.producer_epoch < producer.epoch:
+def _check_epoch(producer: Producer | None, epoch: int) -> None:
+    if producer is not None and epoch < producer.epoch:
         raise InvalidProducerEpoch(
-            f"producer {producer.producer_id} has epoch {producer.epoch}, "
-            f"not {header.producer_epoch}"
+            f"producer {producer.producer_id} has epoch {producer.epoch}, not {epoch}"
         )
 
 

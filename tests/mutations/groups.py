@@ -184,8 +184,8 @@ MUTATIONS = (
         name="take-commits-of-old-generations",
         invariants=(69,),
         path="kwire/group/requests.py",
-        old="    if generation != group.generation:\n        raise IllegalGeneration\n",
-        new="",
+        old="!= group.generation:\n        raise IllegalGeneration\n    if group.state",
+        new="!= generation:\n        raise IllegalGeneration\n    if group.state",
         test=f"{_MEMBERS}::test_commits_of_old_generations_and_strangers_are_refused",
     ),
     Mutation(

@@ -20,9 +20,8 @@ from kwire.errors import (
     UnknownServerError,
 )
 from kwire.handlers.shared.context import Context
-from kwire.records.header import BatchHeader
 from kwire.replica.partition import Partition
-from kwire.replica.verification import NOT_REQUIRED, Guard
+from kwire.replica.verification import NOT_REQUIRED, Guard, TransactionalBatch
 from kwire.types import TopicPartition
 
 KNOWS_ABORTABLE: Final = 1
@@ -49,7 +48,7 @@ Verifications = dict[TopicPartition, Verified]
 async def verify(
     context: Context,
     transactional_id: str,
-    batches: Sequence[tuple[Partition, BatchHeader]],
+    batches: Sequence[tuple[Partition, TransactionalBatch]],
     transaction_support: int,
 ) -> Verifications:
     """Verify that partitions are in the transaction of the batches' producer, which is one.
@@ -64,8 +63,8 @@ async def verify(
             break
         # The marker of the previous transaction is still to come; it discards this guard.
         batches = [
-            (partition, header)
-            for partition, header in batches
+            (partition, batch)
+            for partition, batch in batches
             if isinstance(results[partition.log.partition].error, ConcurrentTransactions)
         ]
         if batches:
@@ -76,13 +75,13 @@ async def verify(
 async def _verify_once(
     context: Context,
     transactional_id: str,
-    batches: Sequence[tuple[Partition, BatchHeader]],
+    batches: Sequence[tuple[Partition, TransactionalBatch]],
     transaction_support: int,
 ) -> Verifications:
     adds_partitions = transaction_support >= ADDS_PARTITIONS
     results = {
-        partition.log.partition: _begin(context, partition, header, adds_partitions)
-        for partition, header in batches
+        partition.log.partition: _begin(context, partition, batch, adds_partitions)
+        for partition, batch in batches
     }
     unverified = [
         name
@@ -90,11 +89,11 @@ async def _verify_once(
         if verified.guard is not None and verified.guard is not NOT_REQUIRED
     ]
     if unverified:
-        header = batches[0][1]
+        producer_id, epoch, _ = batches[0][1]
         codes = await context.services.verifier.verify(
             transactional_id,
-            header.producer_id,
-            header.producer_epoch,
+            producer_id,
+            epoch,
             unverified,
             add=adds_partitions,
         )
@@ -106,15 +105,15 @@ async def _verify_once(
 
 
 def _begin(
-    context: Context, partition: Partition, header: BatchHeader, adds_partitions: bool
+    context: Context, partition: Partition, batch: TransactionalBatch, adds_partitions: bool
 ) -> Verified:
     if not context.config.transaction_partition_verification_enable:
         return Verified(NOT_REQUIRED)
     try:
         partition.check_leader()
         guard = partition.verifications.begin(
-            partition.log.producers.get(header.producer_id),
-            header,
+            partition.log.producers,
+            batch,
             adds_partitions=adds_partitions,
             now_ms=context.clock.now_ms(),
             expiration_ms=partition.config.producer_id_expiration_ms,
