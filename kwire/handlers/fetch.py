@@ -377,8 +377,8 @@ class _Reading:
         aborted = None
         if self.isolation is FetchIsolation.STABLE:
             aborted = [
-                Aborted(producer_id=producer, first_offset=first)
-                for producer, first in result.aborted or ()
+                Aborted(producer_id=entry.producer_id, first_offset=entry.first_offset)
+                for entry in result.aborted
             ]
         return Answer(
             partition_index=requested.partition,

@@ -6,18 +6,20 @@ appended to. Compaction may leave gaps. Errors of the disk are raised as they co
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import Final, overload
 
 from kwire.log import region
 from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
-from kwire.log.formats import names
-from kwire.log.formats.txn_index import AbortedTxn, overlapping
+from kwire.log.formats import names, txn_index
+from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.region import FileRegion
 from kwire.log.segments import warming
 from kwire.log.segments.segment import Segment
 from kwire.records.header import BatchHeader
+
+MAX_OFFSET: Final = (1 << 63) - 1
 
 
 class LogSegments(Sequence[Segment]):
@@ -161,12 +163,33 @@ class LogSegments(Sequence[Segment]):
         segments = self.ordered[self.index_of(start_offset) :]
         try:
             for segment in segments:
-                for entry in segment.indexes.aborted_transactions(wait=wait):
-                    aborted.append(entry)
-                    if entry.last_stable_offset >= end_offset:
-                        return overlapping(aborted, start_offset, end_offset)
+                if segment.indexes.may_have_aborted:
+                    entries = segment.indexes.aborted_transactions(wait=wait)
+                    if txn_index.collect(entries, start_offset, end_offset, aborted):
+                        break
         except WouldWait as cold:
             cold.disk = self.disk
             cold.job = warming.committed_read(segments, start_offset, end_offset)
             raise
-        return overlapping(aborted, start_offset, end_offset)
+        aborted.sort(key=lambda entry: entry.first_offset)
+        return aborted
+
+    def end_of_region(self, start_offset: int, read: FileRegion, *, wait: bool = True) -> int:
+        """Return an offset at or above all batches of a region that begins at ``start_offset``.
+
+        It is close above them.  Without ``wait`` it raises :class:`WouldWait` rather than wait for
+        the disk.
+        """
+        for index in range(self.index_of(start_offset), len(self.ordered)):
+            segment = self.ordered[index]
+            if segment.file is read.file:
+                try:
+                    end = segment.end_of_range(read.position + len(read), wait=wait)
+                except WouldWait as cold:
+                    cold.disk, cold.job = self.disk, warming.lookups(segment, start_offset)
+                    raise
+                following = self.ordered[index + 1 : index + 2]
+                if end is None and following:
+                    return following[0].base_offset
+                return MAX_OFFSET if end is None else end
+        return MAX_OFFSET

@@ -153,6 +153,7 @@ def opening(
     for base_offset, size, changed_ms in files.segments:
         segment = Segment(disk, directory, base_offset, size, config)
         segment.created_ms = segment.modified_ms = changed_ms
+        segment.indexes.has_no_aborted = segment.files.name(names.TXN_INDEX) not in files.sizes
         log.segments.add(segment)
     log.start_offset = max(offsets.start_offset, log.segments[0].base_offset)
     log.flush_state.indexed_end = MAX_OFFSET

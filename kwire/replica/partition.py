@@ -10,6 +10,7 @@ the waits for what has changed (:mod:`kwire.replica.completion`). Rules:
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import attrs
@@ -24,6 +25,7 @@ from kwire.errors import (
 )
 from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
+from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
 from kwire.metrics import Cell
@@ -73,8 +75,8 @@ class ReadResult(NamedTuple):
     end_offset: int = -1
     """The end offset of what this fetcher may read."""
     diverging: tuple[int, int] | None = None
-    aborted: list[tuple[int, int]] | None = None
-    """(producer id, first offset) of aborted transactions, for read_committed."""
+    aborted: Sequence[AbortedTxn] = ()
+    """The aborted transactions that touch the region, for read_committed."""
 
 
 class OffsetLookupResult(NamedTuple):
@@ -302,12 +304,17 @@ class Partition:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return ReadResult(None, high_watermark, stable, start, end)
-        aborted = None
+        aborted: list[AbortedTxn] = []
         if isolation is FetchIsolation.STABLE:
-            transactions = log.segments.aborted_transactions(offset, end, wait=wait)
-            aborted = [(a.producer_id, a.first_offset) for a in transactions]
-        # This comes last, because the region holds a file open.
+            aborted = log.segments.aborted_transactions(offset, end, wait=wait)
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
+        if aborted:
+            try:
+                region_end = log.segments.end_of_region(offset, region, wait=wait)
+            except BaseException:
+                region.close()
+                raise
+            aborted = [entry for entry in aborted if entry.first_offset < region_end]
         return ReadResult(region, high_watermark, stable, start, end, None, aborted)
 
     def readable_state(self) -> tuple[object, ...]:

@@ -74,6 +74,21 @@ def floor(read: Read, count: int, relative: int) -> tuple[int, int] | None:
     return last_before(read, count, ENTRY, relative.__ge__)
 
 
+def at_position(read: Read, count: int, position: int) -> tuple[int, int] | None:
+    """Return the first entry whose position is at least this one."""
+    low, high = 0, count
+    while high - low > SPAN:
+        middle = (low + high) // 2
+        if ENTRY.unpack(read(middle, 1))[1] < position:
+            low = middle + 1
+        else:
+            high = middle
+    for relative, at in ENTRY.iter_unpack(read(low, min(high + 1, count) - low)):
+        if at >= position:
+            return relative, at
+    return None
+
+
 def keep_below(data: bytearray, relative: int, position: int) -> None:
     """Drop the entries at or past a truncation to this relative offset and position."""
     while data:

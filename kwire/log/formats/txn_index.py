@@ -6,8 +6,9 @@ stays below it needs no later entry.
 """
 
 import struct
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final, NamedTuple, overload
 
 from kwire.records.header import Buffer
 
@@ -47,11 +48,48 @@ def plausible(data: bytes, base_offset: int) -> bool:
     return True
 
 
-def overlapping(
-    aborted: Iterable[AbortedTxn], start_offset: int, end_offset: int
-) -> list[AbortedTxn]:
-    """Return the transactions that touch the range, sorted by first offset (invariant 19)."""
-    return sorted(
-        (e for e in aborted if e.last_offset >= start_offset and e.first_offset < end_offset),
-        key=lambda entry: entry.first_offset,
-    )
+class PackedEntries(Sequence[AbortedTxn]):
+    """The entries of a file, unpacked one by one: a search looks at a few of them."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data) // ENTRY_SIZE
+
+    @overload
+    def __getitem__(self, index: int) -> AbortedTxn: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AbortedTxn]: ...
+    def __getitem__(self, index: int | slice) -> AbortedTxn | list[AbortedTxn]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return AbortedTxn._make(ENTRY.unpack_from(self._data, index * ENTRY_SIZE)[1:])
+
+
+def collect(
+    entries_in_order: Sequence[AbortedTxn],
+    start_offset: int,
+    end_offset: int,
+    into: list[AbortedTxn],
+) -> bool:
+    """Collect the transactions of a segment that touch the range (invariant 19).
+
+    Return whether no later segment has such a transaction.
+    """
+    first = bisect_left(entries_in_order, start_offset, key=_last_offset)
+    for place in range(first, len(entries_in_order)):
+        entry = entries_in_order[place]
+        if entry.first_offset < end_offset:
+            into.append(entry)
+        if entry.last_stable_offset >= end_offset:
+            return True
+    return False
+
+
+def _last_offset(entry: AbortedTxn) -> int:
+    return entry.last_offset

@@ -5,19 +5,19 @@ written them. From then on they are files that are searched where they are. They
 relative to the segment's base offset.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kwire.log.cold import reader
 from kwire.log.formats import names, offset_index, time_index, txn_index
-from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.formats.txn_index import AbortedTxn, PackedEntries
 from kwire.log.segments.files import SegmentFiles
 
 
 class SegmentIndexes:
     """The indexes of one segment, in memory or on disk."""
 
-    __slots__ = ("_aborted", "_files", "has_no_aborted", "offsets", "times")
+    __slots__ = ("_aborted", "_aborted_file", "_files", "has_no_aborted", "offsets", "times")
 
     def __init__(self, files: SegmentFiles) -> None:
         self._files = files
@@ -26,17 +26,22 @@ class SegmentIndexes:
         self.times: bytearray | None = None
         """The time index; None while it is on disk."""
         self._aborted: list[AbortedTxn] | None = None
+        """The aborted transactions; None while they are on disk."""
+        self._aborted_file: PackedEntries | None = None
+        """The aborted transactions on disk, once a read needed them: 34 bytes each."""
         self.has_no_aborted = False
         """Whether the segment is known to have no file of aborted transactions."""
 
     def start(self) -> None:
         """Begin with empty indexes in memory."""
         self.offsets, self.times, self._aborted = bytearray(), bytearray(), []
+        self._aborted_file = None
 
     def load(self) -> None:
         """Read the indexes into memory to append to them."""
         if self.offsets is None:
-            self._aborted = self.aborted_transactions()
+            self._aborted = list(self.aborted_transactions())
+            self._aborted_file = None
             offsets, times = self._files.read(names.INDEX), self._files.read(names.TIME_INDEX)
             self.offsets, self.times = bytearray(offsets), bytearray(times)
 
@@ -44,7 +49,7 @@ class SegmentIndexes:
         """Drop the indexes from memory; they are on disk."""
         if self._aborted is not None:
             self.has_no_aborted = not self._aborted
-        self.offsets = self.times = self._aborted = None
+        self.offsets = self.times = self._aborted = self._aborted_file = None
 
     def write(self) -> None:
         """Write the indexes from memory to disk; nothing in memory changes."""
@@ -100,6 +105,15 @@ class SegmentIndexes:
 
     # -- searching
 
+    def at_position(self, position: int, *, wait: bool = True) -> tuple[int, int] | None:
+        """Return the first entry of the offset index at ``position`` or behind it.
+
+        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+        """
+        size = offset_index.ENTRY_SIZE
+        with self._entries(self.offsets, names.INDEX, size, wait=wait) as entries:
+            return offset_index.at_position(*entries, position)
+
     def floor(self, relative: int, *, wait: bool = True) -> tuple[int, int] | None:
         """Return the last entry of the offset index whose offset is at most ``relative``.
 
@@ -128,31 +142,41 @@ class SegmentIndexes:
         with self._entries(self.times, names.TIME_INDEX, size) as (read, count):
             return time_index.last(bytes(read(count - 1, 1)) if count else b"")
 
-    def aborted_transactions(self, *, wait: bool = True) -> list[AbortedTxn]:
-        """Return the transactions whose abort markers are in the segment.
+    @property
+    def may_have_aborted(self) -> bool:
+        """Whether the segment may have abort markers."""
+        return bool(self._aborted) if self._aborted is not None else not self.has_no_aborted
 
-        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+    def aborted_transactions(self, *, wait: bool = True) -> Sequence[AbortedTxn]:
+        """Return the transactions whose abort markers are in the segment, in the markers' order.
+
+        A file is read once.  Without ``wait`` it raises :class:`WouldWait` rather than wait for
+        the disk.
         """
         if self._aborted is not None:
             return self._aborted
+        if self._aborted_file is not None:
+            return self._aborted_file
         if self.has_no_aborted:
-            return []
+            return ()
         file = self._files.open(names.TXN_INDEX)
         try:
             try:
                 size = file.size()
             except FileNotFoundError:
                 self.has_no_aborted = True
-                return []
-            return txn_index.entries(reader(file, wait=wait)(0, size))
+                return ()
+            data = reader(file, wait=wait)(0, size)
         finally:
             file.close()
+        self._aborted_file = PackedEntries(bytes(data))
+        return self._aborted_file
 
     def data(self) -> tuple[bytes, bytes, list[AbortedTxn]]:
         """Return offset index, time index and aborted transactions, wherever they are."""
         offsets = self._files.read(names.INDEX) if self.offsets is None else bytes(self.offsets)
         times = self._files.read(names.TIME_INDEX) if self.times is None else bytes(self.times)
-        return offsets, times, self.aborted_transactions()
+        return offsets, times, list(self.aborted_transactions())
 
     @contextmanager
     def _entries(

@@ -1,0 +1,139 @@
+"""The aborted transactions of a range, and the reads that a search for them makes."""
+
+import random
+
+import pytest
+
+from kwire.log.config import LogConfig
+from kwire.log.formats import names
+from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.partition_log import PartitionLog, create
+from kwire.log.recovery import StoredOffsets, open_log
+from kwire.records.control import end_txn_marker
+from kwire.records.header import headers, parse
+from kwire.simulation.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.support.log.batches import TIME_MS, append
+
+CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100)
+T = TopicPartition("t", 0)
+
+
+def end(log: PartitionLog, producer: int, *, commit: bool) -> int:
+    """Append the producer's marker; return its offset."""
+    data = end_txn_marker(
+        commit=commit,
+        coordinator_epoch=0,
+        producer_id=producer,
+        producer_epoch=0,
+        timestamp_ms=TIME_MS,
+    )
+    return log.append_leader(data, parse(data), 0, TIME_MS, from_client=False).base_offset
+
+
+def make_log(seed: int, count: int = 150) -> tuple[SimDisk, PartitionLog, list[tuple[int, int]]]:
+    """Return a log of interleaved transactions and the offsets of each aborted one."""
+    draw = random.Random(seed)
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", T, now_ms=TIME_MS, config=CONFIG)
+    sequences = dict.fromkeys(range(6), 0)
+    first_offsets: dict[int, int] = {}
+    aborted: list[tuple[int, int]] = []
+    for _ in range(count):
+        producer = draw.randrange(6)
+        if producer in first_offsets and draw.random() < 0.4:
+            commit = draw.random() < 0.5
+            last_offset = end(log, producer, commit=commit)
+            first_offset = first_offsets.pop(producer)
+            if not commit:
+                aborted.append((first_offset, last_offset))
+            continue
+        values = [b"v"] * draw.randint(1, 3)
+        done = append(
+            log,
+            values,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequences[producer],
+            transactional=True,
+        )
+        sequences[producer] += len(values)
+        first_offsets.setdefault(producer, done.base_offset)
+    log.flush_state.flush()
+    return disk, log, aborted
+
+
+def first_offsets_in(entries: list[AbortedTxn]) -> list[int]:
+    return [entry.first_offset for entry in entries]
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_aborted_transactions_of_each_range_are_those_that_touch_it(
+    seed: int, is_reopened: bool
+) -> None:
+    """Invariants 19 and 64."""
+    disk, log, aborted = make_log(seed)
+    assert len(log.segments) > 4
+    if is_reopened:
+        log.close()
+        stored = StoredOffsets(clean=True, recovery_point=log.end_offset)
+        log = open_log(disk, "t-0", T, now_ms=TIME_MS, config=CONFIG, offsets=stored)
+    for start in range(0, log.end_offset, 7):
+        for size in (1, 10, 60, log.end_offset):
+            stop = min(start + size, log.end_offset)
+            expected = sorted(first for first, last in aborted if last >= start and first < stop)
+            entries = log.segments.aborted_transactions(start, stop)
+            assert first_offsets_in(entries) == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_end_of_a_returned_range_is_close_above_its_last_batch(seed: int) -> None:
+    """Invariant 19: Fetch lists the transactions below this end."""
+    _, log, _ = make_log(seed)
+    for offset in range(log.end_offset):
+        for max_bytes in (1, 150, 400):
+            with log.read(offset, max_bytes, end_offset=log.end_offset) as region:
+                whole = list(headers(region.read()))
+                end_offset = log.segments.end_of_region(offset, region)
+            assert whole[-1][1].next_offset <= end_offset
+            first = log.segments[log.segments.index_of(offset)]
+            following = [s.base_offset for s in log.segments if s.base_offset > first.base_offset]
+            limit = whole[-1][1].next_offset + 9  # an index entry every second batch, at most
+            assert end_offset <= max(limit, following[0] if following else limit)
+
+
+def test_index_of_a_closed_segment_is_read_once() -> None:
+    """A read_committed consumer that catches up opens no file of aborted transactions again."""
+    disk, log, _ = make_log(1)
+    for start in range(log.end_offset):
+        log.segments.aborted_transactions(start, log.end_offset)
+    reads = [path for kind, path in disk.calls if kind == "read" and path.endswith(names.TXN_INDEX)]
+    assert len(reads) == len(set(reads))
+    assert reads
+
+
+def test_segments_without_aborts_are_not_looked_at_after_a_restart() -> None:
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", T, now_ms=TIME_MS, config=CONFIG)
+    for number in range(60):
+        append(log, [b"%d" % number])
+    log.close()
+    stored = StoredOffsets(clean=True, recovery_point=log.end_offset)
+    log = open_log(disk, "t-0", T, now_ms=TIME_MS, config=CONFIG, offsets=stored)
+    calls = len(disk.calls)
+    assert log.segments.aborted_transactions(0, log.end_offset) == []
+    assert disk.calls[calls:] == []
+
+
+def test_aborted_transactions_follow_a_truncation_into_a_closed_segment() -> None:
+    """Invariant 64: what was read of the file before is not used after the cut."""
+    _, log, aborted = make_log(2)
+    log.segments.aborted_transactions(0, log.end_offset)
+    middle = log.segments[2].base_offset + 3
+    log.truncate_to(middle)
+    expected = sorted(first for first, last in aborted if last < log.end_offset)
+    entries = log.segments.aborted_transactions(0, log.end_offset)
+    assert first_offsets_in(entries) == expected
