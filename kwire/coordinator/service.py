@@ -76,6 +76,10 @@ _APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
 """The error for a coordinator's client, by the error of the internal topic's partition."""
 
 
+WaitCommitted = Callable[[], Awaitable[None]]
+"""Waits for the commit of what was written; raises KafkaError."""
+
+
 class CoordinatorLog(Protocol):
     """The part of the replica layer that a coordinator uses."""
 
@@ -227,19 +231,10 @@ class CoordinatorService(Generic[M]):
         await self._wait_committed(shard, shard.written)
         return result
 
-    def end_transaction(
-        self, index: int, marker: "TransactionMarker"
-    ) -> Callable[[float], Awaitable[None]]:
-        """Write a transaction's marker and apply it to the transaction's records.
-
-        Return the wait for its commit, which takes a deadline.  Raises KafkaError while the
-        partition is loaded: the transaction coordinator repeats the marker.
-        """
+    def end_transaction(self, index: int, marker: "TransactionMarker") -> WaitCommitted:
+        """Write and apply a transaction's marker; return the wait for its commit."""
         shard = self._ready(index)
-        try:
-            shard.end_transaction(marker, self.log)
-        except KafkaError as error:
-            raise _to_client_error(error) from error
+        shard.end_transaction(marker, self.log)
         return partial(self._wait_committed, shard, shard.written)
 
     def schedule_for_all(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
@@ -286,16 +281,13 @@ class CoordinatorService(Generic[M]):
         self._steps.append((shard, iter(steps)))
         self._has_steps.set()
 
-    async def _wait_committed(
-        self, shard: Shard[M], end_offset: int, deadline: float = inf
-    ) -> None:
+    async def _wait_committed(self, shard: Shard[M], end_offset: int) -> None:
         if shard.phase is Phase.RESIGNED:
             raise NotCoordinator
         if self.log.high_watermark(shard.partition) >= end_offset:
             return
         try:
-            timeout_s = min(self.commit_timeout_ms() / 1000, deadline - self.clock.now())
-            with trio.fail_after(max(timeout_s, 0.0)):
+            with trio.fail_after(self.commit_timeout_ms() / 1000):
                 await self.log.wait_committed(shard.partition, end_offset)
         except KafkaError as error:
             raise _to_client_error(error) from error

@@ -174,22 +174,23 @@ class LogSegments(Sequence[Segment]):
         aborted.sort(key=lambda entry: entry.first_offset)
         return aborted
 
-    def end_of_region(self, start_offset: int, read: FileRegion, *, wait: bool = True) -> int:
+    def end_of_region(self, start_offset: int, region: FileRegion, *, wait: bool = True) -> int:
         """Return an offset at or above all batches of a region that begins at ``start_offset``.
 
-        It is close above them.  Without ``wait`` it raises :class:`WouldWait` rather than wait for
-        the disk.
+        It is above them by less than two entries of the index.  Without ``wait`` it raises
+        :class:`WouldWait` rather than wait for the disk.
         """
         for index in range(self.index_of(start_offset), len(self.ordered)):
             segment = self.ordered[index]
-            if segment.file is read.file:
+            if segment.file is region.file:
+                end_position = region.position + len(region)
                 try:
-                    end = segment.end_of_range(read.position + len(read), wait=wait)
+                    entry = segment.indexes.at_position(end_position, wait=wait)
                 except WouldWait as cold:
                     cold.disk, cold.job = self.disk, warming.lookups(segment, start_offset)
                     raise
-                following = self.ordered[index + 1 : index + 2]
-                if end is None and following:
-                    return following[0].base_offset
-                return MAX_OFFSET if end is None else end
+                if entry is not None:
+                    return segment.base_offset + entry[0] + 1
+                if index + 1 < len(self.ordered):
+                    return self.ordered[index + 1].base_offset
         return MAX_OFFSET

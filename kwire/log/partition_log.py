@@ -89,17 +89,6 @@ class PartitionLog:
         self.on_roll: Callable[[PartitionLog], None] = _ignore
         """Called when a segment was closed, so that it is synced soon."""
 
-    def stable_end(self, high_watermark: int) -> int:
-        """Return the last stable offset for a high watermark: transactions below it have ended.
-
-        It is not below the log start, even if records of open transactions were deleted.
-        """
-        producers = self.producers
-        unstable = producers.first_unstable(high_watermark)
-        if unstable is None or unstable >= high_watermark:
-            return high_watermark
-        return max(unstable, self.start_offset)
-
     # -- appending
 
     def append_leader(
@@ -113,8 +102,7 @@ class PartitionLog:
     ) -> LogAppendInfo:
         """Assign offsets to a validated batch and write it.
 
-        ``from_client``: the producer's sequence is checked; of a coordinator's batch only the
-        producer's epoch is.
+        ``from_client``: the sequence is checked; of a coordinator's batch only the epoch is.
         """
         producer_id = header.producer_id
         if producer_id > NO_PRODUCER:

@@ -216,10 +216,15 @@ class ProducerStates:
         """Account for a batch that is already in this log, or was fetched from another."""
         return self.append(buf, pos, header, header.base_offset, header.max_timestamp)
 
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the last stable offset: below it every transaction has ended."""
+    def last_stable_offset(self, high_watermark: int, start_offset: int = 0) -> int:
+        """Return the last stable offset: below it every transaction has ended.
+
+        It is not below the log start, even if records of open transactions were deleted.
+        """
         unstable = self.first_unstable(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, start_offset)
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """Return the start of the first transaction whose marker readers cannot see yet."""

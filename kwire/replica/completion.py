@@ -34,7 +34,8 @@ class Completion:
 
     def on_committed(self, partition: Partition, change: HighWatermarkChange) -> None:
         """Complete the waits for records below a high watermark that moved."""
-        stable_before = partition.log.stable_end(change.from_offset)
+        log = partition.log
+        stable_before = log.producers.last_stable_offset(change.from_offset, log.start_offset)
         size = partition.on_committed(change)
         partition.commits.reach(change.to_offset)
         if partition in self.fetch_waits:

@@ -34,8 +34,8 @@ STRICT_VERSION: Final = 2
 _NOT_READY: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 """Errors of a group coordinator for which the transaction coordinator repeats the marker."""
 
-WaitCommitted = Callable[[float], Awaitable[None]]
-"""Waits for the commit of a marker; takes the deadline and raises KafkaError."""
+WaitCommitted = Callable[[], Awaitable[None]]
+"""Waits for the commit of a marker; raises KafkaError."""
 
 
 class GroupTransactions(Protocol):
@@ -92,11 +92,10 @@ class Markers:
                 except KafkaError as error:
                     codes[partition] = _code(error)
                 await slices.pause()
-        deadline = self.replicas.now() + self.timeout_ms() / 1000
         for codes, partition, wait_committed in waits:
             codes[partition] = NONE
             try:
-                await wait_committed(deadline)
+                await wait_committed()
             except KafkaError as error:
                 codes[partition] = _code(error)
         return results
@@ -107,7 +106,9 @@ class Markers:
             return self.groups.end_transaction(partition.partition, marker)
         appended = append_marker(self.replicas, hosted, marker, self.clock.now_ms())
 
-        async def wait_committed(deadline: float) -> None:
+        deadline = self.replicas.now() + self.timeout_ms() / 1000
+
+        async def wait_committed() -> None:
             await self.replicas.wait_acknowledged(hosted, appended, ACKS_ALL, deadline)
 
         return wait_committed

@@ -29,11 +29,11 @@ from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
 from kwire.metrics import Cell
-from kwire.records.header import NO_TIMESTAMP, TRANSACTIONAL, BatchHeader, Buffer
+from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
 from kwire.records.validate import check_timestamps
 from kwire.replica.leader import HighWatermarkChange, Leader
 from kwire.replica.purgatory import FetchIsolation
-from kwire.replica.verification import Guard, Verifications
+from kwire.replica.verification import Verifications
 from kwire.waits import OffsetWaits
 
 LATEST: Final = -1
@@ -119,8 +119,6 @@ class Partition:
     deletions: OffsetWaits = attrs.field(factory=OffsetWaits)
     """Waits for all replicas to begin at an offset or later."""
     verifications: Verifications = attrs.field(factory=Verifications)
-    """The transactional producers whose transactions are being verified, while this broker leads.
-    """
     _uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
     """End offset and size of each batch appended above the high watermark."""
 
@@ -135,7 +133,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         log = self.log
-        return log.stable_end(log.high_watermark)
+        return log.producers.last_stable_offset(log.high_watermark, log.start_offset)
 
     def _stored_end(self, before: int) -> int:
         """Return the end offset of the stored records: written and, if the topic requires, synced.
@@ -195,12 +193,10 @@ class Partition:
         now_ms: int,
         *,
         from_client: bool = True,
-        guard: Guard | None = None,
     ) -> ProduceResult:
         """Append a producer's checked batch, or return the place of the one it repeats.
 
-        Timestamps and sequences of coordinators' batches are not checked.  ``guard``: the
-        verification of a transaction's first batch.
+        Timestamps and sequences of coordinators' batches are not checked.
         """
         leader = self.check_leader()
         log = self.log
@@ -213,9 +209,6 @@ class Partition:
             check_timestamps(
                 header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms
             )
-        is_transactional = header.attributes & TRANSACTIONAL
-        if is_transactional:
-            self.verifications.check(log.producers, header, guard, from_client=from_client)
         size = header.size
         if size != len(records):
             records = memoryview(records)[:size]
@@ -232,8 +225,6 @@ class Partition:
                 leader.leader_epoch,
                 is_stored=end_offset <= leader.log_end,
             )
-        if is_transactional:
-            self.verifications.on_appended(header.producer_id)
         stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
         readable = self._on_appended(leader, end_offset, size, now)
         return ProduceResult(
@@ -304,17 +295,9 @@ class Partition:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return ReadResult(None, high_watermark, stable, start, end)
-        aborted: list[AbortedTxn] = []
-        if isolation is FetchIsolation.STABLE:
-            aborted = log.segments.aborted_transactions(offset, end, wait=wait)
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
-        if aborted:
-            try:
-                region_end = log.segments.end_of_region(offset, region, wait=wait)
-            except BaseException:
-                region.close()
-                raise
-            aborted = [entry for entry in aborted if entry.first_offset < region_end]
+        is_stable = isolation is FetchIsolation.STABLE
+        aborted = _aborted_in(log, offset, end, region, wait=wait) if is_stable else ()
         return ReadResult(region, high_watermark, stable, start, end, None, aborted)
 
     def readable_state(self) -> tuple[object, ...]:
@@ -328,7 +311,7 @@ class Partition:
             self.leader,
             log.start_offset,
             high_watermark,
-            log.stable_end(high_watermark),
+            log.producers.last_stable_offset(high_watermark, log.start_offset),
             log.config,
         )
 
@@ -415,6 +398,24 @@ class Partition:
         if target > self.log.start_offset:
             self.log.advance_start(target)
         return self.log.start_offset
+
+
+def _aborted_in(
+    log: PartitionLog, start_offset: int, end_offset: int, region: FileRegion, *, wait: bool
+) -> Sequence[AbortedTxn]:
+    """Return the aborted transactions that touch a region, which ends at ``end_offset`` or before.
+
+    The region is closed if they cannot be read.
+    """
+    segments = log.segments
+    try:
+        aborted = segments.aborted_transactions(start_offset, end_offset, wait=wait)
+        if aborted:
+            end_offset = segments.end_of_region(start_offset, region, wait=wait)
+    except BaseException:
+        region.close()
+        raise
+    return [entry for entry in aborted if entry.first_offset < end_offset]
 
 
 _FOLLOWERS: Final = (FetchIsolation.LOG_END,)

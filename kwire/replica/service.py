@@ -31,7 +31,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import THREADS, DiskThreads
 from kwire.metrics import Metrics
 from kwire.records.compression import NAMES, NONE
-from kwire.records.header import CONTROL, BatchHeader, Buffer
+from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetch_waits import FetchWaits
@@ -158,10 +158,18 @@ class ReplicaService:
 
         It counts the batch, wakes the fetches that it completes and starts a sync if the topic
         requires one. The batch may be acknowledged after :meth:`wait_acknowledged`.
+        ``guard``: the verification of a transaction's first batch.
         """
+        is_transactional = header.attributes & TRANSACTIONAL
+        if is_transactional:
+            partition.check_leader()
+            producers = partition.log.producers
+            partition.verifications.check(producers, header, guard, from_client=from_client)
         produced = partition.append(
-            records, header, acks, self.now(), now_ms, from_client=from_client, guard=guard
+            records, header, acks, self.now(), now_ms, from_client=from_client
         )
+        if is_transactional:
+            partition.verifications.on_appended(header.producer_id)
         size = produced.size_bytes
         if size:
             traffic = partition.traffic

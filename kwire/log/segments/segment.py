@@ -9,7 +9,7 @@ only while a slow directory writes behind.
 """
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import islice
@@ -298,17 +298,6 @@ class Segment:
             return None
         self.reindex()
         return self.locate(offset)
-
-    def end_of_range(self, position: int, *, wait: bool = True) -> int | None:
-        """Return an offset at or above all batches that begin below ``position``, close to them.
-
-        None if the segment has no entry behind them.
-        """
-        positions = self._recent_position
-        if positions and positions[0] < position:
-            return self._recent_next[bisect_left(positions, position) - 1]
-        entry = self.indexes.at_position(position, wait=wait)
-        return None if entry is None else self.base_offset + entry[0] + 1
 
     def scan(
         self, position: int = 0, end: int | None = None, *, wait: bool = True
