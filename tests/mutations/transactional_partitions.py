@@ -1,0 +1,133 @@
+"""Mistakes in the partitions and groups of transactions."""
+
+from tests.mutations.table import Mutation
+
+_RECORDS = "tests/handlers/test_transactional_records.py"
+_OFFSETS = "tests/handlers/test_txn_offset_commit.py"
+_VERIFICATION = f"{_RECORDS}::TestVerification"
+
+MUTATIONS = (
+    Mutation(
+        name="marker-of-a-former-coordinator-is-written",
+        invariants=(60,),
+        path="kwire/log/producers.py",
+        old="if coordinator_epoch < producer.coordinator_epoch:",
+        new="if False:",
+        test=f"{_RECORDS}::test_marker_of_an_older_coordinator_epoch_is_fenced",
+    ),
+    Mutation(
+        name="late-marker-ends-the-next-transaction",
+        invariants=(57,),
+        path="kwire/log/producers.py",
+        old="is_late = is_strict and producer.open_from >= 0",
+        new="is_late = False and producer.open_from >= 0",
+        test=f"{_RECORDS}::test_strict_marker_needs_an_epoch_above_that_of_the_open_transaction",
+    ),
+    Mutation(
+        name="last-stable-offset-passes-an-open-transaction",
+        invariants=(5, 13),
+        path="kwire/log/producers.py",
+        old="        firsts.extend(list(self._open)[:1])\n",
+        new="",
+        test=f"{_RECORDS}::test_earlier_open_transaction_holds_records_of_a_later_one_back",
+    ),
+    Mutation(
+        name="last-stable-offset-below-the-log-start",
+        invariants=(13,),
+        path="kwire/log/producers.py",
+        old="return max(unstable, start_offset)",
+        new="return unstable",
+        test=f"{_RECORDS}::test_last_stable_offset_is_not_below_the_start_of_deleted_records",
+    ),
+    Mutation(
+        name="end-of-a-transaction-wakes-no-reader",
+        invariants=(61,),
+        path="kwire/replica/service.py",
+        old="                self.fetch_waits.on_transaction_ended(partition)\n",
+        new="                pass\n",
+        test=f"{_RECORDS}"
+        "::test_end_of_a_transaction_completes_a_read_committed_fetch_with_all_its_bytes",
+    ),
+    Mutation(
+        name="replicated-marker-wakes-no-reader",
+        invariants=(61,),
+        path="kwire/replica/completion.py",
+        old="if is_stable and stable_before < change.from_offset:",
+        new="if False:",
+        test=f"{_RECORDS}::test_read_committed_fetch_wakes_when_a_follower_has_the_marker",
+    ),
+    Mutation(
+        name="guard-is-not-checked-at-the-append",
+        invariants=(56,),
+        path="kwire/replica/verification.py",
+        old="if verification is None or verification.guard is not guard:",
+        new="if guard is None:",
+        test=f"{_VERIFICATION}::test_marker_during_the_verification_refuses_the_append",
+    ),
+    Mutation(
+        name="verification-outlives-the-leader",
+        invariants=(56,),
+        path="kwire/replica/partition.py",
+        old="        self.verifications.clear()\n",
+        new="",
+        test=f"{_VERIFICATION}::test_change_of_leader_during_the_verification_refuses_the_append",
+    ),
+    Mutation(
+        name="records-are-not-verified",
+        invariants=(56,),
+        path="kwire/handlers/shared/verifying.py",
+        old="            if code != NONE:\n",
+        new="            if False:\n",
+        test=f"{_VERIFICATION}::test_partition_that_is_not_verified_fails_alone",
+    ),
+    Mutation(
+        name="pending-offsets-are-committed-at-once",
+        invariants=(6, 62),
+        path="kwire/coordinator/shard.py",
+        old="partial(self._apply, piece, producer.producer_id)",
+        new="partial(self._apply, piece, NO_PRODUCER)",
+        test=f"{_OFFSETS}::test_offsets_take_effect_when_the_transaction_commits",
+    ),
+    Mutation(
+        name="offset-is-read-before-the-marker-is-replicated",
+        invariants=(62,),
+        path="kwire/coordinator/shard.py",
+        old="        self.written = to.append_marker(self.partition, marker)\n",
+        new="        to.append_marker(self.partition, marker)\n",
+        test=f"{_OFFSETS}::test_offset_is_fetched_only_when_the_marker_is_replicated",
+    ),
+    Mutation(
+        name="zombie-commits-offsets",
+        invariants=(55,),
+        path="kwire/replica/verification.py",
+        old="    if producer is not None and epoch < producer.epoch:\n",
+        new="    if False:\n",
+        test=f"{_OFFSETS}::test_commit_of_a_zombie_producer_is_refused",
+    ),
+    Mutation(
+        name="offsets-of-an-old-generation-in-a-transaction",
+        invariants=(62, 69),
+        path="kwire/group/requests.py",
+        old="    group.check_member(member_id, request.group_instance_id)\n",
+        new="    return\n",
+        test=f"{_OFFSETS}::test_commit_is_fenced_by_the_consumer_group",
+    ),
+    Mutation(
+        name="transactions-behind-the-range-are-listed",
+        invariants=(19,),
+        path="kwire/log/formats/txn_index.py",
+        old="        if entry.first_offset < end_offset:\n",
+        new="        if True:\n",
+        test="tests/log/test_aborted_lists.py"
+        "::test_aborted_transactions_of_each_range_are_those_that_touch_it",
+    ),
+    Mutation(
+        name="search-for-aborted-transactions-ends-early",
+        invariants=(64,),
+        path="kwire/log/formats/txn_index.py",
+        old="        if entry.last_stable_offset >= end_offset:\n",
+        new="        if True:\n",
+        test="tests/log/test_aborted_lists.py"
+        "::test_aborted_transactions_of_each_range_are_those_that_touch_it",
+    ),
+)
