@@ -114,6 +114,22 @@ class CoordinatorLog(Protocol):
         """
 
 
+class LedPartition(Protocol):
+    """A partition of this node, with its role in the replica layer."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def leader(self) -> object | None: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+
 @attrs.define(eq=False, kw_only=True)
 class CoordinatorService(Generic[M]):
     """The coordinators of one internal topic on this node."""

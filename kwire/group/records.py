@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: their types, their encoding and their partition.
+"""The records of `__consumer_offsets`: their types and their encoding.
 
 A key is its type and the key's fields, a value its version and the value's fields.  Records of
 groups of other protocols (consumer, share and streams groups) are recognised by the type of their
@@ -59,20 +59,6 @@ class ForeignGroup:
 
     group: str
     kind: str
-
-
-def partition_for(group_id: str, partitions: int) -> int:
-    """Return the partition of a group: the absolute value of Java's string hash, as a remainder.
-
-    The smallest 32-bit integer, which has no absolute value in Java, counts as 0.
-    """
-    units = group_id.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    if value >= 1 << 31:
-        value -= 1 << 32
-    return (0 if value == -(1 << 31) else abs(value)) % partitions
 
 
 def store(record: Record) -> tuple[bytes, bytes | None]:

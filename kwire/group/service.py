@@ -6,7 +6,7 @@ from every node.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -22,7 +22,8 @@ from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment, Opaque, TransactionalProducer
-from kwire.coordinator.service import CoordinatorLog, CoordinatorService
+from kwire.coordinator.partitioning import partition_for
+from kwire.coordinator.service import CoordinatorLog, CoordinatorService, LedPartition
 from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorLoadInProgress,
@@ -35,7 +36,6 @@ from kwire.errors import (
 from kwire.group import requests
 from kwire.group.decision_builder import Client
 from kwire.group.model import ClassicGroup
-from kwire.group.records import partition_for
 from kwire.group.settings import GroupSettings, follow_config
 from kwire.group.shard import GroupShard
 from kwire.types import CONSUMER_OFFSETS
@@ -50,22 +50,6 @@ ListedGroup = ListGroupsResponse.ListedGroup
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 Deletion = DeleteGroupsResponse.DeletableGroupResult
 FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
-
-
-class LedPartition(Protocol):
-    """A partition of this node, with its role in the replica layer."""
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def leader(self) -> object | None: ...
-
-    @property
-    def leader_epoch(self) -> int: ...
 
 
 @attrs.define(eq=False, kw_only=True)

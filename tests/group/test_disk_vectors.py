@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from kwire.coordinator.decision import Moment
+from kwire.coordinator.partitioning import partition_for
 from kwire.coordinator.shard import Shard
-from kwire.group.records import load, partition_for, store
+from kwire.group.records import load, store
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
 from kwire.records.iterate import batches, records

@@ -5,12 +5,12 @@ import pytest
 from kwire.codec.messages.offset_records import GroupMetadataKey, GroupMetadataValue
 from kwire.configs.broker import BrokerConfig
 from kwire.coordinator.decision import Record
+from kwire.coordinator.partitioning import partition_for
 from kwire.group.model import ClassicGroup, Member
 from kwire.group.records import (
     ForeignGroup,
     group_from,
     load,
-    partition_for,
     store,
     subscribed_topics,
 )
