@@ -1,8 +1,8 @@
-"""FindCoordinator (API key 10): the broker that coordinates a group.
+"""FindCoordinator (API key 10): the broker that coordinates a group or a transactional id.
 
-The first request creates `__consumer_offsets`; while its partition has no leader yet the answer is
-COORDINATOR_NOT_AVAILABLE, and clients ask again. Transactions and share groups have no coordinator
-here and get the same answer.
+The first request creates `__consumer_offsets` or `__transaction_state`; while its partition has no
+leader yet the answer is COORDINATOR_NOT_AVAILABLE, and clients ask again. Share groups have no
+coordinator here and get the same answer.
 """
 
 import logging
@@ -20,7 +20,7 @@ from kwire.errors import (
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
-from kwire.types import CONSUMER_OFFSETS
+from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,13 @@ class KeyType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
     SHARE = 2
+
+
+_TOPICS: Final = {
+    KeyType.GROUP: CONSUMER_OFFSETS,
+    KeyType.TRANSACTION: TRANSACTION_STATE,
+}
+"""The topic whose partitions have the coordinators of a kind of key."""
 
 
 def _refuse_key(key: str, error: KafkaError) -> Coordinator:
@@ -65,8 +72,9 @@ async def find_coordinator(
     if request.key_type not in list(KeyType):
         raise InvalidRequest(MALFORMED)
     kind = KeyType(request.key_type)
-    if kind is KeyType.GROUP and context.image.topic(CONSUMER_OFFSETS) is None:
-        await _create(context)
+    topic = _TOPICS.get(kind)
+    if topic is not None and context.image.topic(topic) is None:
+        await _create(context, topic)
 
     def answer(key: str) -> Coordinator:
         try:
@@ -82,32 +90,25 @@ async def find_coordinator(
     return response
 
 
-async def _create(context: Context) -> None:
+async def _create(context: Context, topic: str) -> None:
     """Create the topic; if that fails the client's answer is to try again.
 
     Raises InvalidReplicationFactor when trying again would not help: there are as many brokers as
     the topic is to have replicas, and yet it cannot have them.
     """
     try:
-        result = await context.topic_creation.ensure_topic(CONSUMER_OFFSETS)
+        result = await context.topic_creation.ensure_topic(topic)
     except KafkaError as error:
-        log.warning("internal topic not created topic=%s error=%r", CONSUMER_OFFSETS, error)
+        log.warning("internal topic not created topic=%s error=%r", topic, error)
         return
     if result is not None and lacks_replication(result, context.config, len(context.image.brokers)):
         raise InvalidReplicationFactor(result.error_message)
 
 
 def _find(context: Context, kind: KeyType, key: str) -> Coordinator:
-    if kind is KeyType.TRANSACTION:
-        context.check_allowed("Describe", "TransactionalId", key)
-        raise CoordinatorNotAvailable
-    if kind is KeyType.SHARE:
-        if key.count(":") < 2:  # group, topic id, partition
-            raise InvalidRequest
-        raise CoordinatorNotAvailable
-    context.check_allowed("Describe", "Group", key)
+    topic, partition = _partition(context, kind, key)
     image = context.image
-    state = image.partition(CONSUMER_OFFSETS, context.groups.partition_of(key))
+    state = image.partition(topic, partition)
     broker = None if state is None else image.brokers.get(state.leader)
     endpoint = broker.endpoint(context.listener) if broker and broker.is_active else None
     if broker is None or endpoint is None:
@@ -115,3 +116,16 @@ def _find(context: Context, kind: KeyType, key: str) -> Coordinator:
     return Coordinator(
         key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, error_message=""
     )
+
+
+def _partition(context: Context, kind: KeyType, key: str) -> TopicPartition:
+    """Return the partition whose leader coordinates the key."""
+    if kind is KeyType.TRANSACTION:
+        context.check_allowed("Describe", "TransactionalId", key)
+        return TopicPartition(TRANSACTION_STATE, context.transactions.partition_of(key))
+    if kind is KeyType.GROUP:
+        context.check_allowed("Describe", "Group", key)
+        return TopicPartition(CONSUMER_OFFSETS, context.groups.partition_of(key))
+    if key.count(":") < 2:  # group, topic id, partition
+        raise InvalidRequest
+    raise CoordinatorNotAvailable

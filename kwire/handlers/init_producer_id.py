@@ -1,14 +1,15 @@
-"""InitProducerId (API key 22): an id for an idempotent producer.
+"""InitProducerId (API key 22): an id for an idempotent or a transactional producer.
 
 Without a transactional id every request gets a fresh id with epoch 0, whatever id it names, as
-in Kafka. With one it is refused: transactions are not available, and every client takes
-UNSUPPORTED_VERSION as final (a coordinator error would make it retry for ever).
+in Kafka. With one the transaction coordinator decides; two-phase commit (KIP-939) is refused, as
+Kafka does unless ``transaction.two.phase.commit.enable`` is set.
 """
 
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.errors import (
     InvalidRequest,
     KafkaError,
+    TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
 from kwire.handlers.shared.context import CLUSTER, Context
@@ -26,11 +27,30 @@ async def init_producer_id(
     transactional_id = request.transactional_id
     if transactional_id is not None:
         context.check_allowed("Write", "TransactionalId", transactional_id)
-        if not transactional_id:
-            raise InvalidRequest
-        raise UnsupportedVersion("transactions are not available")
+    else:
+        context.check_allowed("IdempotentWrite", "Cluster", CLUSTER)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise InvalidRequest("an id without its epoch, or the reverse")
-    context.check_allowed("IdempotentWrite", "Cluster", CLUSTER)
+    if transactional_id is not None:
+        return await _initialize(context, request, transactional_id)
     producer_id = await context.services.producer_ids.take()
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _initialize(
+    context: Context, request: InitProducerIdRequest, transactional_id: str
+) -> InitProducerIdResponse:
+    if not transactional_id:
+        raise InvalidRequest
+    if request.enable2_pc:
+        raise TransactionalIdAuthorizationFailed
+    if request.keep_prepared_txn:
+        raise UnsupportedVersion
+    from kwire.transaction.transitions import Producer
+
+    expected = None
+    if request.producer_id != -1:
+        expected = Producer(request.producer_id, request.producer_epoch)
+    timeout_ms = request.transaction_timeout_ms
+    producer = await context.transactions.initialize(transactional_id, timeout_ms, expected)
+    return InitProducerIdResponse(producer_id=producer.id, producer_epoch=producer.epoch)

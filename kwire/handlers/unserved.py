@@ -6,7 +6,6 @@ All others of :mod:`kwire.codec.apis` are served; docs/protocol.md shows both.
 from typing import Final
 
 _SECURITY: Final = "no listener asks for authentication or authorization yet"
-_TRANSACTIONS: Final = "transactions are not built yet (transaction.version is 0)"
 _NEW_GROUPS: Final = "groups of the new protocol are not built yet (group.version is 0)"
 _TELEMETRY: Final = "not advertised without a receiver of client metrics, as in Kafka"
 _SHARE: Final = "share groups are not built yet (share.version is 0)"
@@ -15,9 +14,6 @@ _LATER: Final = "not in Kafka 4.3"
 _DIRECTORIES: Final = "replicas do not move between log directories yet"
 
 UNSERVED: Final = {
-    24: _TRANSACTIONS,  # AddPartitionsToTxn
-    25: _TRANSACTIONS,  # AddOffsetsToTxn
-    26: _TRANSACTIONS,  # EndTxn
     30: _SECURITY,  # CreateAcls
     31: _SECURITY,  # DeleteAcls
     34: _DIRECTORIES,  # AlterReplicaLogDirs
@@ -27,8 +23,6 @@ UNSERVED: Final = {
     41: _SECURITY,  # DescribeDelegationToken
     50: _SECURITY,  # DescribeUserScramCredentials
     51: _SECURITY,  # AlterUserScramCredentials
-    65: _TRANSACTIONS,  # DescribeTransactions
-    66: _TRANSACTIONS,  # ListTransactions
     68: _NEW_GROUPS,  # ConsumerGroupHeartbeat
     69: _NEW_GROUPS,  # ConsumerGroupDescribe
     71: _TELEMETRY,  # GetTelemetrySubscriptions

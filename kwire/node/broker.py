@@ -14,6 +14,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.net.connection_pool import ConnectionPool
 from kwire.node.core import Core
 from kwire.node.replication import ClusterConnections
+from kwire.node.transactions import NodeTransactions
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage
@@ -39,6 +40,7 @@ class BrokerHalf:
     core: Core
     replicas: ReplicaService = attrs.field(init=False)
     groups: GroupCoordinator = attrs.field(init=False)
+    transactions: NodeTransactions = attrs.field(init=False)
     lifecycle: BrokerLifecycle = attrs.field(init=False)
     has_opened_logs: bool = False
     """Whether the logs have been opened; unopened logs cannot be recorded as cleanly closed."""
@@ -57,6 +59,8 @@ class BrokerHalf:
         )
         self.lifecycle = self._make_lifecycle()
         services.producer_ids = ProducerIds(self._allocate_producer_ids)
+        services.verifier = self.transactions = self._make_transactions()
+        services.transactions = self.transactions.coordinator
         core.publisher.add_applier(self.replicas.applier.apply)
         core.publisher.subscribe(self._on_image_published)
 
@@ -149,6 +153,11 @@ class BrokerHalf:
         self.replicas.roles.subscribe(groups.on_role_changed)
         return groups
 
+    def _make_transactions(self) -> NodeTransactions:
+        transactions = NodeTransactions(self.core, CoordinatorLog(self.replicas, self.core.clock))
+        self.replicas.roles.subscribe(transactions.on_role_changed)
+        return transactions
+
     def _make_lifecycle(self) -> BrokerLifecycle:
         core = self.core
         return BrokerLifecycle(
@@ -193,6 +202,7 @@ class BrokerHalf:
             )
         await nursery.start(core.logs.run)
         await nursery.start(self.groups.service.run)
+        self.transactions.nursery = nursery
         await nursery.start(self.replicas.run)
         await nursery.start(core.publisher.run)
         await self.lifecycle.start(core.logs.previous_epoch)

@@ -216,3 +216,4 @@ class Server:
         self.core.net.stop_accepting()
         if self.broker is not None:
             self.broker.groups.service.resign_all()
+            self.broker.transactions.resign_all()

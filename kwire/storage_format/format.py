@@ -20,7 +20,8 @@ from kwire.raftmeta.storage.records import SnapshotReader, snapshot_chunks
 
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 KRAFT_VERSION: Final = "kraft.version"
-DEFAULT_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: NEWEST}
+TRANSACTION_VERSION: Final = "transaction.version"
+DEFAULT_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: NEWEST, TRANSACTION_VERSION: 2}
 """All other features are 0 until they work, and a level of 0 is not written."""
 
 _START: Final = SnapshotId(0, 0)

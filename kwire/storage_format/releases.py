@@ -1,15 +1,15 @@
 """The feature levels of a new cluster, from the operator's options.
 
 Rules: a level is accepted only if this node can serve it; a release names the metadata.version that
-it ended with, other features begin at 0 unless they are given; kraft.version follows from how
-the voters are given, and an option may repeat but not contradict it.
+it ended with, transaction.version begins as in Kafka, other features at 0 unless they are given;
+kraft.version follows from how the voters are given, and an option may repeat but not contradict it.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEEDS
-from kwire.storage_format.format import DEFAULT_FEATURES, KRAFT_VERSION
+from kwire.storage_format.format import DEFAULT_FEATURES, KRAFT_VERSION, TRANSACTION_VERSION
 
 FIRST_LEVEL: Final = 7
 _LEVELS: Final[Mapping[str, tuple[int, ...]]] = {
@@ -62,6 +62,7 @@ def feature_levels(
     levels = dict(DEFAULT_FEATURES)
     if release is not None:
         levels[METADATA_VERSION] = metadata_level(release)
+    levels[TRANSACTION_VERSION] = 0
     named: set[str] = set()
     for name, level in map(parse_feature, features):
         if name in named:
@@ -75,9 +76,17 @@ def feature_levels(
             raise BadLevelError(f"--feature {name}={level}: supported are {low} to {high}")
         named.add(name)
         levels[name] = level
+    if TRANSACTION_VERSION not in named:
+        levels[TRANSACTION_VERSION] = _transaction_version(levels[METADATA_VERSION])
     _check(levels, dynamic)
     levels.pop(KRAFT_VERSION, None)
     return levels
+
+
+def _transaction_version(metadata_version: int) -> int:
+    """Return the level that Kafka begins with: 4.0-IV0 brought 1, 4.0-IV2 brought 2."""
+    steps = (metadata_level("4.0-IV0"), metadata_level("4.0-IV2"))
+    return sum(metadata_version >= step for step in steps)
 
 
 def _check(levels: Mapping[str, int], dynamic: bool) -> None:

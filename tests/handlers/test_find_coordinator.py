@@ -60,7 +60,6 @@ async def test_refused_creation_of_the_offsets_topic_is_returned(factor: int, co
 @pytest.mark.parametrize(
     ("kind", "key", "code"),
     [
-        (1, "x", 15),
         (2, "g:AAAAAAAAAAMAAAAAAAAABA:0", 15),
         (2, "g", 42),  # not group, topic id and partition
         (9, "g", 42),

@@ -42,6 +42,8 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     v3_and_below_producer_id: Int64 = field("0-3", default=0)
     v3_and_below_producer_epoch: Int16 = field("0-3", default=0)
     v3_and_below_topics: Array[AddPartitionsToTxnTopic] = field("0-3", factory=list)
+    from_broker: Bool = field("", default=True, ignorable=True)
+    """Whether a broker sends it for its producers, as from version 4 on; not on the wire."""
 
 
 @struct
@@ -78,6 +80,7 @@ class AddPartitionsToTxnResponse:
 
 def widen_request(request: AddPartitionsToTxnRequest, version: int) -> AddPartitionsToTxnRequest:
     """Make one client's transaction a list of one."""
+    request.from_broker = version >= 4
     if version < 4:
         request.transactions = [
             AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(

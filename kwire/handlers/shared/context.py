@@ -4,8 +4,8 @@ The parts are filled by the server as they are made; a listener serves no API th
 which its node lacks.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
@@ -31,6 +31,9 @@ from kwire.raftmeta.service import RaftService
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
 from kwire.replica.transaction_ports import MarkerWriter, TransactionVerifier
+
+if TYPE_CHECKING:
+    from kwire.transaction.service import TransactionCoordinator
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
@@ -85,6 +88,8 @@ class Services:
     """Writes the markers of transactions to the partitions that this broker leads."""
     verifier: TransactionVerifier = attrs.field(factory=_absent)
     """Asks the coordinators of transactions, on this and on other nodes."""
+    transactions: "Callable[[], TransactionCoordinator]" = attrs.field(factory=_absent)
+    """Returns this node's transaction coordinator, which is made when it is first needed."""
     channel: ControllerChannel | None = None
     """The channel to an active controller on another node, to which requests are forwarded."""
     cluster_id: str = ""
@@ -127,6 +132,10 @@ class Context:
     @property
     def groups(self) -> GroupCoordinator:
         return self.services.groups
+
+    @property
+    def transactions(self) -> "TransactionCoordinator":
+        return self.services.transactions()
 
     @property
     def controller(self) -> Controller:

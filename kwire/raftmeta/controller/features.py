@@ -23,7 +23,6 @@ WORKING: Final[Mapping[str, int]] = {
     "group.version": 0,
     "share.version": 0,
     "streams.version": 0,
-    "transaction.version": 0,
 }
 """The highest levels that features may be raised to: above them, data opens but does not work."""
 RAISABLE: Final[Mapping[str, tuple[int, int]]] = {

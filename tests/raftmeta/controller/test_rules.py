@@ -160,7 +160,7 @@ def update_feature(cluster: Cluster, request: UpdateFeaturesRequest) -> Any:
     return cluster.do(decide, request)
 
 
-@pytest.mark.parametrize("name", ["transaction", "group", "share", "streams"])
+@pytest.mark.parametrize("name", ["group", "share", "streams"])
 def test_unsupported_feature_is_not_raised(name: str) -> None:
     """Clients would send requests that this node does not serve."""
     cluster = Cluster()

@@ -230,7 +230,9 @@ async def test_controlled_shutdown_and_a_quick_return() -> None:
         partition = node.publisher.image.partition("t", 0)
         assert partition is not None
         assert (partition.leader, partition.leader_epoch) == (1, 2)
-        assert [type(x) for x in node.records()].count(r.FeatureLevelRecord) == 1
+        assert [type(x) for x in node.records()].count(r.FeatureLevelRecord) == len(
+            DEFAULT_FEATURES
+        )
 
 
 async def test_return_after_kill_begins_two_leader_epochs() -> None:

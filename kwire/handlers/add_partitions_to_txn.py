@@ -1,0 +1,123 @@
+"""AddPartitionsToTxn (API key 24): adds partitions to transactions, or verifies that they are in.
+
+Up to version 3 a producer sends it for its own transaction. From version 4 on a broker sends it for
+producers that write to its partitions, for several transactions at once (KIP-890). Each transaction
+fails or succeeds as a whole.
+"""
+
+from collections.abc import Mapping
+
+from kwire.codec.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from kwire.errors import (
+    NONE,
+    InvalidRequest,
+    KafkaError,
+    OperationNotAttempted,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
+from kwire.transaction.shard import AddPartitions
+from kwire.transaction.transitions import Producer
+from kwire.types import INTERNAL_TOPICS, TopicPartition
+
+Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+Codes = Mapping[TopicPartition, int]
+
+_BROKER_VERSION = 2
+"""The `transaction.version` of producers whose partitions brokers add."""
+
+
+@handles(AddPartitionsToTxnRequest)
+async def add_partitions_to_txn(
+    context: Context, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    if request.from_broker:
+        context.check_allowed("ClusterAction", "Cluster", CLUSTER)
+    response = AddPartitionsToTxnResponse()
+    for transaction in request.transactions:
+        codes = await _answer(context, transaction, from_broker=request.from_broker)
+        response.results_by_transaction.append(_result(transaction, codes))
+    return response
+
+
+async def _answer(context: Context, transaction: Transaction, *, from_broker: bool) -> Codes:
+    partitions = [
+        TopicPartition(topic.name, index)
+        for topic in transaction.topics
+        for index in topic.partitions
+    ]
+    allowed = from_broker or context.is_allowed(
+        "Write", "TransactionalId", transaction.transactional_id
+    )
+    if not allowed:
+        return dict.fromkeys(partitions, TransactionalIdAuthorizationFailed.code)
+    codes = {partition: _check(context, partition, from_broker) for partition in partitions}
+    if any(codes.values()):
+        return {partition: code or OperationNotAttempted.code for partition, code in codes.items()}
+    try:
+        return await _decide(context, transaction, partitions, from_broker=from_broker)
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error.code)
+
+
+def _check(context: Context, partition: TopicPartition, from_broker: bool) -> int:
+    """Return the error of a partition that cannot be in a transaction."""
+    topic = partition.topic
+    if not from_broker and (
+        topic in INTERNAL_TOPICS or not context.is_allowed("Write", "Topic", topic)
+    ):
+        return TopicAuthorizationFailed.code
+    if context.image.partition(*partition) is None:
+        return UnknownTopicOrPartition.code
+    return NONE
+
+
+async def _decide(
+    context: Context,
+    transaction: Transaction,
+    partitions: list[TopicPartition],
+    *,
+    from_broker: bool,
+) -> Codes:
+    if not transaction.transactional_id:
+        raise InvalidRequest
+    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return await context.transactions.verify(transaction.transactional_id, producer, partitions)
+    await context.transactions.add_partitions(
+        AddPartitions(
+            transaction.transactional_id,
+            producer,
+            frozenset(partitions),
+            client_version=_BROKER_VERSION if from_broker else 0,
+        )
+    )
+    return dict.fromkeys(partitions, NONE)
+
+
+def _result(transaction: Transaction, codes: Codes) -> Result:
+    return Result(
+        transactional_id=transaction.transactional_id,
+        topic_results=[
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=index,
+                        partition_error_code=codes[TopicPartition(topic.name, index)],
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in transaction.topics
+        ],
+    )

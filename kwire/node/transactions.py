@@ -1,0 +1,126 @@
+"""The transactions of one node; most of their modules are loaded when they are first needed.
+
+That is when the node leads a partition of `__transaction_state`, or is asked about one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from kwire.net.connection_pool import ConnectionPool
+from kwire.replica.coordinator_log import CoordinatorLog
+from kwire.types import TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import trio
+
+    from kwire.coordinator.service import LedPartition
+    from kwire.node.core import Core
+    from kwire.node.other_brokers import OtherBrokers, Verifier
+    from kwire.transaction.service import TransactionCoordinator
+    from kwire.transaction.settings import TransactionSettings
+    from kwire.types import TopicPartition
+
+_FEATURE: Final = "transaction.version"
+
+
+@attrs.define(eq=False)
+class NodeTransactions:
+    """The coordinator of one node, and its verifier of producers; both made on first use."""
+
+    core: Core
+    log: CoordinatorLog
+    nursery: trio.Nursery | None = None
+    """The nursery of the coordinator's task; set before the node takes a role."""
+    _coordinator: TransactionCoordinator | None = None
+    _verifier: Verifier | None = None
+    _brokers: OtherBrokers | None = None
+    _counts: dict[bytes, int] = attrs.field(factory=dict)
+
+    def on_role_changed(self, partition: LedPartition) -> None:
+        """Load or drop a partition that gained or lost its role; the replica layer calls this."""
+        if partition.topic == TRANSACTION_STATE:
+            self.coordinator().on_role_changed(partition)
+
+    def resign_all(self) -> None:
+        """Drop all partitions before a shutdown, failing the requests that still wait."""
+        if self._coordinator is not None:
+            self._coordinator.service.resign_all()
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        add: bool = False,
+    ) -> Mapping[TopicPartition, int]:
+        """Return the coordinator's code for each partition; with ``add`` partitions are added."""
+        verifier = self._verifier
+        if verifier is None:
+            from kwire.node.other_brokers import Verifier
+
+            pool = self._pool()
+            verifier = self._verifier = Verifier(self._other_brokers(), pool, self.coordinator)
+        return await verifier.verify(
+            transactional_id, producer_id, producer_epoch, partitions, add=add
+        )
+
+    def coordinator(self) -> TransactionCoordinator:
+        """Return the coordinator; the first call makes it and starts its task."""
+        if self._coordinator is None:
+            self._coordinator = self._make()
+            assert self.nursery is not None
+            self.nursery.start_soon(self._coordinator.run)
+        return self._coordinator
+
+    def _make(self) -> TransactionCoordinator:
+        from kwire.node.other_brokers import MarkerBrokers
+        from kwire.transaction.service import TransactionCoordinator
+
+        core, services = self.core, self.core.services
+        markers = MarkerBrokers(self._other_brokers(), self._pool(), lambda: services.markers)
+        return TransactionCoordinator(
+            log=self.log,
+            clock=core.clock,
+            brokers=markers,
+            settings=self._settings,
+            server_version=lambda: core.publisher.image.features.get(_FEATURE, 0),
+            partitions=self._partition_count,
+            take_id=services.producer_ids.take,
+        )
+
+    def _other_brokers(self) -> OtherBrokers:
+        from kwire.node.other_brokers import OtherBrokers
+
+        if self._brokers is None:
+            config, publisher = self.core.config, self.core.publisher
+            self._brokers = OtherBrokers(
+                config.node_id, config.inter_broker_listener, lambda: publisher.image
+            )
+        return self._brokers
+
+    def _pool(self) -> ConnectionPool:
+        config = self.core.config
+        timeout_s = config.request_timeout_ms / 1000
+        return ConnectionPool(self.core.network, str(config.node_id), timeout_s=timeout_s)
+
+    def _settings(self) -> TransactionSettings:
+        from kwire.transaction.settings import TransactionSettings
+
+        return TransactionSettings.of(self.core.services.config)
+
+    def _partition_count(self) -> int:
+        """Return the partition count of `__transaction_state` as of the first call.
+
+        Transactional ids keep their partition if the topic grows, until a restart, as in Kafka.
+        """
+        topic = self.core.publisher.image.topic(TRANSACTION_STATE)
+        if topic is None:
+            return self.core.services.config.transaction_state_log_num_partitions
+        return self._counts.setdefault(topic.id, len(topic.partitions))

@@ -1,0 +1,206 @@
+"""Sends the markers of decided transactions to the leaders of their partitions.
+
+Rules: at most one request per broker is under way, and it carries what waited meanwhile; a marker
+is retried until its partition has it, or no longer exists, or this node is no longer the
+coordinator; a transaction is reported when none of its markers is missing.  A marker that is sent
+twice does no harm: the partition has no open transaction of that producer then.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from kwire.errors import (
+    NONE,
+    InvalidProducerEpoch,
+    KafkaError,
+    ProducerFenced,
+    TransactionCoordinatorFenced,
+    UnknownServerError,
+    UnsupportedForMessageFormat,
+)
+from kwire.replica.transaction_ports import TransactionMarker
+from kwire.transaction.model import Transaction
+from kwire.types import NO_LEADER, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_MARKERS_AT_ONCE: Final = 500
+_RETRY_SECONDS: Final = 0.05
+_RETRY_MAX_SECONDS: Final = 1.0
+_WRITTEN: Final = frozenset({NONE, UnsupportedForMessageFormat.code})
+"""Codes after which a marker is not sent again."""
+_FENCED: Final = frozenset(
+    {InvalidProducerEpoch.code, ProducerFenced.code, TransactionCoordinatorFenced.code}
+)
+"""Codes by which a partition says that another coordinator has decided since."""
+
+
+class Brokers(Protocol):
+    """The leaders of the partitions of transactions."""
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        """Return a partition's leader, NO_LEADER if there is none; None if it does not exist."""
+
+    async def write_markers(
+        self, broker: int, markers: Sequence[TransactionMarker]
+    ) -> Sequence[Mapping[TopicPartition, int]]:
+        """Return each marker's codes; raises KafkaError if the broker does not answer."""
+
+
+@attrs.define(eq=False)
+class TransactionEnd:
+    """A decided transaction, and the partitions that still lack its marker."""
+
+    index: int
+    """The partition of `__transaction_state`."""
+    coordinator_epoch: int
+    transaction: Transaction
+    missing: set[TopicPartition]
+    attempts: int = 0
+
+    def marker(self, partitions: Sequence[TopicPartition]) -> TransactionMarker:
+        transaction = self.transaction
+        return TransactionMarker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            commit=transaction.is_commit,
+            coordinator_epoch=self.coordinator_epoch,
+            partitions=partitions,
+            transaction_version=transaction.client_version,
+        )
+
+
+_Part = tuple[TransactionEnd, list[TopicPartition]]
+
+
+@attrs.define(eq=False, kw_only=True)
+class MarkerSender:
+    """The markers of one node's transactions that are on their way."""
+
+    brokers: Brokers
+    is_current: Callable[[TransactionEnd], bool]
+    """Whether this node is still the coordinator that decided."""
+    on_written: Callable[[Sequence[TransactionEnd]], Awaitable[None]]
+    """Completes transactions all of whose markers are written."""
+    _queues: dict[int, list[_Part]] = attrs.field(factory=dict, init=False)
+    """The parts that wait, by broker; an entry exists while a task works on it."""
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send markers until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    def send(self, ends: Iterable[TransactionEnd]) -> None:
+        """Send the markers of these transactions to all their partitions."""
+        self._queue([(end, sorted(end.missing)) for end in ends])
+
+    def _queue(self, parts: Iterable[_Part]) -> None:
+        """Queue markers for the leaders; complete what misses none, since topics were deleted."""
+        nursery = self._nursery
+        if nursery is None:
+            return
+        written, leaderless = [], []
+        for end, partitions in parts:
+            for broker, led in self._by_leader(end, partitions).items():
+                if broker == NO_LEADER:
+                    leaderless.append((end, led))
+                    continue
+                queue = self._queues.get(broker)
+                if queue is None:
+                    queue = self._queues[broker] = []
+                    nursery.start_soon(self._drain, broker)
+                queue.append((end, led))
+            if not end.missing:
+                written.append(end)
+        if written:
+            nursery.start_soon(self.on_written, written)
+        if leaderless:
+            nursery.start_soon(self._retry, leaderless)
+
+    def _by_leader(
+        self, end: TransactionEnd, partitions: Sequence[TopicPartition]
+    ) -> dict[int, list[TopicPartition]]:
+        """Return partitions by leader; those that do not exist need no marker."""
+        parts: dict[int, list[TopicPartition]] = {}
+        for partition in partitions:
+            leader = self.brokers.leader_of(partition)
+            if leader is None:
+                log.info("marker dropped partition=%s: it does not exist", partition)
+                end.missing.discard(partition)
+            else:
+                parts.setdefault(leader, []).append(partition)
+        return parts
+
+    async def _drain(self, broker: int) -> None:
+        """Send to one broker until nothing waits for it."""
+        queue = self._queues[broker]
+        try:
+            while queue:
+                parts, queue[:] = queue[:_MARKERS_AT_ONCE], queue[_MARKERS_AT_ONCE:]
+                await self._send(broker, [part for part in parts if self.is_current(part[0])])
+        finally:
+            del self._queues[broker]
+
+    async def _send(self, broker: int, parts: list[_Part]) -> None:
+        markers = [end.marker(partitions) for end, partitions in parts]
+        results: Sequence[Mapping[TopicPartition, int]]
+        try:
+            results = await self.brokers.write_markers(broker, markers) if parts else []
+        except KafkaError as error:
+            log.debug("markers not written broker=%d error=%r", broker, error)
+            results = [dict.fromkeys(partitions, error.code) for _, partitions in parts]
+        unwritten: list[_Part] = []
+        written: list[TransactionEnd] = []
+        for (end, partitions), codes in zip(parts, results, strict=True):
+            remaining = self._take_results(end, partitions, codes)
+            if remaining:
+                unwritten.append((end, remaining))
+            elif not end.missing:
+                written.append(end)
+        assert self._nursery is not None
+        if unwritten:
+            self._nursery.start_soon(self._retry, unwritten)
+        if written:
+            self._nursery.start_soon(self.on_written, written)
+
+    def _take_results(
+        self,
+        end: TransactionEnd,
+        partitions: Sequence[TopicPartition],
+        codes: Mapping[TopicPartition, int],
+    ) -> list[TopicPartition]:
+        """Take note of the written markers; return the partitions to which to send once more."""
+        remaining = []
+        for partition in partitions:
+            code = codes.get(partition, UnknownServerError.code)
+            if code in _WRITTEN:
+                end.missing.discard(partition)
+            elif code in _FENCED:
+                log.warning(
+                    "marker refused partition=%s transactional_id=%s code=%d: "
+                    "another coordinator has decided since",
+                    partition,
+                    end.transaction.transactional_id,
+                    code,
+                )
+            else:
+                remaining.append(partition)
+        return remaining
+
+    async def _retry(self, parts: list[_Part]) -> None:
+        """Send again after a delay that doubles with each attempt."""
+        attempt = max(end.attempts for end, _ in parts)
+        for end, _ in parts:
+            end.attempts += 1
+        await trio.sleep(min(_RETRY_SECONDS * 2 ** min(attempt, 10), _RETRY_MAX_SECONDS))
+        self._queue([part for part in parts if self.is_current(part[0])])

@@ -1,0 +1,295 @@
+"""The transaction coordinator for the handlers: it finds an id's partition and calls its shard.
+
+An end is answered when its record is committed; then its markers are sent, and only when all
+partitions have theirs is the transaction complete.  A coordinator that takes over does the same for
+each end that it finds decided.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.coordinator.decision import Decision, Moment, Opaque
+from kwire.coordinator.partitioning import partition_for
+from kwire.coordinator.service import CoordinatorLog, CoordinatorService, LedPartition
+from kwire.drive import Slices
+from kwire.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    InvalidTransactionTimeout,
+    KafkaError,
+    NotCoordinator,
+    TransactionalIdNotFound,
+)
+from kwire.transaction.marker_sender import Brokers, MarkerSender, TransactionEnd
+from kwire.transaction.model import Transaction
+from kwire.transaction.settings import TransactionSettings
+from kwire.transaction.shard import AddPartitions, EndTransaction, InitProducer, TransactionShard
+from kwire.transaction.transitions import Producer, ProducerIdNeeded
+from kwire.types import TRANSACTION_STATE, TopicPartition
+from kwire.waits import Signal
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+Req = TypeVar("Req", InitProducer, EndTransaction)
+
+_RETRY_SECONDS: Final = 0.5
+NO_EPOCH: Final = -1
+
+
+@attrs.define(eq=False, kw_only=True)
+class TransactionCoordinator:
+    """The transactional ids of this node."""
+
+    log: CoordinatorLog
+    clock: Clock
+    brokers: Brokers
+    settings: Callable[[], TransactionSettings]
+    server_version: Callable[[], int]
+    """Returns the finalized level of `transaction.version`."""
+    partitions: Callable[[], int]
+    """Returns the number of partitions that `__transaction_state` has, or will have."""
+    take_id: Callable[[], Awaitable[int]]
+    """Returns a producer id that no producer has."""
+    service: CoordinatorService[TransactionShard] = attrs.field(init=False)
+    sender: MarkerSender = attrs.field(init=False)
+    _epochs: dict[int, int] = attrs.field(factory=dict, init=False)
+    """The leader epoch of each partition that this node leads."""
+    _undispatched: set[int] = attrs.field(factory=set, init=False)
+    """The partitions whose shards have decided transactions that nothing sends yet."""
+    _dispatching: set[int] = attrs.field(factory=set, init=False)
+    _has_undispatched: Signal = attrs.field(factory=Signal, init=False)
+    _completions: dict[str, set[trio.Event]] = attrs.field(factory=dict, init=False)
+    """The requests that wait for the markers of a transactional id's last transaction."""
+
+    def __attrs_post_init__(self) -> None:
+        self.service = CoordinatorService(
+            topic=TRANSACTION_STATE,
+            log=self.log,
+            clock=self.clock,
+            make=self._make_shard,
+            commit_timeout_ms=lambda: self.settings().commit_timeout_ms,
+        )
+        self.sender = MarkerSender(
+            brokers=self.brokers, is_current=self.is_current, on_written=self.complete
+        )
+
+    def _make_shard(self, index: int) -> TransactionShard:
+        return TransactionShard(
+            settings=self.settings,
+            server_version=self.server_version,
+            on_prepared=partial(self.on_prepared, index),
+            on_completed=self.on_completed,
+        )
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Load partitions, decide on deadlines, send markers, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.sender.run)
+            await nursery.start(self.service.run)
+            nursery.start_soon(self._dispatch_all, nursery)
+            task_status.started()
+
+    def on_role_changed(self, partition: LedPartition) -> None:
+        """Load or drop a partition that gained or lost its role; the replica layer calls this."""
+        if partition.leader is not None:
+            self._epochs[partition.partition] = partition.leader_epoch
+            self.service.on_elected(partition.partition, partition.leader_epoch)
+        else:
+            self._epochs.pop(partition.partition, None)
+            self.service.on_resigned(partition.partition)
+
+    def partition_of(self, transactional_id: str) -> int:
+        return partition_for(transactional_id, self.partitions())
+
+    # Requests
+
+    async def initialize(
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None
+    ) -> Producer:
+        """Return the producer of a client that (re)starts; fence and abort the one before it."""
+        if not 0 < timeout_ms <= self.settings().max_timeout_ms:
+            raise InvalidTransactionTimeout
+        request = InitProducer(transactional_id, timeout_ms, expected)
+        return await self._decide_with_id(request, TransactionShard.initialize)
+
+    async def end(self, request: EndTransaction) -> Producer:
+        """Commit or abort; return the producer of the next transaction."""
+        return await self._decide_with_id(request, TransactionShard.end)
+
+    async def add_partitions(self, request: AddPartitions, *, repeat: bool = True) -> None:
+        """Add partitions to a transaction, which begins with the first.
+
+        With ``repeat`` it first waits a moment for the markers of the last transaction.
+        """
+        transactional_id = request.transactional_id
+
+        def decide(shard: TransactionShard, moment: Moment, ticket: int) -> Decision:
+            return shard.add_partitions(request, moment, ticket)
+
+        try:
+            await self._call(transactional_id, decide)
+        except ConcurrentTransactions:
+            if not repeat or not await self.wait_completed(transactional_id):
+                raise
+            await self._call(transactional_id, decide)
+
+    async def wait_completed(self, transactional_id: str) -> bool:
+        """Wait for the markers of an id's transaction; False if they are not written soon."""
+        event = trio.Event()
+        waiting = self._completions.setdefault(transactional_id, set())
+        waiting.add(event)
+        try:
+            with trio.move_on_after(self.settings().concurrent_wait_ms / 1000):
+                await event.wait()
+        finally:
+            waiting.discard(event)
+            if not waiting:
+                self._completions.pop(transactional_id, None)
+        return event.is_set()
+
+    async def verify(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Return for each partition whether it is in the producer's transaction."""
+        return await self._read(
+            transactional_id, lambda shard: shard.verify(transactional_id, producer, partitions)
+        )
+
+    async def describe(self, transactional_id: str) -> Transaction:
+        transaction = await self._read(
+            transactional_id, lambda shard: shard.transactions.get(transactional_id)
+        )
+        if transaction is None:
+            raise TransactionalIdNotFound
+        return transaction
+
+    async def list_transactions(
+        self, is_listed: Callable[[Transaction], bool]
+    ) -> list[Transaction]:
+        """Return the ids of the partitions led here that a filter accepts."""
+        if self.service.loading:
+            raise CoordinatorLoadInProgress
+        listing: list[Transaction] = []
+        slices = Slices()
+        for index in self.service.active:
+            try:
+                transactions = await self.service.read(
+                    index, lambda shard: list(shard.transactions.values())
+                )
+            except NotCoordinator:
+                continue
+            for transaction in transactions:
+                if is_listed(transaction):
+                    listing.append(transaction)
+                await slices.pause()
+        return listing
+
+    async def _decide_with_id(
+        self,
+        request: Req,
+        decide: Callable[[TransactionShard, Req, Moment, int], Decision],
+    ) -> Producer:
+        """Decide, with a new producer id if the decision needs one; return its producer."""
+        transactional_id = request.transactional_id
+
+        def decide_now(shard: TransactionShard, moment: Moment, ticket: int) -> Decision:
+            return decide(shard, request, moment, ticket)
+
+        try:
+            reply = await self._call(transactional_id, decide_now)
+        except ProducerIdNeeded:
+            request = attrs.evolve(request, fresh_id=await self.take_id())
+            reply = await self._call(transactional_id, decide_now)
+        if isinstance(reply, KafkaError):
+            raise reply
+        producer: Producer = reply
+        return producer
+
+    async def _call(
+        self, transactional_id: str, decide: Callable[[TransactionShard, Moment, int], Decision]
+    ) -> Opaque:
+        return await self.service.call(self.partition_of(transactional_id), decide)
+
+    async def _read(self, transactional_id: str, look: Callable[[TransactionShard], R]) -> R:
+        return await self.service.read(self.partition_of(transactional_id), look)
+
+    # Markers
+
+    def on_prepared(self, index: int) -> None:
+        """Send the markers of a shard's decided transactions, once they are committed."""
+        self._undispatched.add(index)
+        self._has_undispatched.set()
+
+    def on_completed(self, transactional_id: str) -> None:
+        """Let the next transaction of an id begin."""
+        for event in self._completions.get(transactional_id, ()):
+            event.set()
+
+    def is_current(self, end: TransactionEnd) -> bool:
+        """Whether this node is still the coordinator that decided."""
+        return self._epochs.get(end.index) == end.coordinator_epoch
+
+    async def _dispatch_all(self, nursery: trio.Nursery) -> None:
+        while True:
+            await self._has_undispatched.wait()
+            self._has_undispatched.clear()
+            for index in self._undispatched - self._dispatching:
+                self._dispatching.add(index)
+                nursery.start_soon(self._dispatch, index)
+
+    async def _dispatch(self, index: int) -> None:
+        """Hand the decided transactions of one partition to the sender until none is left."""
+        try:
+            while index in self._undispatched:
+                self._undispatched.discard(index)
+                try:
+                    self.sender.send(await self._take_unsent(index))
+                except (NotCoordinator, CoordinatorLoadInProgress):
+                    continue
+                except KafkaError as error:
+                    logger.warning("markers wait index=%d error=%r", index, error)
+                    self._undispatched.add(index)
+                    await trio.sleep(_RETRY_SECONDS)
+        finally:
+            self._dispatching.discard(index)
+
+    async def _take_unsent(self, index: int) -> list[TransactionEnd]:
+        """Return the decided transactions that nothing sends yet, once they are committed."""
+        epoch = self._epochs.get(index, NO_EPOCH)
+        unsent, transactions = await self.service.read(
+            index, lambda shard: (shard.unsent, list(shard.unsent.values()))
+        )
+        for transaction in transactions:
+            unsent.pop(transaction.transactional_id, None)
+        return [
+            TransactionEnd(index, epoch, transaction, set(transaction.partitions))
+            for transaction in transactions
+        ]
+
+    async def complete(self, ends: Sequence[TransactionEnd]) -> None:
+        """Write that all markers of these transactions are written."""
+        by_index: dict[int, list[Transaction]] = {}
+        for end in ends:
+            by_index.setdefault(end.index, []).append(end.transaction)
+        for index, transactions in by_index.items():
+            await self._complete(index, transactions)
+
+    async def _complete(self, index: int, transactions: list[Transaction]) -> None:
+        while True:
+            try:
+                await self.service.call(
+                    index, lambda shard, *when: shard.complete(transactions, *when)
+                )
+                return
+            except (NotCoordinator, CoordinatorLoadInProgress):
+                return
+            except KafkaError as error:
+                logger.warning("completion waits index=%d error=%r", index, error)
+                await trio.sleep(_RETRY_SECONDS)

@@ -1,0 +1,290 @@
+"""All transactional ids of one partition of `__transaction_state`: a decider and its state.
+
+Invariants: the ``abort`` deadline is set as long as a transaction is open, the ``expiry`` deadline
+as long as there is any id.  ``unsent`` has the decided transactions whose markers nothing sends
+yet; the service is notified when it grows, and after a load.
+"""
+
+import logging
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+
+from kwire.codec.messages.transaction_records import TransactionLogValue
+from kwire.coordinator.decision import (
+    NOTHING,
+    Answer,
+    Decision,
+    Moment,
+    Opaque,
+    Record,
+    Step,
+    Timer,
+)
+from kwire.errors import ConcurrentTransactions
+from kwire.transaction import transitions
+from kwire.transaction.model import NO_ID, State, Transaction
+from kwire.transaction.records import load, record_of, store, tombstone, transaction_of
+from kwire.transaction.settings import TransactionSettings
+from kwire.transaction.transitions import Change, Producer
+from kwire.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_ABORT: Final = ("abort",)
+_EXPIRY: Final = ("expiry",)
+_RESUME: Final = ("resume",)
+_EXPIRED_AT_ONCE: Final = 100
+"""The number of ids that one decision removes."""
+
+
+@attrs.frozen
+class InitProducer:
+    """A request for a producer id, with the circumstances that its decision needs."""
+
+    transactional_id: str
+    timeout_ms: int
+    expected: Producer | None
+    fresh_id: int | None = None
+
+
+@attrs.frozen
+class EndTransaction:
+    """A request to commit or abort."""
+
+    transactional_id: str
+    producer: Producer
+    client_version: int
+    commit: bool
+    fresh_id: int | None = None
+
+
+@attrs.frozen
+class AddPartitions:
+    """A request to add partitions to a transaction."""
+
+    transactional_id: str
+    producer: Producer
+    partitions: frozenset[TopicPartition]
+    client_version: int
+
+
+@attrs.define(kw_only=True)
+class TransactionShard:
+    """The state of one partition; requests are methods that return a decision."""
+
+    settings: Callable[[], TransactionSettings] = TransactionSettings
+    server_version: Callable[[], int] = lambda: 2
+    """Returns the finalized level of `transaction.version`."""
+    on_prepared: Callable[[], None] = lambda: None
+    """Called when a transaction is prepared; its record may not be committed yet."""
+    on_completed: Callable[[str], None] = lambda _: None
+    """Called when all markers of a transaction are written."""
+    transactions: dict[str, Transaction] = attrs.field(factory=dict, init=False)
+    ongoing: dict[str, None] = attrs.field(factory=dict, init=False)
+    prepared: set[str] = attrs.field(factory=set, init=False)
+    unsent: dict[str, Transaction] = attrs.field(factory=dict, init=False)
+
+    # Records
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        return store(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        return load(key, value)
+
+    def apply(self, record: Record, producer_id: int = -1) -> None:
+        del producer_id
+        transactional_id: str = record.key.transactional_id
+        value: TransactionLogValue | None = record.value
+        self.ongoing.pop(transactional_id, None)
+        if value is None:
+            self.transactions.pop(transactional_id, None)
+            self._remove_prepared(transactional_id)
+            return
+        transaction = transaction_of(transactional_id, value)
+        self.transactions[transactional_id] = transaction
+        if transaction.state.is_prepared:
+            self.prepared.add(transactional_id)
+            self.unsent[transactional_id] = transaction
+            self.on_prepared()
+            return
+        if transaction.state is State.ONGOING:
+            self.ongoing[transactional_id] = None
+        self._remove_prepared(transactional_id)
+
+    def _remove_prepared(self, transactional_id: str) -> None:
+        if transactional_id in self.prepared:
+            self.prepared.remove(transactional_id)
+            self.unsent.pop(transactional_id, None)
+            self.on_completed(transactional_id)
+
+    def apply_change(self, change: Opaque) -> None:
+        raise NotImplementedError("decisions about transactions have no drafts")
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Do nothing: the records of this topic belong to no transaction."""
+
+    def adopt(self, state: Sequence[Transaction] | None) -> None:
+        """Take over the last epochs, which are not written."""
+        for transaction in state or ():
+            self.transactions[transaction.transactional_id] = transaction
+
+    # Deadlines
+
+    def on_loaded(self) -> Iterator[Step]:
+        yield self._resume
+
+    def _resume(self, moment: Moment) -> Decision:
+        """Set the deadlines; markers are sent once the partition answers requests."""
+        timers = list(self._timers(moment, is_first=True))
+        if self.unsent:
+            timers.append((_RESUME, moment.now))
+        return Decision(timers=tuple(timers))
+
+    def _timers(self, moment: Moment, *, is_first: bool) -> Iterable[Timer]:
+        settings = self.settings()
+        if self.ongoing:
+            yield (_ABORT, moment.now + settings.abort_check_ms / 1000)
+        if self.transactions and is_first:
+            yield (_EXPIRY, moment.now + settings.expiry_check_ms / 1000)
+
+    def due(self, name: Hashable, moment: Moment) -> Decision:
+        if name == _RESUME:
+            self.on_prepared()
+            return NOTHING
+        if name == _ABORT:
+            steps = (
+                partial(self._abort_timed_out, transactional_id)
+                for transactional_id in list(self.ongoing)
+            )
+            return Decision(timers=tuple(self._timers(moment, is_first=False)), steps=steps)
+        expiry_s = self.settings().expiry_check_ms / 1000
+        timers: tuple[Timer, ...] = ((_EXPIRY, moment.now + expiry_s),) if self.transactions else ()
+        return Decision(timers=timers, steps=self._expire(list(self.transactions)))
+
+    def _abort_timed_out(self, transactional_id: str, moment: Moment) -> Decision:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None or not transaction.is_timed_out(moment.wall_ms):
+            return NOTHING
+        log.info("transaction timed out transactional_id=%s", transactional_id)
+        change = self._change(moment, None)
+        return self._write(transaction, transitions.fence(transaction, change), moment)
+
+    def _expire(self, transactional_ids: list[str]) -> Iterator[Step]:
+        for start in range(0, len(transactional_ids), _EXPIRED_AT_ONCE):
+            yield partial(self._remove_expired, transactional_ids[start : start + _EXPIRED_AT_ONCE])
+
+    def _remove_expired(self, transactional_ids: list[str], moment: Moment) -> Decision:
+        expiration_ms = self.settings().expiration_ms
+        candidates = (self.transactions.get(name) for name in transactional_ids)
+        return Decision(
+            records=tuple(
+                tombstone(candidate.transactional_id)
+                for candidate in candidates
+                if candidate is not None and candidate.is_expired(moment.wall_ms, expiration_ms)
+            )
+        )
+
+    # Requests
+
+    def initialize(self, request: InitProducer, moment: Moment, ticket: int) -> Decision:
+        """Answer with the producer, or with ConcurrentTransactions after an abort."""
+        change = self._change(moment, request.fresh_id)
+        current = self.transactions.get(request.transactional_id)
+        if current is None:
+            after = transitions.create(request.transactional_id, request.timeout_ms, change)
+        else:
+            after = transitions.initialize(current, request.timeout_ms, request.expected, change)
+        if after.state.is_prepared:
+            return self._write(current, after, moment, ticket, ConcurrentTransactions())
+        return self._write(current, after, moment, ticket, _producer_of(after))
+
+    def add_partitions(self, request: AddPartitions, moment: Moment, ticket: int) -> Decision:
+        current = self.transactions.get(request.transactional_id)
+        after = transitions.add_partitions(
+            current,
+            request.producer,
+            request.partitions,
+            request.client_version,
+            self._change(moment, None),
+        )
+        return self._write(current, after, moment, ticket, None)
+
+    def verify(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        current = self.transactions.get(transactional_id)
+        return transitions.verify_partitions(current, producer, partitions)
+
+    def end(self, request: EndTransaction, moment: Moment, ticket: int) -> Decision:
+        """Answer with the producer for the next transaction."""
+        current = self.transactions.get(request.transactional_id)
+        after = transitions.end(
+            current,
+            request.producer,
+            request.client_version,
+            self._change(moment, request.fresh_id),
+            commit=request.commit,
+        )
+        return self._write(current, after, moment, ticket, _producer_of(after))
+
+    def complete(self, ended: Sequence[Transaction], moment: Moment, ticket: int) -> Decision:
+        """Complete the prepared transactions among ``ended`` whose markers are all written."""
+        change = self._change(moment, None)
+        completed = [
+            transitions.complete(self.transactions[transaction.transactional_id], change)
+            for transaction in ended
+            if self._is_prepared_as(transaction)
+        ]
+        return Decision(
+            records=tuple(record_of(after, change.server_version) for after in completed),
+            state=completed,
+            answers=(Answer(ticket, None),),
+        )
+
+    def _is_prepared_as(self, transaction: Transaction) -> bool:
+        """Whether this end of this transaction still waits for its markers."""
+        current = self.transactions.get(transaction.transactional_id)
+        return (
+            current is not None
+            and current.state is transaction.state
+            and current.producer_id == transaction.producer_id
+            and current.producer_epoch == transaction.producer_epoch
+        )
+
+    def _change(self, moment: Moment, fresh_id: int | None) -> Change:
+        return Change(moment.wall_ms, self.server_version(), fresh_id)
+
+    def _write(
+        self,
+        before: Transaction | None,
+        after: Transaction,
+        moment: Moment,
+        ticket: int | None = None,
+        reply: Opaque = None,
+    ) -> Decision:
+        answers = () if ticket is None else (Answer(ticket, reply),)
+        if after is before:
+            return Decision(answers=answers)
+        settings = self.settings()
+        timers: list[Timer] = []
+        if after.state is State.ONGOING and not self.ongoing:
+            timers.append((_ABORT, moment.now + settings.abort_check_ms / 1000))
+        if not self.transactions:
+            timers.append((_EXPIRY, moment.now + settings.expiry_check_ms / 1000))
+        return Decision(
+            records=(record_of(after, self.server_version()),),
+            state=(after,),
+            answers=answers,
+            timers=tuple(timers),
+        )
+
+
+def _producer_of(transaction: Transaction) -> Producer:
+    """Return the producer of the next transaction."""
+    if transaction.next_producer_id != NO_ID:
+        return Producer(transaction.next_producer_id, 0)
+    return Producer(transaction.producer_id, transaction.producer_epoch)
