@@ -129,7 +129,7 @@ WAITS_FOR: Final = {
     **dict.fromkeys((13, 14, 15, *range(21, 42)), REPLICATION),
     19: TRANSACTIONS,
     20: "transactions (markers) and compaction",
-    **dict.fromkeys(range(54, 62), TRANSACTIONS),
+    56: TRANSACTIONS,
     62: "transactions; the group's own half is tested",
     65: "transactions and compaction",
     74: "the new group protocol (KIP-848)",

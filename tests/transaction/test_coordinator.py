@@ -1,0 +1,383 @@
+"""The transaction coordinator under faults: what was decided is finished, and nothing else."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from kwire.errors import (
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    KafkaError,
+    NetworkException,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    ProducerFenced,
+    TransactionalIdNotFound,
+)
+from kwire.transaction.model import State
+from kwire.transaction.settings import TransactionSettings
+from kwire.transaction.transitions import Producer
+from kwire.types import NO_LEADER, TopicPartition
+from tests.support.transaction.world import NAME, T0, T1, U0, World
+
+
+@asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    """Make a world whose coordinator serves."""
+    async with trio.open_nursery() as nursery:
+        made = World(nursery)
+        await made.start()
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+async def test_end_is_answered_before_its_markers_are_written(autojump_clock: object) -> None:
+    """Invariant 59."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0, T1)
+        subject.brokers.may_serve = trio.Event()
+        await subject.end(producer, commit=True)
+        assert (await subject.state()).state is State.PREPARE_COMMIT
+        assert subject.has_open_transactions
+        subject.brokers.may_serve.set()
+        await subject.settle()
+        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert not subject.has_open_transactions
+
+
+async def test_markers_wait_until_the_decision_is_committed(autojump_clock: object) -> None:
+    """Invariant 59."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        subject.log.replicas_lag = True
+        async with trio.open_nursery() as nursery:
+
+            async def end() -> None:
+                await subject.end(producer, commit=True)
+
+            nursery.start_soon(end)
+            await trio.sleep(5)
+            assert not subject.brokers.requests
+            subject.log.catch_up()
+        await subject.settle()
+        assert subject.directions() == [True]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_coordinator_that_takes_over_finishes_what_was_decided(
+    commit: bool, autojump_clock: object
+) -> None:
+    """Invariant 59."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0, U0)
+        subject.brokers.may_serve = trio.Event()
+        await subject.end(producer, commit=commit)
+        subject.stop()
+        subject.brokers.may_serve = None
+        await subject.start()
+        await subject.settle()
+        complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+        assert (await subject.state()).state is complete
+        assert subject.directions(T0) == subject.directions(U0) == [commit]
+        sent = len(subject.brokers.requests)
+        await subject.start()
+        await subject.settle()
+        assert len(subject.brokers.requests) == sent, "a complete transaction has no markers left"
+
+
+async def test_open_transaction_goes_on_under_the_next_coordinator(autojump_clock: object) -> None:
+    """Invariant 59."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        await subject.start()
+        await subject.add(producer, T1)
+        await subject.end(producer, commit=True)
+        await subject.settle()
+        assert subject.directions(T0) == subject.directions(T1) == [True]
+
+
+async def test_marker_has_the_epoch_after_the_transaction_and_its_version(
+    autojump_clock: object,
+) -> None:
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        await subject.end(producer, commit=True)
+        await subject.settle()
+        (marker,) = subject.brokers.partitions[T0].markers
+        assert (marker.producer_epoch, marker.transaction_version) == (producer.epoch + 1, 2)
+        older = await subject.init("older")
+        await subject.add(older, T0, name="older", version=0)
+        await subject.end(older, commit=False, name="older", version=0)
+        await subject.settle()
+        marker = subject.brokers.partitions[T0].markers[-1]
+        assert (marker.producer_epoch, marker.transaction_version) == (older.epoch, 0)
+
+
+@pytest.mark.parametrize(
+    "break_", ["refused", "unreachable", "answer lost", "no leader", "leader moves", "complete"]
+)
+async def test_markers_are_sent_until_every_partition_has_them(
+    break_: str, autojump_clock: object
+) -> None:
+    """Invariant 61."""
+    async with world() as subject:
+        brokers = subject.brokers
+        producer = await subject.init()
+        await subject.add(producer, T0, T1, U0)
+        match break_:
+            case "refused":
+                brokers.refusals = [NotLeaderOrFollower.code, NotEnoughReplicas.code] * 3
+            case "unreachable":
+                brokers.failures = [NetworkException() for _ in range(10)]
+            case "answer lost":
+                brokers.answers_lost = 2
+            case "no leader":
+                brokers.partitions[T1].leader = NO_LEADER
+            case "leader moves":
+                brokers.may_serve = trio.Event()
+            case "complete":
+                brokers.may_serve = trio.Event()
+        await subject.end(producer, commit=True)
+        await trio.sleep(2)
+        if break_ == "complete":
+            subject.log.failure = NotEnoughReplicas()
+        brokers.partitions[T1].leader = 2
+        if brokers.may_serve is not None:
+            brokers.may_serve.set()
+        await trio.sleep(2)
+        subject.log.failure = None
+        await subject.settle()
+        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert not subject.has_open_transactions
+
+
+async def test_deleted_topic_does_not_keep_a_transaction_open(autojump_clock: object) -> None:
+    """Invariant 60."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0, TopicPartition("deleted", 0))
+        await subject.end(producer, commit=True)
+        await subject.settle()
+        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        await subject.add(Producer(producer.id, producer.epoch + 1), T1)
+        del subject.brokers.partitions[T1]
+        await subject.end(Producer(producer.id, producer.epoch + 1), commit=True)
+        await subject.settle()
+        assert (await subject.state()).state is State.COMPLETE_COMMIT
+
+
+async def test_former_coordinator_stops_sending(autojump_clock: object) -> None:
+    """Invariant 60."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        subject.brokers.failures = [NetworkException() for _ in range(1000)]
+        await subject.end(producer, commit=True)
+        await trio.sleep(5)
+        subject.coordinator.service.on_resigned(0)
+        subject.coordinator.on_role_changed(_resigned())
+        await trio.sleep(2)
+        sent = len(subject.brokers.requests)
+        await trio.sleep(60)
+        assert len(subject.brokers.requests) == sent
+
+
+def _resigned() -> "object":
+    from tests.support.transaction.world import Led
+
+    return Led(leader=None, leader_epoch=9)
+
+
+async def test_new_producer_aborts_the_open_transaction_of_the_older(
+    autojump_clock: object,
+) -> None:
+    """Invariant 54."""
+    async with world() as subject:
+        zombie = await subject.init()
+        await subject.add(zombie, T0)
+        subject.brokers.may_serve = trio.Event()
+        for _ in range(2):  # The second finds the markers missing.
+            with pytest.raises(ConcurrentTransactions):
+                await subject.init()
+        subject.brokers.may_serve.set()
+        await subject.settle()
+        assert subject.directions() == [False]
+        heir = await subject.init()
+        assert heir.epoch > zombie.epoch
+        with pytest.raises(ProducerFenced):
+            await subject.add(zombie, T0)
+        for commit in (True, False):
+            with pytest.raises(ProducerFenced):
+                await subject.end(zombie, commit=commit)
+        await subject.add(heir, T0)
+        await subject.end(heir, commit=True)
+        await subject.settle()
+        assert subject.directions() == [False, True]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+async def test_transaction_that_takes_too_long_is_aborted(
+    version: int, autojump_clock: object
+) -> None:
+    """Invariant 55."""
+    async with world() as subject:
+        subject.version = version
+        producer = await subject.init(timeout_ms=20_000)
+        await subject.add(producer, T0, version=version)
+        await trio.sleep(19)
+        assert (await subject.state()).state is State.ONGOING
+        await trio.sleep(25)
+        state = await subject.state()
+        assert state.state is State.COMPLETE_ABORT
+        assert state.producer_epoch == producer.epoch + 1
+        assert subject.directions() == [False]
+        with pytest.raises(ProducerFenced):
+            await subject.add(producer, T0)
+        with pytest.raises(KafkaError):
+            await subject.end(producer, commit=True, version=version)
+
+
+async def test_restart_of_the_coordinator_does_not_stop_the_time_out(
+    autojump_clock: object,
+) -> None:
+    """Invariant 55."""
+    async with world() as subject:
+        await subject.add(await subject.init(timeout_ms=20_000), T0)
+        await trio.sleep(10)
+        await subject.start()
+        await trio.sleep(35)
+        assert subject.directions() == [False]
+
+
+async def test_time_out_above_the_maximum_is_refused(autojump_clock: object) -> None:
+    """Invariant 55."""
+    async with world() as subject:
+        for timeout_ms in (900_001, 0, -1):
+            with pytest.raises(InvalidTransactionTimeout):
+                await subject.init(timeout_ms=timeout_ms)
+        await subject.init(timeout_ms=900_000)
+
+
+async def test_repeated_end_has_the_same_answer_and_the_other_direction_is_refused(
+    autojump_clock: object,
+) -> None:
+    """Invariant 58."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        subject.brokers.may_serve = trio.Event()
+        after = await subject.end(producer, commit=True)
+        with pytest.raises(ConcurrentTransactions):  # Until the markers are written.
+            await subject.end(producer, commit=True)
+        subject.brokers.may_serve.set()
+        await subject.settle()
+        assert await subject.end(producer, commit=True) == after
+        with pytest.raises(InvalidTxnState):
+            await subject.end(producer, commit=False)
+        await subject.start()
+        assert await subject.end(producer, commit=True) == after
+        assert subject.directions() == [True]
+
+
+async def test_delayed_end_does_not_touch_the_next_transaction(autojump_clock: object) -> None:
+    """Invariant 57."""
+    async with world() as subject:
+        first = await subject.init()
+        await subject.add(first, T0)
+        second = await subject.end(first, commit=False)
+        await subject.settle()
+        await subject.add(second, T0)
+        for commit in (True, False):
+            with pytest.raises(ProducerFenced):
+                await subject.end(first, commit=commit)
+        assert (await subject.state()).state is State.ONGOING
+        await subject.end(second, commit=True)
+        await subject.settle()
+        assert subject.directions() == [False, True]
+
+
+async def test_next_transaction_waits_a_moment_for_the_markers_of_the_last(
+    autojump_clock: object,
+) -> None:
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        subject.brokers.may_serve = trio.Event()
+        after = await subject.end(producer, commit=True)
+        with pytest.raises(ConcurrentTransactions):
+            await subject.add(after, T0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(subject.add, after, T0)
+            await trio.sleep(0.05)
+            subject.brokers.may_serve.set()
+        assert (await subject.state()).state is State.ONGOING
+
+
+async def test_idle_transactional_id_expires_and_an_open_one_does_not(
+    autojump_clock: object,
+) -> None:
+    async with world() as subject:
+        subject.settings = TransactionSettings(expiration_ms=3_600_000, max_timeout_ms=10**9)
+        await subject.init("idle")
+        busy = await subject.init("busy", timeout_ms=10**9)
+        await subject.add(busy, T0, name="busy")
+        await trio.sleep(3 * 3600)
+        with pytest.raises(TransactionalIdNotFound):
+            await subject.state("idle")
+        assert (await subject.state("busy")).state is State.ONGOING
+        await subject.start()
+        with pytest.raises(TransactionalIdNotFound):
+            await subject.state("idle")
+        with pytest.raises(InvalidProducerIdMapping):
+            await subject.end(busy, commit=True, name="idle")
+
+
+async def test_decision_that_is_not_written_changes_nothing(autojump_clock: object) -> None:
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        before = await subject.state()
+        subject.log.failure = NotEnoughReplicas()
+        attempts: list[Callable[[], Awaitable[object]]] = [
+            lambda: subject.end(producer, commit=True),
+            lambda: subject.add(producer, T1),
+            subject.init,
+        ]
+        for attempt in attempts:
+            with pytest.raises(CoordinatorNotAvailable):
+                await attempt()
+        subject.log.failure = None
+        assert await subject.state() == before
+        assert not subject.brokers.requests
+
+
+async def test_other_node_is_asked_for_another_coordinator(autojump_clock: object) -> None:
+    async with world() as subject:
+        await subject.init()
+        subject.coordinator.service.on_resigned(0)
+        with pytest.raises(NotCoordinator):
+            await subject.state(NAME)
+
+
+async def test_fenced_marker_is_not_sent_again(autojump_clock: object) -> None:
+    """Invariant 60."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        subject.brokers.refusals = [InvalidProducerEpoch.code]
+        await subject.end(producer, commit=True)
+        await subject.settle()
+        assert len(subject.brokers.requests) == 1
