@@ -1,4 +1,5 @@
-"""Write the generated documents: the reference pages, the invariants, the roles of raft.
+"""Write the generated documents: the reference pages, the invariants, the roles of raft,
+the states of transactions.
 
 ``python scripts/gen_docs.py`` writes them, ``--check`` says whether they are up to date.
 """
@@ -14,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 from gen_compatibility import compatibility  # noqa: E402
 from gen_invariants import invariants  # noqa: E402
 from gen_raft_roles import raft_roles  # noqa: E402
+from gen_transaction_states import transaction_states  # noqa: E402
 
 from kwire import metrics  # noqa: E402
 from kwire.codec.apis import APIS, Api, ListenerType  # noqa: E402
@@ -128,6 +130,7 @@ DOCUMENTS = {
     "docs/metrics.md": metrics_table,
     "docs/protocol.md": protocol,
     "docs/raft-roles.md": raft_roles,
+    "docs/transaction-states.md": transaction_states,
 }
 
 

@@ -90,6 +90,8 @@ async def test_coordinator_that_takes_over_finishes_what_was_decided(
         complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
         assert (await subject.state()).state is complete
         assert subject.directions(T0) == subject.directions(U0) == [commit]
+        (marker,) = subject.brokers.partitions[T0].markers
+        assert marker.coordinator_epoch == subject.epoch == 2
         sent = len(subject.brokers.requests)
         await subject.start()
         await subject.settle()
@@ -152,6 +154,8 @@ async def test_markers_are_sent_until_every_partition_has_them(
                 brokers.may_serve = trio.Event()
         await subject.end(producer, commit=True)
         await trio.sleep(2)
+        if subject.has_open_transactions:
+            assert (await subject.state()).state is State.PREPARE_COMMIT
         if break_ == "complete":
             subject.log.failure = NotEnoughReplicas()
         brokers.partitions[T1].leader = 2

@@ -1,0 +1,115 @@
+"""Mistakes in the coordinator of transactions."""
+
+from tests.mutations.table import Mutation
+
+_TESTS = "tests/transaction/test_coordinator.py"
+_SENDER = "kwire/transaction/marker_sender.py"
+_TRANSITIONS = "kwire/transaction/transitions.py"
+_SHARD = "kwire/transaction/shard.py"
+
+MUTATIONS = (
+    Mutation(
+        name="complete-before-all-partitions-have-markers",
+        invariants=(59, 61),
+        path=_SENDER,
+        old="            elif not end.missing:\n",
+        new="            else:\n",
+        test=f"{_TESTS}::test_markers_are_sent_until_every_partition_has_them",
+    ),
+    Mutation(
+        name="send-markers-before-the-decision-is-committed",
+        invariants=(59,),
+        path="kwire/coordinator/service.py",
+        old="        await self._wait_committed(shard, shard.written)\n        return result",
+        new="        return result",
+        test=f"{_TESTS}::test_markers_wait_until_the_decision_is_committed",
+    ),
+    Mutation(
+        name="send-markers-with-an-old-coordinator-epoch",
+        invariants=(60,),
+        path=_SENDER,
+        old="coordinator_epoch=self.coordinator_epoch,",
+        new="coordinator_epoch=self.coordinator_epoch - 1,",
+        test=f"{_TESTS}::test_coordinator_that_takes_over_finishes_what_was_decided",
+    ),
+    Mutation(
+        name="send-markers-as-a-former-coordinator",
+        invariants=(60,),
+        path="kwire/transaction/service.py",
+        old="        return self._epochs.get(end.index) == end.coordinator_epoch",
+        new="        return True",
+        test=f"{_TESTS}::test_former_coordinator_stops_sending",
+    ),
+    Mutation(
+        name="end-without-bumping-the-epoch",
+        invariants=(57,),
+        path=_TRANSITIONS,
+        old="            producer_epoch=min(transaction.producer_epoch + 1, MAX_EPOCH),\n",
+        new="            producer_epoch=transaction.producer_epoch,\n",
+        test=f"{_TESTS}::test_delayed_end_does_not_touch_the_next_transaction",
+    ),
+    Mutation(
+        name="repeat-an-end-in-the-other-direction",
+        invariants=(58,),
+        path=_TRANSITIONS,
+        old="if transaction.state is State.EMPTY or transaction.is_commit != commit:",
+        new="if transaction.state is State.EMPTY:",
+        test=f"{_TESTS}::test_repeated_end_has_the_same_answer_and_the_other_direction_is_refused",
+    ),
+    Mutation(
+        name="refuse-the-retry-of-an-end",
+        invariants=(58,),
+        path=_TRANSITIONS,
+        old="    is_retry = is_rotated or transaction.producer_epoch == producer.epoch + 1\n",
+        new="    is_retry = is_rotated\n",
+        test=f"{_TESTS}::test_repeated_end_has_the_same_answer_and_the_other_direction_is_refused",
+    ),
+    Mutation(
+        name="leave-decided-transactions-of-the-last-coordinator",
+        invariants=(59,),
+        path=_SHARD,
+        old="        if self.unsent:\n            timers",
+        new="        if False:\n            timers",
+        test=f"{_TESTS}::test_coordinator_that_takes_over_finishes_what_was_decided",
+    ),
+    Mutation(
+        name="let-transactions-take-any-time",
+        invariants=(55,),
+        path="kwire/transaction/model.py",
+        old="self.start_ms + self.timeout_ms < now_ms",
+        new="now_ms < 0",
+        test=f"{_TESTS}::test_transaction_that_takes_too_long_is_aborted",
+    ),
+    Mutation(
+        name="forget-time-outs-in-a-load",
+        invariants=(55,),
+        path=_SHARD,
+        old="        if self.ongoing:\n            yield",
+        new="        if self.ongoing and not is_first:\n            yield",
+        test=f"{_TESTS}::test_restart_of_the_coordinator_does_not_stop_the_time_out",
+    ),
+    Mutation(
+        name="expire-ids-with-an-open-transaction",
+        invariants=(61,),
+        path="kwire/transaction/model.py",
+        old="return self.state.is_idle and self.update_ms",
+        new="return self.update_ms",
+        test=f"{_TESTS}::test_idle_transactional_id_expires_and_an_open_one_does_not",
+    ),
+    Mutation(
+        name="let-the-older-producer-go-on",
+        invariants=(54,),
+        path=_TRANSITIONS,
+        old="    if transaction.producer_epoch != producer.epoch:\n",
+        new="    if transaction.producer_epoch < producer.epoch:\n",
+        test=f"{_TESTS}::test_new_producer_aborts_the_open_transaction_of_the_older",
+    ),
+    Mutation(
+        name="drop-markers-while-there-is-no-leader",
+        invariants=(61,),
+        path=_SENDER,
+        old="                    leaderless.append((end, led))\n",
+        new="",
+        test=f"{_TESTS}::test_markers_are_sent_until_every_partition_has_them",
+    ),
+)
