@@ -44,7 +44,6 @@ REFUSED = [
     ((UP, "--release-version", "9"), "Unknown metadata.version '9'"),
     ((DOWN, "--release-version", "4.1", "--dry-run"), "Can't downgrade to a newer version"),
     ((UP, "--feature", "group.version=1"), "not more than 0 works yet"),
-    ((UP, "--feature", "transaction.version=2", "--dry-run"), "not more than 0 works yet"),
     ((UP, "--release-version", "4.3", "--dry-run"), "not more than 0 works yet"),
     (("disable", "--feature", "metadata.version"), "only supports versions 7-30"),
     (("disable", "--feature", "foo"), "Feature foo not found"),
@@ -90,7 +89,7 @@ def test_static_quorum(jvm, static):
         "metadata.version": ("3.3-IV3", "4.3-IV0", "4.3-IV0"),
         "share.version": ("0", "1", "0"),
         "streams.version": ("0", "1", "0"),
-        "transaction.version": ("0", "2", "0"),
+        "transaction.version": ("0", "2", "2"),
     }
     for node in static.controllers:
         assert levels(jvm, by_controller(node)) == initial
@@ -106,6 +105,8 @@ def test_static_quorum(jvm, static):
         ((UP, "--metadata", "4.3-IV0"), "metadata.version was upgraded to 30"),
         ((DOWN, "--feature", "kraft.version=0"), "kraft.version was downgraded to 0"),
         (("disable", "--feature", "transaction.version"), "transaction.version was disabled"),
+        ((UP, "--feature", "transaction.version=1"), "transaction.version was upgraded to 1"),
+        ((UP, "--feature", "transaction.version=2"), "transaction.version was upgraded to 2"),
         (("version-mapping",), "metadata.version=30"),
         (("version-mapping", "--release-version", "4.1"), "metadata.version=27"),
         (("feature-dependencies", "--feature", "transaction.version=2"), "no dependencies"),

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from confluent_kafka import Producer
 
 from compat_tests.harness.wait import eventually
 from compat_tests.kafka_python.clients import admin, consumer, create, fill, poll, read
@@ -221,3 +222,37 @@ def test_apache_client_compatibility(jvm, broker, tool, topic):
         "--describe-configs-supported", "true", "--idempotent-producer-supported", "true",
     )  # fmt: skip
     assert "SUCCESS" in ran.ok() + ran.err
+
+
+def test_transactions(tool, broker, topic, unique):
+    """kafka-transactions.sh lists, describes and aborts transactions, and finds hanging ones."""
+    name = unique("txn")
+    create(broker.address, topic)
+    client = Producer({"bootstrap.servers": broker.address, "transactional.id": name})
+    client.init_transactions(30)
+    client.begin_transaction()
+    client.produce(topic, b"open", partition=0)
+    client.flush(30)
+    command = "TransactionsCommand"
+    rows = [line.split() for line in tool(command, "list").splitlines()]
+    (row,) = [row for row in rows if row[0] == name]
+    assert row[3] == "Ongoing"
+    described = tool(command, "describe", "--transactional-id", name)
+    assert f"{topic}-0" in described
+    assert "Ongoing" in described
+    producers = tool(command, "describe-producers", "--topic", topic, "--partition", "0")
+    header, values = (line.split() for line in producers.strip().splitlines()[-2:])
+    producer = dict(zip(header, values, strict=True))
+    assert producer["ProducerId"] == row[2]
+    start = producer["CurrentTransactionStartOffset"]
+    assert start == "0"
+    hanging = tool(command, "find-hanging", "--broker-id", row[1])
+    assert topic not in hanging, "a transaction that its coordinator knows does not hang"
+    tool(command, "abort", "--topic", topic, "--partition", "0", "--start-offset", start)
+    producers = tool(command, "describe-producers", "--topic", topic, "--partition", "0")
+    assert producers.strip().splitlines()[-1].split()[-1] == "None"
+    client.abort_transaction(30)
+    eventually(
+        lambda: "CompleteAbort" in tool(command, "describe", "--transactional-id", name),
+        "the abort is complete",
+    )

@@ -26,7 +26,7 @@ from kwire.transaction.model import State
 from kwire.transaction.settings import TransactionSettings
 from kwire.transaction.transitions import Producer
 from kwire.types import NO_LEADER, TopicPartition
-from tests.support.transaction.world import NAME, T0, T1, U0, World
+from tests.support.transaction.world import NAME, T0, T1, U0, Led, World
 
 
 @asynccontextmanager
@@ -83,10 +83,14 @@ async def test_coordinator_that_takes_over_finishes_what_was_decided(
         await subject.add(producer, T0, U0)
         subject.brokers.may_serve = trio.Event()
         await subject.end(producer, commit=commit)
+        await subject.init("another")
         subject.stop()
         subject.brokers.may_serve = None
+        # The load takes a while after it has read the decision.
+        subject.log.page_batches, subject.log.read_delay = 1, 1.0
         await subject.start()
         await subject.settle()
+        subject.log.read_delay = 0.0
         complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
         assert (await subject.state()).state is complete
         assert subject.directions(T0) == subject.directions(U0) == [commit]
@@ -199,9 +203,7 @@ async def test_former_coordinator_stops_sending(autojump_clock: object) -> None:
         assert len(subject.brokers.requests) == sent
 
 
-def _resigned() -> "object":
-    from tests.support.transaction.world import Led
-
+def _resigned() -> Led:
     return Led(leader=None, leader_epoch=9)
 
 
