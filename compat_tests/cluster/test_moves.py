@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from compat_tests.cluster.nodes import BROKER, Cluster, Node
 from compat_tests.cluster.test_replication import (
@@ -406,3 +407,49 @@ def test_drained_broker_is_unregistered(jvm: Jvm, four: Cluster) -> None:
     listed = jvm.tool(CLUSTER, "list-endpoints", *by_broker(cluster), "--include-fenced-brokers")
     assert [line.split()[0] for line in listed.ok().splitlines()[1:]] == ["1", "2", "3"]
     assert read(cluster, "t", len(acknowledged)) == acknowledged
+
+
+def test_consumer_reads_from_the_replica_in_its_rack(make: Callable[..., Cluster]) -> None:
+    """Follower fetching (KIP-392); the consumer returns to the leader when the follower dies."""
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    cluster = make(3, **SETTINGS, replica_selector_class=selector)
+    cluster.configure()
+    for node in cluster.nodes.values():
+        with node.config.open("a") as properties:
+            properties.write(f"broker.rack=rack-{node.id}\n")
+    cluster.start()
+    create(cluster, "t", (1, 2, 3), min_insync_replicas="2")
+    sources: set[int] = set()
+
+    def on_statistics(text: str) -> None:
+        topics = json.loads(text)["topics"]
+        if "t" in topics:
+            sources.add(topics["t"]["partitions"]["0"]["broker"])
+
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "client.rack": "rack-3",
+        "statistics.interval.ms": 100,
+        "stats_cb": on_statistics,
+    }
+    client = Consumer(settings)
+    values: list[int] = []
+
+    def consume(count: int) -> bool:
+        values.extend(int(m.value()) for m in client.consume(1000, 0.2) if m.error() is None)
+        return len(values) >= count
+
+    try:
+        client.assign([TopicPartition("t", 0, 0)])
+        with producing(cluster, "t") as acknowledged:
+            eventually(lambda: consume(100) and 3 in sources, f"from broker 3, not {sources}")
+            cluster.nodes[3].kill()
+            count = len(acknowledged)
+            eventually(lambda: consume(count + 100), f"from the leader: {cluster.tails()}")
+        eventually(lambda: consume(len(acknowledged)), "the rest")
+    finally:
+        client.close()
+    assert values == acknowledged

@@ -69,6 +69,16 @@ def _per_address(text: str) -> str | None:
     return None if good else "must be a list of address:number"
 
 
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
+
+
+def _selector(name: str) -> str | None:
+    if name in (RACK_AWARE_SELECTOR, _LEADER_SELECTOR):
+        return None
+    return f"must be {RACK_AWARE_SELECTOR} or {_LEADER_SELECTOR}"
+
+
 _FAMILIES: Final = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -443,7 +453,8 @@ class BrokerConfig(Config):
         internal=True
     )
     replica_selector_class = optional_string(
-        "The class that picks the replica a consumer reads from.", effective=False
+        "The class that picks the replica a consumer reads from: Kafka's RackAwareReplicaSelector, "
+        "or LeaderSelector.", check=_selector
     )
 
     # Groups and their offsets

@@ -16,6 +16,7 @@ import logging
 from typing import Final
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.configs.broker import RACK_AWARE_SELECTOR
 from kwire.drive import give_way
 from kwire.errors import (
     KafkaError,
@@ -35,6 +36,7 @@ from kwire.replica.fetch_sessions import FetchPartition, Ref
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.purgatory import FetchIsolation, SharedRead, SharedReads
+from kwire.replica.read_replicas import ReadReplica, select
 from kwire.replica.throttles import is_throttled
 from kwire.types import ZERO_UUID
 
@@ -218,6 +220,10 @@ class _Reading:
         self.shared_reads = shared_reads if replica == _CONSUMER else None
         self.broker_epoch = request.replica_state.replica_epoch
         self.zstd_allowed = request.zstd_allowed
+        self.reads_followers = replica == _CONSUMER and request.reads_followers
+        selects_by_rack = context.config.replica_selector_class == RACK_AWARE_SELECTOR
+        self.rack = request.rack_id if selects_by_rack and self.reads_followers else ""
+        """The consumer's rack, if its leaders may name other replicas to read from."""
         self.min_bytes = min(request.min_bytes, max_bytes)
         self.remaining_bytes = max_bytes
         self.wait = wait
@@ -277,7 +283,8 @@ class _Reading:
     def is_stale(self) -> bool:
         """Whether a partition has other bytes to read since, or is not led here any more."""
         return any(
-            partition.leader is None or partition.readable_end(self.isolation) != end
+            (partition.leader is None and not self.reads_followers)
+            or partition.readable_end(self.isolation) != end
             for partition, end in zip(self.partitions, self.ends, strict=True)
         )
 
@@ -321,6 +328,8 @@ class _Reading:
             requested.last_fetched_epoch,
             not self.total,
             self.zstd_allowed,
+            self.reads_followers,
+            self.rack,
         )
         state = partition.readable_state()
         shared = shared_reads.reads.get(key)
@@ -337,12 +346,22 @@ class _Reading:
         return answer
 
     def _read(self, partition: Partition, requested: FetchPartition) -> Answer:
-        leader = partition.check_leader(requested.leader_epoch)
-        if self.replica > _CONSUMER and self.replica not in leader.followers:
-            raise NotLeaderOrFollower(f"broker {self.replica} holds no replica")
+        holds_back = False
+        if self.reads_followers:
+            partition.check_epoch(requested.leader_epoch)
+        else:
+            leader = partition.check_leader(requested.leader_epoch)
+            if self.replica > _CONSUMER:
+                if self.replica not in leader.followers:
+                    raise NotLeaderOrFollower(f"broker {self.replica} holds no replica")
+                holds_back = self._must_hold_back(partition, leader)
         if not self.zstd_allowed and partition.config.compression_type == "zstd":
             raise UnsupportedCompressionType
-        holds_back = self.replica > _CONSUMER and self._must_hold_back(partition, leader)
+        if self.rack and partition.leader is not None:
+            offset = requested.fetch_offset
+            broker = _nearest_follower(self.context, self.rack, partition.leader, offset)
+            if broker is not None:
+                return self._redirect(partition, requested, broker)
         result = partition.read(
             requested.fetch_offset,
             0 if holds_back else min(self.remaining_bytes, requested.max_bytes),
@@ -361,6 +380,20 @@ class _Reading:
         if self.replica > _CONSUMER and result.diverging is None:
             self._follower(partition, requested)
         return self._answer(partition, requested, result)
+
+    def _redirect(self, partition: Partition, requested: FetchPartition, broker: int) -> Answer:
+        """Name the follower to read from, without records (KIP-392)."""
+        self.urgent = True
+        self.partitions.append(partition)
+        self.ends.append(partition.readable_end(self.isolation))
+        return Answer(
+            partition_index=requested.partition,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.start_offset,
+            preferred_read_replica=broker,
+            records=b"",
+        )
 
     def _answer(
         self, partition: Partition, requested: FetchPartition, result: ReadResult
@@ -453,6 +486,25 @@ class _Reading:
         """Close the files of answers that will not be sent."""
         for region in self.regions:
             region.close()
+
+
+def _nearest_follower(context: Context, rack: str, leader: Leader, offset: int) -> int | None:
+    """Return the follower that a consumer should read from, None for the leader (KIP-392)."""
+    brokers = context.image.brokers
+    own = brokers.get(leader.node)
+    followers = []
+    for node, follower in leader.followers.items():
+        broker = brokers.get(node)
+        if (
+            node in leader.isr
+            and follower.log_start <= offset <= follower.log_end
+            and broker is not None
+            and not broker.fenced
+            and broker.endpoint(context.listener) is not None
+        ):
+            near = ReadReplica(follower.log_end, follower.caught_up_at, node, broker.rack)
+            followers.append(near)
+    return select(rack, None if own is None else own.rack, followers)
 
 
 def _add_hints(context: Context, reading: _Reading, response: FetchResponse) -> None:

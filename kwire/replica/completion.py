@@ -36,13 +36,19 @@ class Completion:
         """Complete the waits for records below a high watermark that moved."""
         log = partition.log
         stable_before = log.producers.last_stable_offset(change.from_offset, log.start_offset)
-        size = partition.on_committed(change)
+        size = partition.on_committed(change.to_offset)
         partition.commits.reach(change.to_offset)
         if partition in self.fetch_waits:
             is_stable = partition.last_stable_offset > stable_before
             self.fetch_waits.on_readable(partition, _STABLE if is_stable else _COMMITTED, size)
             if is_stable and stable_before < change.from_offset:
                 self.fetch_waits.on_transaction_ended(partition)
+
+    def on_copied(self, partition: Partition) -> None:
+        """Complete the fetches of consumers that read from this follower."""
+        size = partition.on_committed(partition.high_watermark)
+        if size and partition in self.fetch_waits:
+            self.fetch_waits.on_readable(partition, _STABLE, size)
 
     def on_role_changed(self, partition: Partition) -> None:
         """End all waits of a partition: their requests have to check its role again."""

@@ -119,8 +119,8 @@ class Partition:
     deletions: OffsetWaits = attrs.field(factory=OffsetWaits)
     """Waits for all replicas to begin at an offset or later."""
     verifications: Verifications = attrs.field(factory=Verifications)
-    _uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
-    """End offset and size of each batch appended above the high watermark."""
+    uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
+    """End offset and size of the batches appended or copied above the high watermark."""
 
     @property
     def config(self) -> LogConfig:
@@ -158,7 +158,7 @@ class Partition:
         self.leader = leader
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
-        self._uncommitted.clear()
+        self.uncommitted.clear()
         self.verifications.clear()
         leader.advance(now)
 
@@ -167,7 +167,7 @@ class Partition:
         self.leader = None
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
-        self._uncommitted.clear()
+        self.uncommitted.clear()
 
     def check_leader(self, epoch: int = NO_EPOCH) -> Leader:
         """Return the leader's state if this broker leads and the request's epoch is current."""
@@ -246,7 +246,7 @@ class Partition:
         stored_end = self._stored_end(leader.log_end) if log.must_flush else written
         change = leader.on_appended(stored_end, now)
         if change is None or change.to_offset < end_offset:
-            self._uncommitted.append((end_offset, size))
+            self.uncommitted.append((end_offset, size))
         if change is None:
             return _FOLLOWERS
         unstable = log.producers.first_unstable(change.to_offset)
@@ -254,11 +254,11 @@ class Partition:
             return _EVERYONE
         return _UNCOMMITTED
 
-    def on_committed(self, change: HighWatermarkChange) -> int:
-        """Return the number of bytes that became readable as the high watermark moved."""
+    def on_committed(self, end_offset: int) -> int:
+        """Return the bytes that became readable as the high watermark moved to an offset."""
         size = 0
-        while self._uncommitted and self._uncommitted[0][0] <= change.to_offset:
-            size += self._uncommitted.popleft()[1]
+        while self.uncommitted and self.uncommitted[0][0] <= end_offset:
+            size += self.uncommitted.popleft()[1]
         return size
 
     def on_stored(self, now: float) -> HighWatermarkChange | None:
@@ -319,11 +319,9 @@ class Partition:
         """Return the end offset of what fetches of this isolation level may read now."""
         if isolation is FetchIsolation.LOG_END:
             return self.log.writer.written_offset
-        return (
-            self.high_watermark
-            if isolation is FetchIsolation.HIGH_WATERMARK
-            else self.last_stable_offset
-        )
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            return self.high_watermark
+        return self.last_stable_offset
 
     def _diverging(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
         """Return the epoch and offset where the fetcher's log diverges (invariants 26 and 27).

@@ -96,7 +96,7 @@ class ReplicaService:
                 self._completion,
                 self.now,
                 self.lag_max_s,
-                self.fetch_waits.on_changed,
+                self._completion.on_copied,
                 self.throttles,
             )
             self.roles.subscribe(self._replication.on_role_changed)

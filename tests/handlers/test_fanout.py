@@ -237,7 +237,7 @@ async def test_subscriber_woken_after_a_change_gets_its_error(
     async with running() as subject, trio.open_nursery() as nursery:
 
         async def subscribe() -> None:
-            (data,) = await fetch(subject, at("t"), max_wait_ms=60_000)
+            (data,) = await fetch(subject, at("t"), version=10, max_wait_ms=60_000)
             codes.append(data.error_code)
 
         for _ in range(SUBSCRIBERS):

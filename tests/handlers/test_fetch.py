@@ -269,7 +269,7 @@ class TestWaiting:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(resign)
-            (data,) = await fetch(subject, at("t"), max_wait_ms=60_000)
+            (data,) = await fetch(subject, at("t"), version=10, max_wait_ms=60_000)
         assert data.error_code == errors.NotLeaderOrFollower.code
         assert trio.current_time() < 50
 

@@ -79,6 +79,8 @@ class FetchRequest(Request["FetchResponse"]):
     rack_id: String = field("11+", default="", ignorable=True)
     zstd_allowed: Bool = field("", default=True, ignorable=True)
     """Whether the client can read zstd, as from version 10 on; not on the wire."""
+    reads_followers: Bool = field("", default=True, ignorable=True)
+    """Whether a consumer may read from followers, as from version 11 on; not on the wire."""
 
 
 @message(api_key=1, versions="4-18", flexible="12+")
@@ -157,6 +159,7 @@ class FetchResponse:
 
 def widen_request(request: FetchRequest, version: int) -> FetchRequest:
     request.zstd_allowed = version >= 10
+    request.reads_followers = version >= 11
     return request
 
 
