@@ -436,6 +436,10 @@ class BrokerConfig(Config):
     replica_lag_time_max_ms = long(
         30000, "How long a follower may lag before it leaves the replicas in sync."
     )
+    replica_lag_max_messages = optional_integer(
+        "How many records a follower may be behind before it leaves the replicas in sync; as in "
+        "Kafka before 0.9, but without a limit by default.", kind=Kind.LONG, low=1, internal=True
+    )
     replica_socket_receive_buffer_bytes = integer(
         65536, "The receive buffer of a follower's socket.", effective=False
     )

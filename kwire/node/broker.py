@@ -81,6 +81,7 @@ class BrokerHalf:
             ),
             metrics=core.services.metrics,
             lag_max_s=config.replica_lag_time_max_ms / 1000,
+            lag_max_messages=config.replica_lag_max_messages,
             throttles=Throttles(
                 RateLimit(config.leader_replication_throttled_rate, *quota_windows),
                 RateLimit(config.follower_replication_throttled_rate, *quota_windows),

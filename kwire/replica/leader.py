@@ -84,6 +84,11 @@ class Leader:
 
     It is ``replica.lag.time.max.ms``.
     """
+    lag_max_messages: int | None = None
+    """Records behind the leader above which a follower is out of sync; None for any number.
+
+    It is ``replica.lag.max.messages``, which Kafka had until 0.9.
+    """
     pending_isr: frozenset[int] | None = None
     is_eligible: Callable[[int, int], bool] = _all_eligible
     """Returns whether a broker, with the broker epoch of its last fetch, may be in an ISR."""
@@ -102,6 +107,7 @@ class Leader:
         min_isr: int,
         now: float,
         lag_max: float = 30.0,
+        lag_max_messages: int | None = None,
         is_eligible: Callable[[int, int], bool] = _all_eligible,
     ) -> "Leader":
         """Begin a leader epoch; the followers in the ISR count as caught up now."""
@@ -121,6 +127,7 @@ class Leader:
             },
             min_isr=min_isr,
             lag_max=lag_max,
+            lag_max_messages=lag_max_messages,
             is_eligible=is_eligible,
         )
 
@@ -160,7 +167,14 @@ class Leader:
             follower.log_end >= self.epoch_start
             and follower.log_end >= self.log.high_watermark
             and now - follower.caught_up_at <= self.lag_max
+            and not self._is_far_behind(follower)
             and self.is_eligible(node, follower.broker_epoch)
+        )
+
+    def _is_far_behind(self, follower: Follower) -> bool:
+        return (
+            self.lag_max_messages is not None
+            and self.log_end - follower.log_end > self.lag_max_messages
         )
 
     def on_appended(self, log_end: int, now: float) -> HighWatermarkChange | None:
@@ -204,17 +218,18 @@ class Leader:
             and node not in self.maximal_isr
             and follower.log_end >= self.log.high_watermark
             and follower.log_end >= self.epoch_start
+            and not self._is_far_behind(follower)
             and self.is_eligible(node, follower.broker_epoch)
         )
 
     def laggards(self, now: float) -> frozenset[int]:
-        """Return in-sync followers that have been behind for longer than ``lag_max``."""
+        """Return in-sync followers that are behind for longer, or by more, than is allowed."""
         return frozenset(
             node
             for node in self.isr
             if node != self.node
             and (follower := self.followers[node]).log_end < self.log_end
-            and now - follower.caught_up_at > self.lag_max
+            and (now - follower.caught_up_at > self.lag_max or self._is_far_behind(follower))
         )
 
     def propose(self, joins: Collection[int] = (), leaves: Collection[int] = ()) -> Proposal | None:

@@ -28,6 +28,7 @@ class Roles:
     syncs: RequiredSyncs
     is_eligible: Callable[[int, int], bool]
     """Returns whether a broker, with the broker epoch of its last fetch, may be in an ISR."""
+    lag_max_messages: int | None = None
     _listeners: list[Callable[[Partition], None]] = attrs.field(factory=list)
 
     def subscribe(self, listener: Callable[[Partition], None]) -> None:
@@ -80,6 +81,7 @@ class Roles:
             min_isr=partition.config.min_insync_replicas,
             now=now,
             lag_max=self.lag_max_s,
+            lag_max_messages=self.lag_max_messages,
             is_eligible=self.is_eligible,
         )
         partition.lead(leader, now)

@@ -63,6 +63,8 @@ class ReplicaService:
     metrics: Metrics = attrs.field(factory=Metrics)
     lag_max_s: float = 30.0
     """``replica.lag.time.max.ms``."""
+    lag_max_messages: int | None = None
+    """``replica.lag.max.messages``."""
     cluster: Cluster | None = None
     """The other brokers and the controller; None for a broker that replicates nothing."""
     fetcher_config: FetcherConfig | None = None
@@ -84,7 +86,13 @@ class ReplicaService:
         self._completion = Completion(self.now, self.fetch_waits)
         self._syncs = RequiredSyncs(self.logs, self._completion)
         self.roles = Roles(
-            self.node, self.lag_max_s, self.now, self._completion, self._syncs, self._is_eligible
+            self.node,
+            self.lag_max_s,
+            self.now,
+            self._completion,
+            self._syncs,
+            self._is_eligible,
+            self.lag_max_messages,
         )
         self.partitions = HostedPartitions(self.logs, self.configs, self.roles, self.metrics)
         self.applier = MetadataApplier(self.partitions, self.now)

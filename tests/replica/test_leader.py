@@ -229,3 +229,30 @@ def test_high_watermark_equals_its_definition(steps: list[tuple[str, int | tuple
             assert subject.followers[node].log_end == offset or previous == offset
         assert subject.log.high_watermark == reference.advance(subject.isr)
         assert subject.log.high_watermark <= subject.log_end
+
+
+def test_follower_with_too_many_records_missing_leaves_until_it_is_back_within_the_limit() -> None:
+    """``replica.lag.max.messages``; a follower outside of the ISR holds back nothing."""
+    subject = leader(isr=(1, 2, 3), log_end=0)
+    subject.lag_max_messages = 5
+    for node in (2, 3):
+        subject.on_fetched(node, offset=0, log_start=0, now=1.0)
+    subject.on_appended(6, 1.0)
+    subject.on_fetched(2, offset=1, log_start=0, now=1.0)
+    assert subject.laggards(1.0) == {3}
+    proposal = subject.propose(leaves=subject.laggards(1.0))
+    assert proposal is not None
+    subject.on_isr_answered(proposal.isr, 10, 1.0)
+    subject.on_fetched(2, offset=6, log_start=0, now=1.1)
+    assert subject.log.high_watermark == 6
+    subject.on_appended(12, 1.2)
+    subject.on_fetched(2, offset=12, log_start=0, now=1.3)
+    subject.on_fetched(3, offset=6, log_start=0, now=1.4)
+    assert not subject.may_join(3)
+    subject.on_fetched(3, offset=12, log_start=0, now=1.5)
+    assert subject.may_join(3)
+
+
+def test_number_of_missing_records_does_not_matter_by_default() -> None:
+    subject = leader(log_end=1 << 40)
+    assert not subject.laggards(30.0)
