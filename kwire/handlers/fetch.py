@@ -32,7 +32,8 @@ from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
-from kwire.replica.fetch_sessions import FetchPartition, Ref
+from kwire.replica.fetch_sessions import FetchContext, FetchPartition, Ref
+from kwire.replica.fetch_waits import EventWatch
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.purgatory import FetchIsolation, SharedRead, SharedReads
@@ -88,20 +89,39 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         isolation = FetchIsolation.STABLE
     else:
         isolation = FetchIsolation.HIGH_WATERMARK
+    try:
+        return await _answer(context, request, fetch_context, isolation, replica)
+    except BaseException:
+        sessions.cancel(fetch_context)
+        raise
+
+
+async def _answer(
+    context: Context,
+    request: FetchRequest,
+    fetch_context: FetchContext,
+    isolation: FetchIsolation,
+    replica: int,
+) -> FetchResponse:
+    replicas = context.replicas
     max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
-    requested = fetch_context.partitions
-    reading = _Reading(context, request, isolation, max_bytes, replica, None, False)
+    requested, session = fetch_context.partitions, fetch_context.session
+    watch = None if session is None else replicas.fetch_waits.watch(session, replica)
+    if watch is not None and request.forgotten_topics_data:
+        watch.remove(_removed_partitions(request))
+    reading = _Reading(context, request, isolation, max_bytes, replica, watch, None, False)
     answers = await reading.all_in_turns(requested)
     if reading.cold:
         reading = await _read_warm(reading, request, max_bytes)
         answers = await reading.all_in_turns(requested)
-    deadline = now + request.max_wait_ms / 1000
+    deadline = replicas.now() + request.max_wait_ms / 1000
     may_wait = request.max_wait_ms > 0
     while may_wait and reading.must_wait:
         if reading.is_stale():
             # An append between the reading and the wait would not end the wait, so read again.
             reading.drop()
-            reading = _Reading(context, request, isolation, max_bytes, replica)
+            fetch_context.add_changed()
+            reading = _Reading(context, request, isolation, max_bytes, replica, watch)
             answers = reading.all(requested)
             continue
         reading.drop()
@@ -110,8 +130,12 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
             missing_bytes=reading.missing_bytes,
             isolation=isolation,
             timeout_s=max(0.0, deadline - replicas.now()),
+            watch=watch,
         )
-        reading = _Reading(context, request, isolation, max_bytes, replica, shared_reads, False)
+        fetch_context.add_changed()
+        reading = _Reading(
+            context, request, isolation, max_bytes, replica, watch, shared_reads, False
+        )
         answers = await reading.all_in_turns(requested)
         if reading.cold:
             reading = await _read_warm(reading, request, max_bytes)
@@ -120,7 +144,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         may_wait = isolation is FetchIsolation.STABLE and replicas.now() < deadline
     try:
         reading.count()
-        session_id, sent = sessions.finish(fetch_context, answers, now)
+        session_id, sent = replicas.sessions.finish(fetch_context, answers, replicas.now())
         response = FetchResponse(session_id=session_id, responses=_group_by_topic(sent))
         if reading.refused:
             _add_hints(context, reading, response)
@@ -196,9 +220,8 @@ async def _read_warm(cold: "_Reading", request: FetchRequest, max_bytes: int) ->
     """Have threads read what lookups would have waited for; return a new reading that finds it."""
     cold.drop()
     await cold.context.replicas.warm(cold.cold)
-    return _Reading(
-        cold.context, request, cold.isolation, max_bytes, cold.replica, cold.shared_reads
-    )
+    context, isolation, replica = cold.context, cold.isolation, cold.replica
+    return _Reading(context, request, isolation, max_bytes, replica, cold.watch, cold.shared_reads)
 
 
 class _Reading:
@@ -211,12 +234,14 @@ class _Reading:
         isolation: FetchIsolation,
         max_bytes: int,
         replica: int,
+        watch: EventWatch | None = None,
         shared_reads: SharedReads | None = None,
         wait: bool = True,
     ) -> None:
         self.context = context
         self.isolation = isolation
         self.replica = replica
+        self.watch = watch
         self.shared_reads = shared_reads if replica == _CONSUMER else None
         self.broker_epoch = request.replica_state.replica_epoch
         self.zstd_allowed = request.zstd_allowed
@@ -269,7 +294,7 @@ class _Reading:
     @property
     def may_wait(self) -> bool:
         """Whether the answer may be another one after a while."""
-        return bool(self.partitions) or self.holds_back
+        return bool(self.partitions or self.holds_back or self.watch)
 
     @property
     def missing_bytes(self) -> int:
@@ -282,6 +307,8 @@ class _Reading:
 
     def is_stale(self) -> bool:
         """Whether a partition has other bytes to read since, or is not led here any more."""
+        if self.watch is not None:
+            return self.watch.has_changes
         return any(
             (partition.leader is None and not self.reads_followers)
             or partition.readable_end(self.isolation) != end
@@ -289,6 +316,7 @@ class _Reading:
         )
 
     def _answer_one(self, requested: FetchPartition) -> Answer:
+        requested.is_settled = False
         try:
             replicas = self.context.replicas
             if requested.by_id:
@@ -370,6 +398,9 @@ class _Reading:
             last_fetched_epoch=requested.last_fetched_epoch,
             wait=self.wait,
         )
+        if self.watch is not None:
+            self.watch.add(requested.ref, partition)
+            requested.is_settled = self._is_settled(partition, requested, result)
         if holds_back:
             self.holds_back = True
         else:
@@ -380,6 +411,15 @@ class _Reading:
         if self.replica > _CONSUMER and result.diverging is None:
             self._follower(partition, requested)
         return self._answer(partition, requested, result)
+
+    def _is_settled(
+        self, partition: Partition, requested: FetchPartition, result: ReadResult
+    ) -> bool:
+        """Whether only a change of the partition can change the answer."""
+        if requested.fetch_offset < result.end_offset or result.diverging is not None:
+            return False
+        leader = partition.leader
+        return self.replica < 0 or (leader is not None and self.replica in leader.isr)
 
     def _redirect(self, partition: Partition, requested: FetchPartition, broker: int) -> Answer:
         """Name the follower to read from, without records (KIP-392)."""

@@ -6,11 +6,14 @@ session's partitions; its answer holds only those with a change. Rules, as Kafka
 * An unknown session, or an epoch that is not the session's next one, is an error of the whole
   request; the fetcher starts over with a full one.
 * Partitions that just gave records move to the end of the order, so that none is starved.
+* A request visits only the partitions that are not settled: the cost of a fetch is that of what
+  has changed, not of what the session holds.
 * When all slots are taken a new session replaces one idle for longer than ``eviction_s``, or one
   of lower rank: a follower's replaces a consumer's, a larger one a smaller one that is not new.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, Protocol, TypeVar
 
 import attrs
@@ -21,6 +24,8 @@ NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 0x7FFFFFFF
+_SCANNED: Final = 4
+"""Settled partitions that each request visits as well."""
 
 Ref = tuple[bytes | str, int]
 """A partition as requested: by topic id, or by name if the request has no ids."""
@@ -43,6 +48,8 @@ class FetchPartition:
     known_high_watermark: int = -1
     sent_high_watermark: int = -1
     sent_log_start: int = -1
+    is_settled: bool = False
+    """Whether a visit would find nothing new: there was nothing to read, and no change since."""
 
     @property
     def ref(self) -> Ref:
@@ -66,7 +73,7 @@ A = TypeVar("A", bound=PartitionAnswer)
 
 @attrs.define(eq=False)
 class Session:
-    """One fetcher's partitions, in the order in which they are served."""
+    """One fetcher's partitions."""
 
     id: int
     privileged: bool
@@ -75,6 +82,29 @@ class Session:
     created_at: float
     used_at: float
     partitions: dict[Ref, FetchPartition]
+    unsettled: dict[Ref, FetchPartition]
+    """The partitions that the next request visits, in the order in which they are served."""
+
+    def mark(self, ref: Ref) -> bool:
+        """Visit a partition with the next request; return whether it was settled."""
+        partition = self.partitions.get(ref)
+        if partition is None:
+            return False
+        was_settled, partition.is_settled = partition.is_settled, False
+        self.unsettled.setdefault(ref, partition)
+        return was_settled
+
+    def take(self) -> list[FetchPartition]:
+        """Return the partitions to visit, and leave none; later changes add to the next visit.
+
+        Each request visits a few settled partitions in turn as well, so that a change that was not
+        reported is noticed after a while.
+        """
+        for ref in list(islice(self.partitions, _SCANNED)):
+            partition = self.partitions[ref] = self.partitions.pop(ref)
+            self.unsettled.setdefault(ref, partition)
+        visited, self.unsettled = list(self.unsettled.values()), {}
+        return visited
 
     def update(self, partitions: Iterable[FetchPartition], removals: Iterable[Ref]) -> None:
         """Add or replace partitions, then remove some."""
@@ -84,9 +114,21 @@ class Session:
             if old is not None:
                 new.sent_high_watermark = old.sent_high_watermark
                 new.sent_log_start = old.sent_log_start
-            current[new.ref] = new
+            current[new.ref] = self.unsettled[new.ref] = new
         for ref in removals:
             current.pop(ref, None)
+            self.unsettled.pop(ref, None)
+
+    def put_back(self, visited: Iterable[FetchPartition], with_records: Iterable[Ref] = ()) -> None:
+        """Visit those that are not settled again, the ones that gave records last."""
+        changed, self.unsettled = self.unsettled, {}
+        for partition in visited:
+            if not partition.is_settled:
+                self.unsettled[partition.ref] = partition
+        self.unsettled.update(changed)
+        for ref in with_records:
+            if ref in self.unsettled:
+                self.unsettled[ref] = self.unsettled.pop(ref)
 
 
 @attrs.define(eq=False)
@@ -98,6 +140,13 @@ class FetchContext:
     """The session of an incremental request."""
     opens: bool = False
     privileged: bool = False
+
+    def add_changed(self) -> None:
+        """Add the partitions of the session that have changed since they were taken."""
+        if self.session is not None:
+            refs = {partition.ref for partition in self.partitions}
+            changed, self.session.unsettled = self.session.unsettled, {}
+            self.partitions += [p for ref, p in changed.items() if ref not in refs]
 
     @property
     def session_id(self) -> int:
@@ -112,6 +161,8 @@ class FetchSessions:
     eviction_s: float
     new_id: Callable[[], int]
     """Returns a random positive number; called again while the number is in use."""
+    on_end: Callable[[Session], None] = lambda _: None
+    """Called with each session that has ended."""
     _sessions: dict[int, Session] = attrs.Factory(dict)
     """Sessions by id, least recently used first."""
 
@@ -130,7 +181,7 @@ class FetchSessions:
     ) -> FetchContext:
         """Return the partitions to read for a request; raises an error of the whole request."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._end(session_id)
             return FetchContext(partitions, opens=epoch != FINAL_EPOCH, privileged=privileged)
         session = self._sessions.get(session_id)
         if session is None:
@@ -141,13 +192,24 @@ class FetchSessions:
             raise FetchSessionTopicIdError
         if partitions or removals:
             session.update(partitions, removals)
-        del self._sessions[session_id]
         if not session.partitions:
+            self._end(session_id)
             return FetchContext([])
+        del self._sessions[session_id]
         session.used_at = now
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         self._sessions[session_id] = session
-        return FetchContext(list(session.partitions.values()), session)
+        return FetchContext(session.take(), session)
+
+    def cancel(self, context: FetchContext) -> None:
+        """End a request without an answer."""
+        if context.session is not None:
+            context.session.put_back(context.partitions)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.on_end(session)
 
     def finish(
         self, context: FetchContext, answers: list[A], now: float
@@ -161,17 +223,16 @@ class FetchSessions:
         if session is None:
             return (self._open(context, pairs, now) if context.opens else NO_SESSION), pairs
         sent = []
-        has_others = len(pairs) > 1
+        with_records = []
         for pair in pairs:
             partition, answer = pair
             if not _has_changed(partition, answer):
                 continue
             sent.append(pair)
             _record_sent(partition, answer)
-            if has_others and answer.records:
-                ref = partition.ref
-                if session.partitions.pop(ref, None) is not None:
-                    session.partitions[ref] = partition
+            if answer.records:
+                with_records.append(partition.ref)
+        session.put_back(context.partitions, with_records)
         return session.id, sent
 
     def _open(
@@ -191,7 +252,8 @@ class FetchSessions:
             epoch=INITIAL_EPOCH + 1,
             created_at=now,
             used_at=now,
-            partitions={partition.ref: partition for partition in context.partitions},
+            partitions=(partitions := {p.ref: p for p in context.partitions}),
+            unsettled=dict(partitions),
         )
         return session_id
 
@@ -200,7 +262,7 @@ class FetchSessions:
             return False
         oldest = next(iter(self._sessions.values()))
         if now - oldest.used_at > self.eviction_s:
-            del self._sessions[oldest.id]
+            self._end(oldest.id)
             return True
         victim = min(
             (s for s in self._sessions.values() if self._may_evict(s, context, now)),
@@ -212,7 +274,7 @@ class FetchSessions:
             len(victim.partitions),
         ):
             return False
-        del self._sessions[victim.id]
+        self._end(victim.id)
         return True
 
     def _may_evict(self, session: Session, context: FetchContext, now: float) -> bool:

@@ -9,15 +9,19 @@ Rules:
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 import trio
 
 from kwire.drive import Wakes
+from kwire.replica.fetch_sessions import Session
 from kwire.replica.partition import Partition
 from kwire.replica.purgatory import ByteWait, ByteWaits, FetchIsolation, SharedReads, WaitTimes
+from kwire.replica.session_watch import SessionWatch
 
+EventWatch: TypeAlias = SessionWatch[trio.Event]
+"""The watch of a session whose requests wait on events."""
 _WOKEN_AT_ONCE: Final = 16
 """Fetches that are answered before other tasks run, about a millisecond."""
 
@@ -36,13 +40,26 @@ class FetchWaits:
     _until_time: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """The sleep of :meth:`_keep_times` until the earliest of these times."""
     _keeps_times: bool = False
+    _sessions: dict[Session, EventWatch] = attrs.field(factory=dict)
 
     def __len__(self) -> int:
         return len(self._bytes)
 
     def __contains__(self, partition: Partition) -> bool:
-        """Whether a fetch waits for this partition."""
-        return partition in self._bytes.watched
+        """Whether a fetch waits for this partition, or a session watches it."""
+        return partition in self._bytes.watched or partition in self._bytes.watches
+
+    def watch(self, session: Session, replica: int) -> EventWatch:
+        """Return the watch of a session, which is made with the session's first request."""
+        watch = self._sessions.get(session)
+        if watch is None:
+            watch = self._sessions[session] = SessionWatch(session, replica, self._bytes)
+        return watch
+
+    def on_session_ended(self, session: Session) -> None:
+        watch = self._sessions.pop(session, None)
+        if watch is not None:
+            watch.end()
 
     async def wait_readable(
         self,
@@ -51,14 +68,19 @@ class FetchWaits:
         missing_bytes: int,
         isolation: FetchIsolation,
         timeout_s: float,
+        watch: EventWatch | None = None,
     ) -> SharedReads | None:
         """Return when ``missing_bytes`` more are readable, a role changed, or time is up.
 
-        If the append completed other fetches as well, they share the returned object.
+        If the append completed other fetches as well, they share the returned object. A request of
+        a session waits for all partitions that the session watches.
         """
         event = trio.Event()
         wait: ByteWait[Partition, trio.Event] = ByteWait(event, isolation, missing_bytes)
-        self._bytes.add(wait, partitions)
+        if watch is None:
+            self._bytes.add(wait, partitions)
+        else:
+            wait.watch, watch.watch.wait = watch.watch, wait
         try:
             if self._keeps_times:
                 self._end_at(self.now() + timeout_s, event)
@@ -75,9 +97,17 @@ class FetchWaits:
         self, partition: Partition, isolations: Iterable[FetchIsolation], size_bytes: int
     ) -> None:
         """Wake the fetches of these isolation levels that ``size_bytes`` more complete."""
-        if partition in self._bytes.watched:
-            for isolation in isolations:
-                self._to_wake.wake(self._bytes.pop_complete(partition, isolation, size_bytes))
+        waits = self._bytes
+        if partition in waits.watches:
+            waits.mark(partition)
+        elif partition not in waits.watched:
+            return
+        for isolation in isolations:
+            self._to_wake.wake(waits.pop_complete(partition, isolation, size_bytes))
+
+    def mark(self, partition: Partition) -> None:
+        """Have the next fetch of each session visit a partition, without waking one."""
+        self._bytes.mark(partition)
 
     def on_transaction_ended(self, partition: Partition) -> None:
         """Wake the read_committed fetches: records before the marker may have become readable.
@@ -88,6 +118,7 @@ class FetchWaits:
 
     def on_changed(self, partition: Partition) -> None:
         """Wake all fetches of a partition: they have to check it again."""
+        self._bytes.mark(partition)
         self._to_wake.wake(self._bytes.pop_all(partition))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

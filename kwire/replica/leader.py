@@ -166,8 +166,8 @@ class Leader:
         return (
             follower.log_end >= self.epoch_start
             and follower.log_end >= self.log.high_watermark
-            and now - follower.caught_up_at <= self.lag_max
             and not self._is_far_behind(follower)
+            and now - follower.caught_up_at <= self.lag_max
             and self.is_eligible(node, follower.broker_epoch)
         )
 
@@ -209,6 +209,13 @@ class Leader:
         follower.last_fetch_at = now
         follower.leader_end_at_last_fetch = self.log_end
         return self.advance(now)
+
+    def on_idle_fetches(self, node: int, last_fetch_at: float) -> None:
+        """Record that a follower at the log end went on fetching until now, without a change."""
+        follower = self.followers.get(node)
+        if follower is not None:
+            follower.caught_up_at = max(follower.caught_up_at, last_fetch_at)
+            follower.last_fetch_at = max(follower.last_fetch_at, last_fetch_at)
 
     def may_join(self, node: int) -> bool:
         """Whether a follower has reached the high watermark and this epoch's start."""

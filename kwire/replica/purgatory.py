@@ -7,7 +7,7 @@ tasks. A wait costs nothing until its partition changes; no task polls.
 import enum
 import heapq
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import attrs
@@ -44,6 +44,18 @@ class ByteWait(Generic[Key, T]):
     keys: tuple[Key, ...] = ()
     shared_reads: "SharedReads | None" = None
     """The shared reads, set if other fetches were completed together with this one."""
+    watch: "Watch[Key, T] | None" = None
+    """The watch of the fetch's session, which has its partitions; ``keys`` is empty then."""
+
+
+@attrs.define(eq=False)
+class Watch(Generic[Key, T]):
+    """An interest in partitions that outlives a wait: a fetch session's."""
+
+    on_changed: Callable[[Key], None]
+    """Called for each change of a watched partition."""
+    wait: ByteWait[Key, T] | None = None
+    """The wait of the session's request, while it has one."""
 
 
 class SharedRead(NamedTuple):
@@ -78,9 +90,32 @@ class ByteWaits(Generic[Key, T]):
 
     watched: dict[Key, dict[ByteWait[Key, T], None]] = attrs.Factory(dict)
     """The waits of each partition that has any."""
+    watches: dict[Key, dict[Watch[Key, T], None]] = attrs.Factory(dict)
+    """The watches of each partition that has any."""
 
     def __len__(self) -> int:
-        return len({wait for waits in self.watched.values() for wait in waits})
+        keys = (*self.watched, *self.watches)
+        return len({wait for key in keys for wait in self._waits(key)})
+
+    def watch(self, watch: Watch[Key, T], key: Key) -> None:
+        self.watches.setdefault(key, {})[watch] = None
+
+    def unwatch(self, watch: Watch[Key, T], key: Key) -> None:
+        watches = self.watches.get(key, {})
+        watches.pop(watch, None)
+        if not watches:
+            self.watches.pop(key, None)
+
+    def mark(self, key: Key) -> None:
+        """Report a change of a partition to its watches."""
+        for watch in self.watches.get(key, ()):
+            watch.on_changed(key)
+
+    def _waits(self, key: Key) -> Collection[ByteWait[Key, T]]:
+        waits, watches = self.watched.get(key, {}), self.watches.get(key)
+        if watches is None:
+            return waits
+        return [*waits, *(watch.wait for watch in watches if watch.wait is not None)]
 
     def add(self, wait: ByteWait[Key, T], keys: Iterable[Key]) -> None:
         """Count bytes that become readable in any of ``keys`` from now on."""
@@ -90,11 +125,8 @@ class ByteWaits(Generic[Key, T]):
 
     def pop_complete(self, key: Key, isolation: FetchIsolation, size_bytes: int) -> list[T]:
         """Count bytes that became readable up to a bound; remove and return complete waits."""
-        waits = self.watched.get(key)
-        if waits is None:
-            return []
         complete = []
-        for wait in waits:
+        for wait in self._waits(key):
             if wait.isolation is isolation:
                 wait.missing_bytes -= size_bytes
                 if wait.missing_bytes <= 0:
@@ -119,12 +151,14 @@ class ByteWaits(Generic[Key, T]):
 
         Their fetches have to check the partition again.
         """
-        waits = list(self.watched.get(key, ()))
+        waits = list(self._waits(key))
         for wait in waits:
             self.discard(wait)
         return [wait.waiter for wait in waits]
 
     def discard(self, wait: ByteWait[Key, T]) -> None:
+        if wait.watch is not None and wait.watch.wait is wait:
+            wait.watch.wait = None
         for key in wait.keys:
             waits = self.watched.get(key)
             if waits is not None:

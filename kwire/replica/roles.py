@@ -49,6 +49,7 @@ class Roles:
             self._lead(partition, state)
             return
         leader.on_replicas_changed(state.replicas)
+        self.completion.fetch_waits.mark(partition)
         change = leader.on_isr_committed(state.isr, state.partition_epoch, self.now())
         if change is not None:
             self.completion.on_committed(partition, change)

@@ -83,6 +83,7 @@ class ReplicaService:
     def __attrs_post_init__(self) -> None:
         self._unpacker = Unpacker(self._readers)
         self.fetch_waits = FetchWaits(self.now)
+        self.sessions.on_end = self.fetch_waits.on_session_ended
         self._completion = Completion(self.now, self.fetch_waits)
         self._syncs = RequiredSyncs(self.logs, self._completion)
         self.roles = Roles(

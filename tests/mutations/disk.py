@@ -111,8 +111,8 @@ MUTATIONS = (
         name="cold-places-are-looked-up-on-the-loop",
         invariants=(91,),
         path="kwire/handlers/fetch.py",
-        old="isolation, max_bytes, replica, None, False)",
-        new="isolation, max_bytes, replica)",
+        old="isolation, max_bytes, replica, watch, None, False)",
+        new="isolation, max_bytes, replica, watch)",
         test="tests/replica/test_cold_fetch.py",
     ),
     Mutation(

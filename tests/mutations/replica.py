@@ -6,6 +6,30 @@ SYNCED = "tests/handlers/test_synced_first.py"
 
 MUTATIONS = (
     Mutation(
+        name="append-to-a-settled-partition-is-not-visited",
+        invariants=(18,),
+        path="kwire/replica/fetch_waits.py",
+        old="            waits.mark(partition)\n",
+        new="            pass\n",
+        test="tests/handlers/test_idle_sessions.py",
+    ),
+    Mutation(
+        name="follower-of-an-idle-partition-is-late",
+        invariants=(35,),
+        path="kwire/replica/session_watch.py",
+        old="partition.leader.on_idle_fetches(self.replica, self.session.used_at)",
+        new="pass",
+        test="tests/handlers/test_idle_sessions.py",
+    ),
+    Mutation(
+        name="follower-serves-beyond-its-high-watermark",
+        invariants=(38,),
+        path="kwire/handlers/fetch.py",
+        old="            isolation=self.isolation,\n            at_least_one",
+        new="            isolation=FetchIsolation.LOG_END,\n            at_least_one",
+        test="tests/handlers/test_follower_fetch.py",
+    ),
+    Mutation(
         name="high-watermark-passes-what-is-not-synced",
         invariants=(13,),
         path="kwire/replica/partition.py",

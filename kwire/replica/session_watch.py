@@ -1,0 +1,70 @@
+"""The watch of a fetch session over its partitions: idle ones cost its fetches nothing.
+
+A partition is *settled* if there was nothing to read at its last visit, no error, and the follower
+was in sync. A fetch visits it again only after a change. Rules:
+
+* A partition is watched from its first visit in the session to the end of the session, or until a
+  request leaves it out. Whoever appends, commits or changes a role reports it to
+  :class:`kwire.replica.fetch_waits.FetchWaits`, which marks the partition in all sessions.
+* A follower of a settled partition repeats its last fetch with each request of the session, though
+  no request names the partition: with the next change that counts as the follower's last fetch.
+"""
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import attrs
+
+from kwire.replica.fetch_sessions import Ref, Session
+from kwire.replica.partition import Partition
+from kwire.replica.purgatory import ByteWaits, Watch
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class SessionWatch(Generic[T]):
+    """The watched partitions of one session."""
+
+    session: Session
+    replica: int
+    """The broker id of a follower, negative for a consumer."""
+    waits: ByteWaits[Partition, T]
+    watch: Watch[Partition, T] = attrs.field(init=False)
+    _partitions: dict[Ref, Partition] = attrs.field(factory=dict)
+    _refs: dict[Partition, Ref] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.watch = Watch(self._on_changed)
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a partition has changed since the request took the session's partitions."""
+        return bool(self.session.unsettled)
+
+    def add(self, ref: Ref, partition: Partition) -> None:
+        """Watch a partition that is visited."""
+        if partition not in self._refs:
+            self.remove((ref,))
+            self._partitions[ref] = partition
+            self._refs[partition] = ref
+            self.waits.watch(self.watch, partition)
+
+    def remove(self, refs: Iterable[Ref]) -> None:
+        """Watch partitions no longer."""
+        for ref in refs:
+            partition = self._partitions.pop(ref, None)
+            if partition is not None:
+                del self._refs[partition]
+                self.waits.unwatch(self.watch, partition)
+
+    def end(self) -> None:
+        """Watch nothing any more: the session has ended."""
+        self.remove(list(self._partitions))
+
+    def _on_changed(self, partition: Partition) -> None:
+        if self.session.mark(self._refs[partition]) and partition.leader is not None:
+            partition.leader.on_idle_fetches(self.replica, self.session.used_at)
