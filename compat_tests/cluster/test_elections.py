@@ -1,0 +1,188 @@
+"""Elections of leaders that may lack records, and eligible leader replicas (KIP-966).
+
+Asked of Apache Kafka first; the same tests pass against both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.cluster.nodes import FEATURES, Cluster, Node
+from compat_tests.cluster.test_operations import stop_in_order
+from compat_tests.cluster.test_replication import describe, isr, leader, produce, producer, read
+from compat_tests.cluster.test_replication import segments as segments_of
+from compat_tests.cluster.tools import ELECTION, TOPICS, by_broker
+from compat_tests.harness.wait import eventually
+from kwire.log.dump import dump
+from kwire.raftmeta.storage.records import unpack
+
+SETTINGS = {
+    "broker_session_timeout_ms": "3000",
+    "broker_heartbeat_interval_ms": "500",
+    "unclean_leader_election_interval_ms": "1000",
+}
+ELR = "eligible.leader.replicas"
+
+
+@pytest.fixture
+def cluster(make: Callable[..., Cluster]) -> Cluster:
+    cluster = make(3, **SETTINGS)
+    cluster.start()
+    return cluster
+
+
+@pytest.fixture
+def cluster_with_elr(make: Callable[..., Cluster], broker_kind: str) -> Cluster:
+    cluster = make(3, **SETTINGS)
+    cluster.configure()
+    features = [name for name in FEATURES if name != ELR]
+    arguments = ["--feature", f"{ELR}.version=1"] if broker_kind == "kwire" else []
+    for node in cluster.nodes.values():
+        run = node.format(*arguments, features=features)
+        assert run.returncode == 0, run.stdout + run.stderr
+    for node in cluster.nodes.values():
+        node.launch()
+    cluster.wait_complete()
+    return cluster
+
+
+def create(jvm, cluster: Cluster, topic: str, replicas: str, **settings: str) -> None:
+    arguments = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
+    more = [part for argument in arguments for part in ("--config", argument)]
+    how = by_broker(cluster)
+    jvm.tool(
+        TOPICS, *how, "--create", "--topic", topic, "--replica-assignment", replicas, *more
+    ).ok()
+    members = {int(node) for node in replicas.split(":")}
+    eventually(lambda: isr(cluster, topic) == members, f"all in sync: {cluster.tails()}")
+
+
+def recovery_states(node: Node) -> list[int]:
+    """Return the recovery states that the changes in a node's metadata log set, in order."""
+    folder = node.directory / "data" / "__cluster_metadata-0"
+    states: list[int] = []
+    for path in sorted(folder.glob("*.log")):
+        for line in dump(path, records=True, meaning=unpack):
+            if "PartitionChangeRecord" in line and "leader_recovery_state=" in line:
+                states += [int(n) for n in re.findall(r"leader_recovery_state=(-?\d+)", line)]
+    return [state for state in states if state >= 0]
+
+
+def test_unclean_leader_is_elected_only_where_it_is_allowed(jvm, cluster: Cluster) -> None:
+    """Invariant 33; the former leader then drops what the new one lacks."""
+    first, second, third = cluster.brokers
+    create(jvm, cluster, "safe", "1:2", min_insync_replicas="1")
+    create(
+        jvm, cluster, "risky", "1:2", min_insync_replicas="1", unclean_leader_election_enable="true"
+    )
+    client = producer(cluster)
+    for topic in ("safe", "risky"):
+        assert produce(client, topic, range(10)) == list(range(10))
+    second.kill()
+    eventually(lambda: isr(cluster, "risky") == isr(cluster, "safe") == {1}, "an ISR of one")
+    for topic in ("safe", "risky"):
+        assert produce(client, topic, range(10, 20)) == list(range(10, 20))
+    first.kill()
+    second.launch()
+    assert leader(cluster, "risky", other_than=first.id).id == second.id
+    assert isr(cluster, "risky") == {second.id}
+    eventually(lambda: describe(cluster, "safe").leader_id == -1, "no leader")
+    assert isr(cluster, "safe") == {first.id}
+    assert produce(producer(cluster), "risky", range(100, 110)) == list(range(100, 110))
+    assert read(cluster, "risky", 20) == [*range(10), *range(100, 110)]
+    first.launch()
+    for topic in ("safe", "risky"):
+        eventually(
+            lambda t=topic: isr(cluster, t) == {1, 2}, f"both in sync: {cluster.tails()}", 60
+        )
+    assert read(cluster, "safe", 20) == list(range(20))
+    assert read(cluster, "risky", 20) == [*range(10), *range(100, 110)]
+    eventually(
+        lambda: (
+            segments_of(first, "risky").rstrip(b"\0") == segments_of(second, "risky").rstrip(b"\0")
+        ),
+        "equal replicas",
+    )
+    # The leader recovers when it is elected, and has recovered when the other replica joins.
+    eventually(lambda: recovery_states(third)[-2:] == [1, 0], f"{recovery_states(third)}")
+
+
+def test_operator_can_elect_an_unclean_leader(jvm, cluster: Cluster) -> None:
+    first, second, _ = cluster.brokers
+    create(jvm, cluster, "safe", "1:2", min_insync_replicas="1")
+    second.kill()
+    eventually(lambda: isr(cluster, "safe") == {1}, "an ISR of one")
+    assert produce(producer(cluster), "safe", range(10)) == list(range(10))
+    first.kill()
+    second.launch()
+    eventually(lambda: describe(cluster, "safe") is not None, "a broker answers")
+    cluster.wait_complete()
+    eventually(lambda: describe(cluster, "safe").leader_id == -1, "no leader")
+    how = ("--election-type", "unclean", "--topic", "safe", "--partition", "0")
+    ran = jvm.tool(ELECTION, *by_broker(cluster), *how)
+    assert "Successfully completed leader election (UNCLEAN)" in ran.ok()
+    assert leader(cluster, "safe", other_than=first.id).id == second.id
+    assert isr(cluster, "safe") == {second.id}
+
+
+def eligible(jvm, cluster: Cluster, topic: str) -> tuple[str, str]:
+    """Return the eligible and the last known leader replicas, as the tool prints them."""
+    output = jvm.tool(TOPICS, *by_broker(cluster), "--describe", "--topic", topic).ok()
+    match = re.search(r"Elr: ?(\S*)\s+LastKnownElr: ?(\S*)", output)
+    assert match is not None, output
+    return match[1], match[2]
+
+
+def test_last_replica_that_lost_its_tail_erases_nothing(jvm, cluster_with_elr: Cluster) -> None:
+    """Invariant 32: an eligible replica that stopped cleanly leads instead of it."""
+    cluster = cluster_with_elr
+    last, clean, _ = cluster.brokers
+    create(jvm, cluster, "t", "1:2", min_insync_replicas="2")
+    assert produce(producer(cluster), "t", range(100)) == list(range(100))
+    assert eligible(jvm, cluster, "t") == ("", "")
+    stop_in_order(clean)
+    eventually(lambda: isr(cluster, "t") == {last.id}, "an ISR of one")
+    assert eligible(jvm, cluster, "t") == (str(clean.id), "")
+    last.kill()
+    for path in (last.directory / "data" / "t-0").glob("*.log"):
+        path.write_bytes(b"")  # What a loss of power may do to records that were not flushed.
+    last.launch()
+    cluster.wait_complete()
+    eventually(lambda: describe(cluster, "t").leader_id == -1, "no leader")
+    assert isr(cluster, "t") == set()
+    clean.launch()
+    cluster.wait_complete()
+    assert leader(cluster, "t").id == clean.id
+    assert read(cluster, "t", 100) == list(range(100))
+    eventually(lambda: isr(cluster, "t") == {1, 2}, f"both in sync: {cluster.tails()}", 60)
+    assert eligible(jvm, cluster, "t") == ("", "")
+    eventually(
+        lambda: segments_of(last, "t").rstrip(b"\0") == segments_of(clean, "t").rstrip(b"\0"),
+        "equal replicas",
+    )
+
+
+def test_last_known_leader_leads_when_no_replica_is_eligible(
+    jvm, cluster_with_elr: Cluster
+) -> None:
+    """All replicas were killed: the one that led last has the newest records."""
+    cluster = cluster_with_elr
+    create(jvm, cluster, "t", "1:2", min_insync_replicas="2")
+    assert produce(producer(cluster), "t", range(100)) == list(range(100))
+    last, other, _ = cluster.brokers
+    other.kill()
+    eventually(lambda: isr(cluster, "t") == {last.id}, "an ISR of one")
+    other.launch()
+    # Unclean, so not eligible; it is in sync again by copying.
+    eventually(lambda: isr(cluster, "t") == {1, 2}, f"both in sync: {cluster.tails()}", 60)
+    for node in (other, last):
+        node.kill()
+    for node in (other, last):
+        node.launch()
+    cluster.wait_complete()
+    leader(cluster, "t")
+    assert read(cluster, "t", 100) == list(range(100))
+    eventually(lambda: isr(cluster, "t") == {1, 2}, f"both in sync: {cluster.tails()}", 60)
