@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 from kwire.simulation.cluster_mutations import MUTATIONS as CLUSTER  # noqa: E402
 from kwire.simulation.controller_mutations import MUTATIONS as CONTROLLER  # noqa: E402
 from kwire.simulation.raft_mutations import MUTATIONS as RAFT  # noqa: E402
+from kwire.simulation.replication.mutations import MUTATIONS as REPLICATION  # noqa: E402
 from tests.invariants import INVARIANTS, WAITS_FOR  # noqa: E402
 from tests.mutations.table import mutations  # noqa: E402
 
@@ -61,7 +62,7 @@ def tests() -> dict[int, set[str]]:
 def mistakes() -> dict[int, set[str]]:
     """Return the names of the mutations that break an invariant, by its number."""
     broken: dict[int, set[str]] = {}
-    for mutation in (*mutations(), *RAFT, *CONTROLLER, *CLUSTER):
+    for mutation in (*mutations(), *RAFT, *CONTROLLER, *CLUSTER, *REPLICATION):
         for number in getattr(mutation, "invariants", ()):
             broken.setdefault(number, set()).add(mutation.name)
     return broken

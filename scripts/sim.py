@@ -103,11 +103,13 @@ EVENTS_A_ROUND = 200
 def table_of(kind: str) -> "tuple[Mutation, ...]":
     """Return the mistakes that a simulation must detect."""
     from kwire.simulation import cluster_mutations, controller_mutations, raft_mutations
+    from kwire.simulation.replication import mutations as replication_mutations
 
     tables = {
         "cluster": cluster_mutations.MUTATIONS,
         "controller": controller_mutations.MUTATIONS,
         "raft": raft_mutations.MUTATIONS,
+        "replication": replication_mutations.MUTATIONS,
     }
     return tables[kind]
 
@@ -117,6 +119,7 @@ def attempt(kind: str, seed: int) -> tuple[bool, int]:
     from kwire.simulation.cluster_sim import ClusterSim
     from kwire.simulation.controller_sim import ControllerSim
     from kwire.simulation.raft_sim import RaftSim
+    from kwire.simulation.replication.sim import ReplicationSim
 
     run: Callable[[], None]
     count: Callable[[], int]
@@ -126,6 +129,9 @@ def attempt(kind: str, seed: int) -> tuple[bool, int]:
     elif kind == "controller":
         controller = ControllerSim.of(seed)
         run, count = lambda: controller.run(400), lambda: controller.taken
+    elif kind == "replication":
+        replicas = ReplicationSim(seed)
+        run, count = lambda: replicas.simulate(20), lambda: replicas.events
     else:
         quorum = RaftSim.of(seed, trace_length=10)
         run, count = lambda: quorum.run(4000), lambda: quorum.scheduler.events

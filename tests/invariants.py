@@ -126,7 +126,7 @@ WAITS_FOR: Final = {
     5: "transactions; the check over histories is tested",
     6: "transactions; the check over histories is tested",
     12: "replication (partitions between brokers); kills and pauses of one broker are tested",
-    **dict.fromkeys((13, 14, 15, *range(21, 42)), REPLICATION),
+    **dict.fromkeys((13, 15, 27, 34, 38, 39, 40), REPLICATION),
     19: TRANSACTIONS,
     20: "transactions (markers) and compaction",
     56: TRANSACTIONS,
@@ -139,6 +139,5 @@ WAITS_FOR: Final = {
     95: "authentication; the bound on memory is tested",
     104: "quotas; the throttle time in responses and muting are tested",
     105: "security",
-    108: "replication; the quorum's half is tested",
 }
 """Parts of kwire that a number's test, or a part of it, needs first."""

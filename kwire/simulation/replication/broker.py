@@ -150,7 +150,6 @@ class SimReplicaBroker:
     started: int = -1
     """The value of ``lives`` when the last process was started."""
     epoch: int = -1
-    clean_epoch: int = -1
     is_stopping: bool = False
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     clock: SimWallClock = attrs.field(factory=SimWallClock)
@@ -193,13 +192,11 @@ class SimReplicaBroker:
     def kill(self) -> None:
         """End the process; the page cache stays."""
         self.disk = self.disk.after_kill()
-        self.clean_epoch = -1
         self._end()
 
     def lose_power(self) -> None:
         """End the machine; what was not synced may be lost."""
         self.disk = self.disk.power_loss(self.random)
-        self.clean_epoch = -1
         self._end()
 
     def _end(self) -> None:
@@ -250,19 +247,24 @@ class SimReplicaBroker:
         async with trio.open_nursery() as nursery:
             await nursery.start(logs.run)
             await nursery.start(replicas.run)
-            await self._register()
+            await self._register(logs.previous_epoch)
             await replicas.applier.apply(delta)
             services.image = image
             self.services, self.logs = services, logs
             nursery.start_soon(self._follow_metadata, services)
-            nursery.start_soon(self._beat)
+            await self._beat()
+            self.services = None
+            nursery.cancel_scope.cancel()
+        await logs.close(self.epoch)
+        self.disk = self.disk.after_kill()
+        self._end()
 
     @staticmethod
     def _is_known(image: MetadataImage, partition: TopicPartition, topic_id: bytes) -> bool:
         topic = image.topic(partition.topic)
         return topic is not None and topic.id == topic_id
 
-    async def _register(self) -> None:
+    async def _register(self, previous_epoch: int) -> None:
         feature = BrokerRegistrationRequest.Feature
         request = BrokerRegistrationRequest(
             broker_id=self.id,
@@ -270,7 +272,7 @@ class SimReplicaBroker:
             incarnation_id=bytes(8) + self.id.to_bytes(4) + self.lives.to_bytes(4),
             rack=None,
             log_dirs=[b"d" * 15 + bytes([self.id])],
-            previous_broker_epoch=self.clean_epoch,
+            previous_broker_epoch=previous_epoch,
             features=[
                 feature(name=name, min_supported_version=low, max_supported_version=high)
                 for name, (low, high) in SUPPORTED.items()
@@ -306,7 +308,7 @@ class SimReplicaBroker:
             self._version += 1
 
     async def _beat(self) -> None:
-        """Send heartbeats, which keep the broker unfenced."""
+        """Send heartbeats, which keep the broker unfenced, until it may stop."""
         while True:
             request = BrokerHeartbeatRequest(
                 broker_id=self.id,
@@ -318,6 +320,5 @@ class SimReplicaBroker:
             with suppress(KafkaError):
                 reply = await self._ask(decide_heartbeat, request)
                 if reply.should_shut_down:
-                    self.disk = self.disk.after_kill()
-                    self._end()
+                    return
             await trio.sleep(HEARTBEAT_S)

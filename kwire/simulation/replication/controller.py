@@ -8,12 +8,16 @@ import attrs
 import trio
 
 from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.brokers import decide_fence_stale
-from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.features import SUPPORTED, cluster_min_isr
 from kwire.raftmeta.controller.leaders import decide_leader_updates
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.partitions import decide_reassign
+from kwire.raftmeta.controller.state import ELR, ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.storage_format.format import feature_records
 from kwire.waits import Signal
@@ -41,6 +45,7 @@ class SimController:
     """One controller that never fails: the quorum has simulations of its own."""
 
     random: Random
+    has_elr: bool = False
     batches: list[Sequence[MetadataRecord]] = attrs.field(factory=list)
     """The records of each decision, in order."""
     state: ControllerState = attrs.field(init=False)
@@ -55,7 +60,8 @@ class SimController:
             cluster_id=CLUSTER_ID,
             supported_features=dict(SUPPORTED),
         )
-        self._write(feature_records({"metadata.version": 30}))
+        levels = {"metadata.version": 30, ELR: int(self.has_elr)}
+        self._write([*feature_records(levels), cluster_min_isr(self.state)])
 
     @property
     def image(self) -> MetadataImage:
@@ -120,6 +126,15 @@ class SimController:
         ]
         self._write(records)
         return topic_id
+
+    def reassign(self, name: str, index: int, replicas: list[int] | None) -> None:
+        """Move a partition; None cancels a move. What is not possible is refused."""
+        topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+        partition = topic.ReassignablePartition(partition_index=index, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(
+            topics=[topic(name=name, partitions=[partition])]
+        )
+        self.decide(decide_reassign, request)
 
     async def run(self) -> None:
         """Fence brokers whose sessions end, and continue large changes, until cancelled."""

@@ -1,17 +1,13 @@
 """Replication in one deterministic world, from one seed: brokers with real logs, a controller,
 producers, and faults.
 
-Processes are killed and started again, machines that are no leader's last resort lose power,
-connections are cut and slow, brokers are shut down in order. Checked all the time (invariants 13,
-14, 21 to 25, 28 to 31): a record that acks=all acknowledged is at its offset in the log of every
-leader that the controller has elected and every member of the committed ISR; the logs of two
-replicas are equal below the smaller of their high watermarks; a high watermark does not move back
-while a broker leads in an epoch. When all faults are mended, all logs become equal and producers
-go on.
+Processes are killed and started again, machines lose power unless they have the only copy of
+something acknowledged, connections are cut, split into groups and slow, brokers are shut down in
+order, partitions are reassigned. :mod:`kwire.simulation.replication.checks` looks at the brokers
+all the time. When all faults are mended, all logs become equal and producers go on.
 """
 
 from collections import deque
-from collections.abc import Iterator
 from random import Random
 from typing import Final
 
@@ -21,22 +17,26 @@ import trio.testing
 
 from kwire.errors import KafkaError
 from kwire.log.config import LogConfig
-from kwire.log.partition_log import PartitionLog
+from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.records.build import New, batch
-from kwire.records.header import headers, parse
-from kwire.records.iterate import records
+from kwire.records.header import parse
 from kwire.replica.partition import ACKS_ALL, Partition
 from kwire.simulation.clockwork import deterministic_trio
 from kwire.simulation.replication.broker import SimLinks, SimReplicaBroker
-from kwire.simulation.replication.controller import SimController
+from kwire.simulation.replication.checks import ReplicationChecks, demand
+from kwire.simulation.replication.controller import SESSION_MS, SimController
 
-NODES: Final = (1, 2, 3)
+NODES: Final = (1, 2, 3, 4)
+REPLICAS: Final = 3
 TOPIC: Final = "t"
-PARTITIONS: Final = 2
+PARTITIONS: Final = (1, 2, 2, 3, 4, 80)
+"""The numbers of partitions, one of which a run draws."""
+CHECKED_AT_ONCE: Final = 8
 PRODUCERS: Final = 3
 CHECK_S: Final = 0.05
-LAG_MAX_S: Final = 4.0
-HEAL_S: Final = 90.0
+LAG_MAX_S: Final = 2.0
+HEAL_S: Final = 45.0
+SESSION_S: Final = SESSION_MS / 1000
 TRACE_LINES: Final = 60
 CONFIG: Final = LogConfig(
     segment_bytes=2000,
@@ -45,33 +45,10 @@ CONFIG: Final = LogConfig(
     flush_ms=1_500,
     min_insync_replicas=2,
 )
-Content = dict[int, tuple[int, bytes]]
-"""The epoch and the value of each record, by offset."""
 
 
 class ReplicationSimFailure(AssertionError):
     """A failed run: its seed and the broken invariant."""
-
-
-def demand(condition: bool, text: str) -> None:
-    """Raise AssertionError unless an invariant holds."""
-    if not condition:
-        raise AssertionError(text)
-
-
-def content(log: PartitionLog) -> Content:
-    """Read all records of a log."""
-    contents: Content = {}
-    offset = log.start_offset
-    while offset < log.writer.written_offset:
-        region = log.read(offset, 1 << 20, end_offset=log.writer.written_offset)
-        data = bytes(region.read())
-        region.close()
-        for position, header in headers(data):
-            for record in records(data, position, header):
-                contents[record.offset] = header.leader_epoch, bytes(record.value or b"")
-            offset = header.next_offset
-    return contents
 
 
 @attrs.define(eq=False)
@@ -83,22 +60,24 @@ class ReplicationSim:
     controller: SimController = attrs.field(init=False)
     links: SimLinks = attrs.field(init=False)
     brokers: dict[int, SimReplicaBroker] = attrs.field(init=False)
-    acknowledged: dict[int, Content] = attrs.field(init=False)
-    """The records of each partition that acks=all acknowledged."""
+    checks: ReplicationChecks = attrs.field(init=False)
+    partition_count: int = attrs.field(init=False)
+    has_elr: bool = attrs.field(init=False)
+    """Whether eligible leader replicas are finalized (KIP-966)."""
     last_acknowledged_at: float = 0.0
     trace: deque[str] = attrs.field(factory=lambda: deque(maxlen=TRACE_LINES))
     events: int = 0
-    _watermarks: dict[tuple[int, int, int, int], int] = attrs.field(factory=dict)
-    """The high watermark by broker, life, partition and leader epoch."""
     _count: int = 0
+    _mended_at: float = float("-inf")
     _fragile: int = -1
     """The broker that lost power last, while it may be in an ISR."""
 
     def __attrs_post_init__(self) -> None:
         self.random = Random(self.seed)
-        self.controller = SimController(Random(self.random.random()))
+        self.has_elr = self.random.random() < 0.5
+        self.partition_count = self.random.choice(PARTITIONS)
+        self.controller = SimController(Random(self.random.random()), has_elr=self.has_elr)
         self.links = SimLinks(Random(self.random.random()))
-        self.acknowledged = {index: {} for index in range(PARTITIONS)}
         self.brokers = {
             node: SimReplicaBroker(
                 node,
@@ -111,12 +90,33 @@ class ReplicationSim:
             )
             for node in NODES
         }
+        self.checks = ReplicationChecks(
+            self.brokers, {index: {} for index in range(self.partition_count)}
+        )
+
+    def partition(self, index: int) -> PartitionImage:
+        """Return a partition as the controller has it."""
+        topic = self.controller.image.topic(TOPIC)
+        assert topic is not None
+        return topic.partitions[index]
 
     def note(self, *words: object) -> None:
         self.events += 1
         self.trace.append(f"{trio.current_time():9.3f}  " + " ".join(map(str, words)))
 
     # -- the run
+
+    def simulate(self, steps: int) -> None:
+        """Run; raise ReplicationSimFailure, which names the seed, if a check fails."""
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        try:
+            with deterministic_trio(self.seed):
+                trio.run(self.run, steps, clock=clock)
+        except Exception as error:
+            story = "\n".join(self.trace)
+            raise ReplicationSimFailure(
+                f"seed {self.seed}, {steps} steps: {error!r}\n{story}\n{describe(self)}"
+            ) from error
 
     async def run(self, steps: int) -> None:
         """Live through ``steps`` faults, then mend everything and check the end."""
@@ -128,7 +128,7 @@ class ReplicationSim:
                 lambda image: sum(b.is_active for b in image.brokers.values()) == len(NODES)
             )
             self.controller.create_topic(
-                TOPIC, [self.random.sample(NODES, len(NODES)) for _ in range(PARTITIONS)]
+                TOPIC, [self.random.sample(NODES, REPLICAS) for _ in range(self.partition_count)]
             )
             nursery.start_soon(self._check_always)
             for _ in range(PRODUCERS):
@@ -147,10 +147,12 @@ class ReplicationSim:
                 (self._kill, 3),
                 (self._start, 5),
                 (self._lose_power, 1),
-                (self._cut, 3),
+                (self._cut, 2),
+                (self._split, 2),
                 (self._mend, 4),
                 (self._slow, 1),
-                (self._stop_in_order, 1),
+                (self._stop_in_order, 2),
+                (self._reassign, 2),
             ),
             strict=True,
         )
@@ -174,40 +176,49 @@ class ReplicationSim:
             broker.start(nursery)
 
     def _lose_power(self, nursery: trio.Nursery) -> None:
-        """Let a machine lose power that is in no ISR, or not the only one in any."""
+        """Let a machine lose power, unless it has the only copy of something acknowledged."""
         broker = self._draw(alive=True)
-        if broker is None:
-            return
-        topic = self.controller.image.topic(TOPIC)
-        assert topic is not None
-        for index, partition in topic.partitions.items():
-            others = [node for node in partition.isr if node != broker.id]
-            if not any(self._holds_all(node, index) for node in others):
+        is_steady = not self.links.cut and trio.current_time() > self._mended_at + SESSION_S
+        if broker is None or not (is_steady or self.has_elr):
+            return  # Without eligible replicas the others may be about to leave the ISR.
+        for index in range(self.partition_count):
+            partition = self.partition(index)
+            members = {*partition.isr, *partition.elr} - {broker.id}
+            if not any(self._holds_all(node, index) for node in members):
                 return
-            if any(self.brokers[node].is_stopping for node in others):
+            if any(self.brokers[node].is_stopping for node in members):
                 return
-        # Until the broker is out of all ISRs nothing else fails: the others are the last resort
-        # (KIP-966 is for the rest).
+        # Until the broker is out of all ISRs nothing else fails: the others are the last resort.
         self._mend(nursery)
         self.note("power loss", broker.id)
         broker.lose_power()
         self._fragile = broker.id
 
     def _is_calm_needed(self) -> bool:
-        """Whether a broker that lost power may still count as in sync."""
-        topic = self.controller.image.topic(TOPIC)
-        assert topic is not None
-        if any(self._fragile in partition.isr for partition in topic.partitions.values()):
-            return True
+        """Whether a broker that lost power may still count as in sync, or be eligible."""
+        for index in range(self.partition_count):
+            partition = self.partition(index)
+            if self._fragile in (*partition.isr, *partition.elr, *partition.last_known_elr):
+                return True
         self._fragile = -1
         return False
 
     def _holds_all(self, node: int, index: int) -> bool:
         """Whether a living broker has all that was acknowledged of a partition."""
         partition = self.brokers[node].partition(TOPIC, index)
-        return partition is not None and set(self.acknowledged[index]) <= set(
-            content(partition.log)
-        )
+        if partition is None:
+            return False
+        decoded = self.checks.contents.of(node, index, partition.log)
+        return set(self.checks.acknowledged[index]) <= set(decoded.content)
+
+    def _reassign(self, nursery: trio.Nursery) -> None:
+        """Move a partition to other brokers, which may be down, or cancel a move."""
+        index = self.random.randrange(self.partition_count)
+        target: list[int] | None = self.random.sample(NODES, REPLICAS)
+        if self.partition(index).is_reassigning and self.random.random() < 0.3:
+            target = None
+        self.note("reassign", index, target)
+        self.controller.reassign(TOPIC, index, target)
 
     def _cut(self, nursery: trio.Nursery) -> None:
         sender, receiver = self.random.sample((0, *NODES), 2)
@@ -217,9 +228,19 @@ class ReplicationSim:
         self.note("cut", *pairs)
         self.links.cut.update(pairs)
 
+    def _split(self, nursery: trio.Nursery) -> None:
+        """Cut all connections between two groups of nodes; the controller is in one of them."""
+        nodes = (0, *NODES)
+        group = self.random.sample(nodes, self.random.randint(1, 3))
+        others = [node for node in nodes if node not in group]
+        self.note("split", group, others)
+        self.links.cut.update((a, b) for a in group for b in others)
+        self.links.cut.update((b, a) for a in group for b in others)
+
     def _mend(self, nursery: trio.Nursery) -> None:
         if self.links.cut or self.links.slow:
             self.note("mend")
+            self._mended_at = trio.current_time()
             self.links.cut.clear()
             self.links.slow.clear()
 
@@ -239,7 +260,7 @@ class ReplicationSim:
     async def _produce(self) -> None:
         while True:
             await trio.sleep(self.random.uniform(0.0, 0.3))
-            index = self.random.randrange(PARTITIONS)
+            index = self.random.randrange(self.partition_count)
             partition = self._draw_leader(index)
             if partition is not None:
                 await self._produce_one(*partition, index)
@@ -277,60 +298,17 @@ class ReplicationSim:
         self.events += 1
         self.last_acknowledged_at = trio.current_time()
         for offset, value in enumerate(values, produced.base_offset):
-            self.acknowledged[index][offset] = produced.leader_epoch, value
+            self.checks.acknowledged[index][offset] = produced.leader_epoch, value
 
     # -- checks
 
     async def _check_always(self) -> None:
         while True:
             await trio.sleep(CHECK_S)
-            for index in range(PARTITIONS):
-                self._check(index)
-
-    def _living(self, index: int) -> Iterator[tuple[SimReplicaBroker, Partition]]:
-        for broker in self.brokers.values():
-            partition = broker.partition(TOPIC, index)
-            if partition is not None:
-                yield broker, partition
-
-    def _check(self, index: int) -> None:
-        self.events += 1
-        topic = self.controller.image.topic(TOPIC)
-        assert topic is not None
-        committed = topic.partitions[index]
-        logs: list[tuple[int, int, Content]] = []
-        leaders: dict[int, int] = {}
-        for broker, partition in self._living(index):
-            log = partition.log
-            logs.append((broker.id, log.high_watermark, content(log)))
-            if partition.leader is not None:
-                epoch = partition.leader.leader_epoch
-                demand(epoch not in leaders, f"two leaders in epoch {epoch}")
-                leaders[epoch] = broker.id
-                key = broker.id, broker.lives, index, epoch
-                before = self._watermarks.get(key, 0)
-                demand(log.high_watermark >= before, f"high watermark of {broker.id} moved back")
-                self._watermarks[key] = log.high_watermark
-        for node, _, contents in logs:
-            if node in committed.isr:
-                self._check_complete(index, node, contents)
-        for place, (node, watermark, own) in enumerate(logs):
-            for other, other_watermark, others in logs[:place]:
-                end = min(watermark, other_watermark)
-                for offset in range(end):
-                    demand(
-                        own.get(offset) == others.get(offset),
-                        f"partition {index} offset {offset} below both high watermarks: "
-                        f"{node} has {own.get(offset)}, {other} has {others.get(offset)}",
-                    )
-
-    def _check_complete(self, index: int, node: int, contents: Content) -> None:
-        for offset, record in self.acknowledged[index].items():
-            demand(
-                contents.get(offset) == record,
-                f"partition {index}: {node} is in sync and has {contents.get(offset)} at {offset}, "
-                f"acknowledged was {record}",
-            )
+            self.events += 1
+            indexes = range(self.partition_count)
+            for index in self.random.sample(indexes, min(CHECKED_AT_ONCE, len(indexes))):
+                self.checks.check(TOPIC, index, self.partition(index))
 
     # -- the end
 
@@ -346,44 +324,38 @@ class ReplicationSim:
             for broker in self.brokers.values():
                 if not broker.is_alive and not broker.is_starting:
                     broker.start(nursery)
-            demand(trio.current_time() < deadline, f"not whole after {HEAL_S} s: {self._state()}")
+            demand(trio.current_time() < deadline, f"not whole after {HEAL_S} s: {describe(self)}")
             await trio.sleep(0.5)
 
     def _is_whole(self, healed_at: float) -> bool:
-        topic = self.controller.image.topic(TOPIC)
-        assert topic is not None
+        partitions = [self.partition(index) for index in range(self.partition_count)]
         return self.last_acknowledged_at > healed_at + 5 and all(
-            set(partition.isr) == set(NODES) for partition in topic.partitions.values()
+            set(partition.isr) == set(partition.replicas) and not partition.is_reassigning
+            for partition in partitions
         )
 
-    def _state(self) -> str:
-        topic = self.controller.image.topic(TOPIC)
-        if topic is None:
-            return ""
-        lines = [f"acknowledged last at {self.last_acknowledged_at:.1f}"]
-        for index, partition in topic.partitions.items():
-            lines.append(
-                f"{index}: leader={partition.leader} epoch={partition.leader_epoch} "
-                f"isr={partition.isr}"
-            )
-            lines += [
-                f"   {broker.id}: end={copy.log.end_offset} hw={copy.log.high_watermark} "
-                f"leader={copy.leader_id} epoch={copy.leader_epoch} {copy.log.epochs.entries()}"
-                for broker, copy in self._living(index)
-            ]
-        return "\n".join(lines)
+
+def describe(sim: ReplicationSim) -> str:
+    """Return the state of all partitions, for a failure."""
+    topic = sim.controller.image.topic(TOPIC)
+    if topic is None:
+        return ""
+    lines = [f"acknowledged last at {sim.last_acknowledged_at:.1f}"]
+    for index, partition in topic.partitions.items():
+        lines.append(
+            f"{index}: leader={partition.leader} epoch={partition.leader_epoch} "
+            f"replicas={partition.replicas} isr={partition.isr} elr={partition.elr}"
+        )
+        lines += [
+            f"   {broker.id}: end={copy.log.end_offset} hw={copy.log.high_watermark} "
+            f"leader={copy.leader_id} epoch={copy.leader_epoch} {copy.log.epochs.entries()}"
+            for broker, copy in sim.checks.living(TOPIC, index)
+        ]
+    return "\n".join(lines)
 
 
 def simulate_replication(seed: int, steps: int = 40) -> ReplicationSim:
     """Run one seed; raise ReplicationSimFailure, which names the seed, if a check fails."""
     sim = ReplicationSim(seed)
-    clock = trio.testing.MockClock(autojump_threshold=0)
-    try:
-        with deterministic_trio(seed):
-            trio.run(sim.run, steps, clock=clock)
-    except Exception as error:
-        story = "\n".join(sim.trace)
-        raise ReplicationSimFailure(
-            f"seed {seed}, {steps} steps: {error!r}\n{story}\n{sim._state()}"
-        ) from error
+    sim.simulate(steps)
     return sim
