@@ -244,6 +244,7 @@ class _Reading:
         self.watch = watch
         self.shared_reads = shared_reads if replica == _CONSUMER else None
         self.broker_epoch = request.replica_state.replica_epoch
+        self.is_lease_over = replica == _CONSUMER and context.replicas.is_lease_over
         self.zstd_allowed = request.zstd_allowed
         self.reads_followers = replica == _CONSUMER and request.reads_followers
         selects_by_rack = context.config.replica_selector_class == RACK_AWARE_SELECTOR
@@ -325,7 +326,7 @@ class _Reading:
                 partition = replicas.partitions.get(requested.topic, requested.partition)
             if not self.context.is_allowed("Read", "Topic", partition.topic):
                 raise TopicAuthorizationFailed
-            if self.shared_reads is not None:
+            if self.shared_reads is not None and not self.is_lease_over:
                 return self._read_shared(self.shared_reads, partition, requested)
             return self._read(partition, requested)
         except WouldWait as cold:
@@ -375,6 +376,8 @@ class _Reading:
 
     def _read(self, partition: Partition, requested: FetchPartition) -> Answer:
         holds_back = False
+        if self.is_lease_over:
+            raise NotLeaderOrFollower("the broker's session may have ended")
         if self.reads_followers:
             partition.check_epoch(requested.leader_epoch)
         else:

@@ -37,6 +37,7 @@ async def offset_for_leader_epoch(
             context.check_allowed("Describe", "Topic", topic)
             partition = context.replicas.partitions.get(topic, requested.partition)
             partition.check_leader(requested.current_leader_epoch)
+            context.replicas.check_lease()
             epoch, end_offset = partition.end_of_epoch(requested.leader_epoch)
         except KafkaError as error:
             return Answer(partition=requested.partition, error_code=error.code)

@@ -58,6 +58,7 @@ class BrokerHalf:
             timeout_ms=lambda: services.config.request_timeout_ms,
         )
         self.lifecycle = self._make_lifecycle()
+        self.replicas.lease = self.lifecycle.lease
         services.producer_ids = ProducerIds(self._allocate_producer_ids)
         services.verifier = self.transactions = self._make_transactions()
         services.transactions = self.transactions.coordinator

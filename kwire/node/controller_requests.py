@@ -82,6 +82,13 @@ class InProcessController:
         keep_session(self.controller.state, broker_id)
         return True
 
+    def append_no_op(self) -> None:
+        """Append a record, so that the next answer of this controller waits for the other voters.
+
+        After a pause of this process another node may be the active controller already.
+        """
+        self.controller.append_no_op()
+
     async def wait_inactive(self) -> None:
         """Wait until it is not the active controller."""
         await self.controller.wait_inactive()

@@ -94,6 +94,14 @@ class Delta(Protocol):
     def brokers(self) -> Set[int]: ...
 
 
+class Lease(Protocol):
+    """The time until which this broker may act as a leader, although it may be one no more."""
+
+    @property
+    def end(self) -> float:
+        """The end of the lease, in monotonic seconds."""
+
+
 class LeaderBroker(Protocol):
     """A connection to a broker that leads partitions; its calls raise LeaderUnreachable."""
 

@@ -40,7 +40,7 @@ from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.leader import Leader
 from kwire.replica.metadata_applier import MetadataApplier
 from kwire.replica.partition import ACKS_ALL, OffsetLookupResult, Partition, ProduceResult
-from kwire.replica.ports import Cluster, Logs
+from kwire.replica.ports import Cluster, Lease, Logs
 from kwire.replica.purgatory import FetchIsolation
 from kwire.replica.replication import Replication
 from kwire.replica.required_syncs import RequiredSyncs
@@ -69,6 +69,8 @@ class ReplicaService:
     """The other brokers and the controller; None for a broker that replicates nothing."""
     fetcher_config: FetcherConfig | None = None
     throttles: Throttles = attrs.field(factory=Throttles)
+    lease: Lease | None = None
+    """The lease of this broker's session; None for a broker that no controller fences."""
     partitions: HostedPartitions = attrs.field(init=False)
     roles: Roles = attrs.field(init=False)
     applier: MetadataApplier = attrs.field(init=False)
@@ -116,6 +118,16 @@ class ReplicaService:
         image = self.partitions.image
         broker = None if image is None else image.brokers.get(node)
         return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
+
+    @property
+    def is_lease_over(self) -> bool:
+        """Whether another broker may lead this broker's partitions by now (invariant 34)."""
+        return self.lease is not None and self.now() >= self.lease.end
+
+    def check_lease(self) -> None:
+        """Raise NotLeaderOrFollower if another broker may lead this broker's partitions by now."""
+        if self.is_lease_over:
+            raise NotLeaderOrFollower("the broker's session may have ended")
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Create deferred partitions, sync logs and wake fetches until cancelled."""
@@ -169,14 +181,15 @@ class ReplicaService:
         requires one. The batch may be acknowledged after :meth:`wait_acknowledged`.
         ``guard``: the verification of a transaction's first batch.
         """
+        now = self.now()
+        if self.lease is not None and now >= self.lease.end:
+            raise NotLeaderOrFollower("the broker's session may have ended")
         is_transactional = header.attributes & TRANSACTIONAL
         if is_transactional:
             partition.check_leader()
             producers = partition.log.producers
             partition.verifications.check(producers, header, guard, from_client=from_client)
-        produced = partition.append(
-            records, header, acks, self.now(), now_ms, from_client=from_client
-        )
+        produced = partition.append(records, header, acks, now, now_ms, from_client=from_client)
         if is_transactional:
             partition.verifications.on_appended(header.producer_id)
         size = produced.size_bytes
@@ -289,6 +302,7 @@ class ReplicaService:
         self, partition: Partition, timestamp: int, isolation: FetchIsolation
     ) -> OffsetLookupResult:
         """Return the offset of a timestamp, searching batches in slices if necessary."""
+        self.check_lease()
         search = partition.search(timestamp)
         if search is None:
             return partition.locate(timestamp, isolation)
@@ -305,6 +319,7 @@ class ReplicaService:
 
         Fetches that wait on the partition are woken to check their offsets again.
         """
+        self.check_lease()
         before = partition.log.start_offset
         start = partition.delete_before(offset)
         if start > before:

@@ -358,4 +358,30 @@ MUTATIONS = (
         test="tests/log/test_partition_log.py::"
         "test_epoch_without_records_is_removed_by_a_truncation_at_the_end",
     ),
+    Mutation(
+        name="lease-never-ends",
+        invariants=(34,),
+        path="kwire/raftmeta/broker/session_lease.py",
+        old="return now >= self.end",
+        new="return now >= self.end + 1e9",
+        test="tests/raftmeta/broker/test_session_lease.py::"
+        "test_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent",
+    ),
+    Mutation(
+        name="first-heartbeat-after-a-pause-unfences",
+        invariants=(34,),
+        path="kwire/raftmeta/broker/session_lease.py",
+        old="return knows_fencing or not self.is_over(now)",
+        new="return True",
+        test="tests/raftmeta/broker/test_session_lease.py::"
+        "test_first_heartbeat_after_a_pause_unfences_no_broker",
+    ),
+    Mutation(
+        name="paused-leader-appends",
+        invariants=(34,),
+        path="kwire/replica/service.py",
+        old="if self.lease is not None and now >= self.lease.end:",
+        new="if False:",
+        test="tests/handlers/test_lease.py::test_produce_is_refused",
+    ),
 )

@@ -16,6 +16,7 @@ import trio
 from kwire import errors
 from kwire.clock import Clock
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatResponse
 from kwire.codec.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
@@ -24,7 +25,8 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import Endpoint
 from kwire.errors import raise_for_code
 from kwire.raftmeta.broker.registration import broker_registration
-from kwire.raftmeta.broker.state import Answer, BrokerState, Request, State
+from kwire.raftmeta.broker.session_lease import SessionLease
+from kwire.raftmeta.broker.state import INSISTING_SECONDS, Answer, BrokerState, Request, State
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.levels import METADATA_VERSION
@@ -44,6 +46,8 @@ GIVE_UP_SECONDS: Final = 4.0
 """Longer than an election takes."""
 LOOK_SECONDS: Final = 0.1
 """Seconds without an answer after which a leaving broker checks if a controller can answer."""
+NOT_CAUGHT_UP: Final = -1
+"""The metadata offset of a heartbeat that unfences no broker."""
 CORDONS_SINCE: Final = 30
 """4.3-IV0, the first metadata.version with cordoned directories in registrations (KIP-1066)."""
 
@@ -73,6 +77,9 @@ class LocalController(Protocol):
         It is possible while this controller is active and no other node can be.
         """
 
+    def append_no_op(self) -> None:
+        """Append a record, so that the next answer waits for the other voters."""
+
     async def wait_inactive(self) -> None:
         """Wait until it is not the active controller."""
 
@@ -96,6 +103,8 @@ class BrokerLifecycle:
     is_gone: IsGone = _never
     broker: BrokerState = attrs.field(init=False)
     """The state machine that decides which request is due."""
+    lease: SessionLease = attrs.field(init=False)
+    """The time until which this broker may act as the leader that its metadata say it is."""
     _running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _sooner: Signal = attrs.field(factory=Signal)
     """Set when a heartbeat became due earlier."""
@@ -115,6 +124,7 @@ class BrokerLifecycle:
         )
         interval = self.config.broker_heartbeat_interval_ms / 1000
         self.broker = BrokerState(registration=registration, interval=interval)
+        self.lease = SessionLease(self.config.broker_session_timeout_ms / 1000)
 
     @property
     def epoch(self) -> int:
@@ -154,6 +164,8 @@ class BrokerLifecycle:
                     and self._keep_session()
                 ):
                     await self._wait_session_end(self.local)
+                    if not self._keep_session():
+                        self.lease.renew(self.clock.now())
                 await self._exchange()
 
     def directory_failed(self, directory_id: bytes) -> None:
@@ -195,7 +207,10 @@ class BrokerLifecycle:
 
     def _keep_session(self) -> bool:
         """Keep the session without heartbeats if the only controller is local; return whether."""
-        return self.local is not None and self.local.keep_session(self.config.node_id)
+        is_kept = self.local is not None and self.local.keep_session(self.config.node_id)
+        if is_kept:
+            self.lease.keep()
+        return is_kept
 
     async def stop(self) -> bool:
         """Run the controlled shutdown: hand leaderships over, then be fenced.
@@ -231,8 +246,9 @@ class BrokerLifecycle:
         self._sooner.clear()
         with trio.move_on_after(max(0.0, self.broker.due - self.clock.now())):
             await self._sooner.wait()
+        sent_at = self.clock.now()
         if self._unanswered_since is None:
-            self._unanswered_since = self.clock.now()
+            self._unanswered_since = sent_at
         try:
             answer = await self._send()
         except errors.KafkaError as error:
@@ -240,10 +256,16 @@ class BrokerLifecycle:
                 self._log_refusal(error)
             self._last_refusal = repr(error)
             self._check_incarnation(error)
+            if isinstance(error, errors.RequestTimedOut) and await self.is_gone():
+                self.lease.on_controllers_ended(sent_at)
             self.broker.on_error(error, self.clock.now())
         else:
             self._unanswered_since = None
+            if isinstance(answer, BrokerHeartbeatResponse) and not answer.is_fenced:
+                self.lease.renew(sent_at)
             self.broker.on_answer(answer, self.clock.now())
+        if self.broker.state is State.RUNNING and self.lease.is_over(self.clock.now()):
+            self.broker.due = min(self.broker.due, self.clock.now() + INSISTING_SECONDS)
 
     def _check_incarnation(self, error: errors.KafkaError) -> None:
         """Raise DuplicateBrokerRegistration if a newer incarnation holds this id.
@@ -278,8 +300,14 @@ class BrokerLifecycle:
         """
         image = self.publisher.applied
         cordons = image.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE
-        request = self.broker.request(image.applied.offset, cordons=cordons)
+        may_unfence = self.lease.may_unfence(
+            self.clock.now(), knows_fencing=not self._serves(image)
+        )
+        offset = image.applied.offset if may_unfence else NOT_CAUGHT_UP
+        request = self.broker.request(offset, cordons=cordons)
         may_hang = self.local is not None and self.local.may_wait_for_voters
+        if self.local is not None and not may_unfence:
+            self.local.append_no_op()
         with trio.move_on_after(self.broker.interval if may_hang else math.inf):
             answer = await self.ask(request)
             raise_for_code(answer.error_code)

@@ -1,0 +1,120 @@
+"""A leader whose process is stopped for longer than its session, and then goes on (invariant 34).
+
+What clients sent meanwhile lies in its sockets. When it goes on it reads them at once, before it
+can learn that another broker leads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.cluster.test_replication import create, describe, isr, producer
+from compat_tests.harness.wait import eventually
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.list_offsets import ListOffsetsRequest
+from kwire.codec.messages.produce import ProduceRequest
+from kwire.errors import NotLeaderOrFollower
+from kwire.records import build
+from kwire.testing.wire import WireClient
+
+REFUSED = NotLeaderOrFollower.code
+SETTINGS = {
+    "default_replication_factor": "3",
+    "min_insync_replicas": "2",
+    "broker_session_timeout_ms": "3000",
+    "broker_heartbeat_interval_ms": "500",
+    "auto_leader_rebalance_enable": "false",
+}
+REQUESTS = 5
+"""Requests of each kind, all of which the node reads in its first moments."""
+
+
+@pytest.fixture
+def cluster(make: Callable[..., Cluster], broker_kind: str) -> Cluster:
+    if broker_kind != "kwire":
+        pytest.skip("a paused leader of Apache Kafka acknowledges and serves when it goes on")
+    cluster = make(3, **SETTINGS)
+    cluster.start()
+    return cluster
+
+
+def produce_request(index: int) -> ProduceRequest:
+    topic = ProduceRequest.TopicProduceData
+    batch = build.batch([build.New(None, b"1000")], timestamp_ms=1_700_000_000_000)
+    part = topic.PartitionProduceData(index=index, records=batch)
+    return ProduceRequest(
+        acks=1, timeout_ms=5000, topic_data=[topic(name="t", partition_data=[part])]
+    )
+
+
+def fetch_request(index: int) -> FetchRequest:
+    topic = FetchRequest.FetchTopic
+    part = topic.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+    return FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topic(topic="t", partitions=[part])])
+
+
+def latest_request(index: int) -> ListOffsetsRequest:
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    part = topic.ListOffsetsPartition(partition_index=index, timestamp=-1)
+    return ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[part])])
+
+
+def error_code(response: object) -> int:
+    """Return the error code of a response's only partition."""
+    topic = next(iter(getattr(response, "responses", None) or getattr(response, "topics", None)))
+    for name in ("partition_responses", "partitions"):
+        for partition in getattr(topic, name, ()):
+            code: int = partition.error_code
+            return code
+    raise AssertionError(response)
+
+
+def leader_at(node: Node, index: int) -> int:
+    """Return the leader of a partition in the metadata of one node."""
+    from kwire.codec.messages.metadata import MetadataRequest
+
+    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
+    with node.client() as client:
+        (answer,) = client.call(request, 12).topics
+    return next(p.leader_id for p in answer.partitions if p.partition_index == index)
+
+
+@pytest.mark.parametrize("is_controller", [False, True], ids=["broker", "active controller"])
+def test_leader_that_was_paused_past_its_session_neither_acknowledges_nor_serves(
+    cluster: Cluster, is_controller: bool
+) -> None:
+    create(cluster, "t", partitions=3)
+    active = cluster.active()
+    paused = active if is_controller else next(n for n in cluster.brokers if n is not active)
+    partitions = [describe(cluster, "t", index) for index in range(3)]
+    index = next(p.partition_index for p in partitions if p.leader_id == paused.id)
+    client = producer(cluster)
+    client.produce("t", b"1", partition=index)
+    assert client.flush(60) == 0
+    assert paused.process is not None
+    other = next(node for node in cluster.brokers if node is not paused)
+    connections = [WireClient("127.0.0.1", paused.port, timeout_s=60) for _ in range(3)]
+    kinds = ((produce_request, 9), (fetch_request, 12), (latest_request, 7))
+    for connection, (make_request, version) in zip(connections, kinds, strict=True):
+        assert error_code(connection.call(make_request(index), version)) == 0
+    os.kill(paused.process.pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: leader_at(other, index) not in (-1, paused.id), "another leader", 60)
+        successor = cluster.nodes[leader_at(other, index)]
+        with successor.client() as direct:
+            assert error_code(direct.call(produce_request(index), 9)) == 0
+        for connection, (make_request, version) in zip(connections, kinds, strict=True):
+            for _ in range(REQUESTS):
+                connection.send(make_request(index), version)
+    finally:
+        os.kill(paused.process.pid, signal.SIGCONT)
+    codes = [[error_code(c.receive()[1]) for _ in range(REQUESTS)] for c in connections]
+    for connection in connections:
+        connection.close()
+    assert codes == [[REFUSED] * REQUESTS] * 3, f"produce, fetch, latest: {paused.read_log()}"
+    eventually(lambda: isr(cluster, "t") == {1, 2, 3}, f"the whole ISR: {cluster.tails()}", 60)

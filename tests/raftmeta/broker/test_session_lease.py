@@ -1,0 +1,133 @@
+"""The lease of a broker's session: how long it may act as the leader that its metadata name."""
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kwire import errors
+from kwire.raftmeta.broker.lifecycle import NOT_CAUGHT_UP
+from kwire.raftmeta.broker.session_lease import SessionLease
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.storage.records import CommittedBatch
+from tests.raftmeta.broker.test_broker_lifecycle import (
+    UP,
+    Controllers,
+    heartbeat_response,
+    make_lifecycle,
+    no,
+    yes,
+)
+from tests.support.raftmeta.clusters import registration
+
+Clock = trio.testing.MockClock
+SESSION_S = 9.0
+
+
+def publish_own(publisher: MetadataPublisher, offset: int, *, fenced: bool) -> None:
+    """Publish the registration of broker 1 with epoch 7."""
+    record = registration(1, fenced=fenced)
+    record.broker_epoch = 7
+    publisher.on_commit([CommittedBatch(offset, offset, 1, 0, (record,))])
+
+
+def test_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent() -> None:
+    """Invariant 34."""
+    lease = SessionLease(SESSION_S)
+    assert not lease.is_over(1e9)
+    lease.renew(100.0)
+    assert (lease.is_over(108.9), lease.is_over(109.0)) == (False, True)
+    lease.renew(120.0)
+    assert not lease.is_over(128.9)
+
+
+def test_lease_that_holds_is_renewed_while_no_controller_can_be_active() -> None:
+    lease = SessionLease(SESSION_S)
+    lease.renew(100.0)
+    lease.on_controllers_ended(108.0)
+    assert lease.end == 117.0
+    lease.on_controllers_ended(118.0)
+    assert lease.is_over(118.0), "before they ended they may have fenced the broker"
+    lease.keep()
+    assert lease.end == math.inf
+
+
+async def test_answered_heartbeats_renew_the_lease(autojump_clock: Clock) -> None:
+    controllers = Controllers(*UP, *[heartbeat_response()] * 20)
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
+    with trio.move_on_after(30):
+        await lifecycle.run()
+    assert lifecycle.lease.end == pytest.approx(controllers.requests[-1][0] + SESSION_S)
+
+
+async def test_answer_as_fenced_renews_nothing(autojump_clock: Clock) -> None:
+    controllers = Controllers(*UP, *[heartbeat_response(fenced=True)] * 20)
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
+    end = lifecycle.lease.end
+    with trio.move_on_after(5):
+        await lifecycle.run()
+    assert lifecycle.lease.end == end
+
+
+async def test_first_heartbeat_after_a_pause_unfences_no_broker(autojump_clock: Clock) -> None:
+    """Its answer says whether the broker was fenced; a fenced one first learns what changed."""
+    publisher = MetadataPublisher()
+    publish_own(publisher, 8, fenced=False)
+    fenced, unfenced = heartbeat_response(fenced=True), heartbeat_response()
+    controllers = Controllers(*UP, *[fenced] * 2, *[unfenced] * 9)
+    lifecycle = make_lifecycle(controllers, publisher=publisher)
+    await lifecycle.start()
+    publisher.subscribe(lambda image, _: lifecycle.on_image_published(image))
+    autojump_clock.jump(60)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lifecycle.run)
+        await trio.sleep(0.05)
+        assert controllers.requests[-1][1].current_metadata_offset == NOT_CAUGHT_UP
+        assert lifecycle.lease.is_over(trio.current_time())
+        publish_own(publisher, 9, fenced=True)
+        await trio.sleep(0.01)
+        assert controllers.requests[-1][1].current_metadata_offset == 9
+        assert len(controllers.requests) == len(UP) + 2
+        await trio.sleep(0.2)
+        assert not lifecycle.lease.is_over(trio.current_time())
+        nursery.cancel_scope.cancel()
+
+
+async def test_session_that_held_over_a_pause_is_taken_up_at_once(autojump_clock: Clock) -> None:
+    publisher = MetadataPublisher()
+    publish_own(publisher, 8, fenced=False)
+    controllers = Controllers(*UP, *[heartbeat_response()] * 9)
+    lifecycle = make_lifecycle(controllers, publisher=publisher)
+    await lifecycle.start()
+    autojump_clock.jump(60)
+    with trio.move_on_after(1):
+        await lifecycle.run()
+    assert [r.current_metadata_offset for _, r in controllers.requests[3:]] == [NOT_CAUGHT_UP]
+    assert not lifecycle.lease.is_over(trio.current_time())
+
+
+class StoppedControllers(Controllers):
+    """Controllers that answer no more after these answers."""
+
+    async def ask(self, request: Any) -> Any:
+        if self.answers:
+            return await super().ask(request)
+        await trio.sleep(2)
+        raise errors.RequestTimedOut
+
+
+@pytest.mark.parametrize(("is_gone", "is_over"), [(yes, False), (no, True)])
+async def test_broker_serves_on_only_if_the_controllers_have_ended(
+    autojump_clock: Clock, is_gone: Callable[[], Awaitable[bool]], is_over: bool
+) -> None:
+    """A broker that is cut off from controllers that run may have been fenced by them."""
+    lifecycle = make_lifecycle(StoppedControllers(*UP), is_gone)
+    await lifecycle.start()
+    with trio.move_on_after(60):
+        await lifecycle.run()
+    assert lifecycle.lease.is_over(trio.current_time()) == is_over
