@@ -206,6 +206,8 @@ class BrokerHalf:
         await nursery.start(self.groups.service.run)
         self.transactions.nursery = nursery
         await nursery.start(self.replicas.run)
+        if len(core.logs.directories) > 1:
+            await nursery.start(self._assign_directories)
         await nursery.start(core.publisher.run)
         await self.lifecycle.start(core.logs.previous_epoch)
         if core.controller.is_alone:
@@ -215,6 +217,24 @@ class BrokerHalf:
         self.is_caught_up = True
         self.groups.on_metadata_caught_up()
         await nursery.start(self.lifecycle.run)
+
+    async def _assign_directories(
+        self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Report to the controller in which of several directories each partition lies."""
+        from kwire.node.directory_assignments import DirectoryAssignments
+
+        core = self.core
+        ids = {directory.disk: directory.directory_id for directory in core.logs.directories}
+        assignments = DirectoryAssignments(
+            core.config.node_id,
+            lambda: core.publisher.image,
+            lambda partition: ids[partition.log.disk],
+            lambda: self.lifecycle.epoch,
+            core.local.assign_directories,
+        )
+        self.replicas.roles.subscribe(assignments.on_role_changed)
+        await assignments.run(task_status)
 
     def _serves(self, image: MetadataImage) -> bool:
         """Whether the image has this incarnation of the broker, unfenced."""

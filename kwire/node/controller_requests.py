@@ -28,6 +28,12 @@ from kwire.raftmeta.controller.state import Decision
 
 if TYPE_CHECKING:
     from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+    from kwire.codec.messages.assign_replicas_to_dirs import (
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
+    )
+
+    Assign = Callable[[AssignReplicasToDirsRequest], Awaitable[AssignReplicasToDirsResponse]]
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +54,8 @@ class InProcessController:
     """Sends a request to the active controller on another node; None if there is no other."""
     alter: "Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]] | None" = None
     """Like ``others``, for ISR proposals: they have a connection of their own."""
+    assign: "Assign | None" = None
+    """Like ``others``, for the directories of replicas."""
 
     async def ask(self, request: Body) -> Body:
         """Return the active controller's answer, from this process while its controller is active.
@@ -69,6 +77,16 @@ class InProcessController:
         if self.alter is None or self.controller.is_active:
             return await self.controller.call(decide_alter_partition, request)
         return await self.alter(request)
+
+    async def assign_directories(
+        self, request: "AssignReplicasToDirsRequest"
+    ) -> "AssignReplicasToDirsResponse":
+        """Return the active controller's answer to directories of replicas; raises KafkaError."""
+        from kwire.raftmeta.controller.partitions import decide_assign_directories
+
+        if self.assign is None or self.controller.is_active:
+            return await self.controller.call(decide_assign_directories, request)
+        return await self.assign(request)
 
     @property
     def may_wait_for_voters(self) -> bool:

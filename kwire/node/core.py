@@ -84,7 +84,7 @@ class Core:
 
     def __attrs_post_init__(self) -> None:
         controller, channel = self.controller, self.channel
-        self.local = InProcessController(controller, channel.ask, channel.alter)
+        self.local = InProcessController(controller, channel.ask, channel.alter, channel.ask)
         self.active_controller = ActiveController(controller, channel.insist, channel.insist_for)
         self.periodic_tasks = PeriodicTasks(controller, self.clock)
         services = self.services

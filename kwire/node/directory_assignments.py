@@ -1,0 +1,121 @@
+"""Reports to the controller in which log directory each replica of this broker lies (KIP-858).
+
+Only a broker with several directories does: with one, the controller knows. When a directory fails,
+the controller moves the leaders of the partitions that it knows to lie there.
+
+Rules: what differs from the metadata is sent, many partitions in a request, one request at a time;
+a request without an answer is sent again, with a growing delay; an idle broker sends nothing.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.codec.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+from kwire.errors import KafkaError, raise_for_code
+from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.replica.partition import Partition
+from kwire.waits import Signal
+
+logger = logging.getLogger(__name__)
+
+REQUEST_PARTITIONS: Final = 2250
+"""Partitions in one request, at most; as many as Apache Kafka's brokers send."""
+RETRY_S: Final = 0.1
+RETRY_MAX_S: Final = 10.0
+
+Place = tuple[bytes, int]
+"""A partition: its topic's id and its number."""
+RequestDirectory = AssignReplicasToDirsRequest.DirectoryData
+RequestTopic = RequestDirectory.TopicData
+
+
+@attrs.define(eq=False)
+class DirectoryAssignments:
+    """The assignments of one broker that the controller lacks."""
+
+    node: int
+    image: Callable[[], MetadataImage]
+    directory_of: Callable[[Partition], bytes]
+    """Returns the id of the directory with a partition's log."""
+    broker_epoch: Callable[[], int]
+    assign: Callable[[AssignReplicasToDirsRequest], Awaitable[AssignReplicasToDirsResponse]]
+    """Sends a request to the active controller; raises KafkaError."""
+    _pending: dict[Place, bytes] = attrs.field(factory=dict)
+    _has_pending: Signal = attrs.field(factory=Signal)
+
+    def on_role_changed(self, partition: Partition) -> None:
+        """Send the directory of a partition's log if the metadata name another one."""
+        place = partition.topic_id, partition.partition
+        directory = self.directory_of(partition)
+        if self._is_missing(place, directory):
+            self._pending[place] = directory
+            self._has_pending.notify()
+
+    def _is_missing(self, place: Place, directory: bytes) -> bool:
+        topic = self.image().topics.get(place[0])
+        state = None if topic is None else topic.partitions.get(place[1])
+        return (
+            state is not None
+            and self.node in state.replicas
+            and state.directory(self.node) != directory
+        )
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send assignments until cancelled."""
+        task_status.started()
+        delay_s = RETRY_S
+        while True:
+            while not self._pending:
+                await self._has_pending.wait()
+            batch = dict(islice(self._pending.items(), REQUEST_PARTITIONS))
+            try:
+                await self._send({p: d for p, d in batch.items() if self._is_missing(p, d)})
+            except KafkaError as error:
+                logger.debug("AssignReplicasToDirs failed error=%r", error)
+                await trio.sleep(delay_s)
+                delay_s = min(2 * delay_s, RETRY_MAX_S)
+                continue
+            delay_s = RETRY_S
+            for place, directory in batch.items():
+                if self._pending.get(place) == directory:
+                    del self._pending[place]
+
+    async def _send(self, batch: dict[Place, bytes]) -> None:
+        if not batch:
+            return
+        request = AssignReplicasToDirsRequest(
+            broker_id=self.node, broker_epoch=self.broker_epoch(), directories=_by_directory(batch)
+        )
+        response = await self.assign(request)
+        raise_for_code(response.error_code)
+        for directory in response.directories:
+            for topic in directory.topics:
+                for answer in topic.partitions:
+                    if answer.error_code:  # Deleted or moved away meanwhile.
+                        logger.debug(
+                            "directory not assigned partition=%d error=%d",
+                            answer.partition_index,
+                            answer.error_code,
+                        )
+
+
+def _by_directory(batch: dict[Place, bytes]) -> list[RequestDirectory]:
+    """Return the request's form of assignments, grouped by directory and topic."""
+    directories: dict[bytes, RequestDirectory] = {}
+    topics: dict[tuple[bytes, bytes], RequestTopic] = {}
+    for (topic_id, index), directory_id in batch.items():
+        directory = directories.setdefault(directory_id, RequestDirectory(id=directory_id))
+        topic = topics.get((directory_id, topic_id))
+        if topic is None:
+            topic = topics[directory_id, topic_id] = RequestTopic(topic_id=topic_id)
+            directory.topics.append(topic)
+        topic.partitions.append(RequestTopic.PartitionData(partition_index=index))
+    return list(directories.values())

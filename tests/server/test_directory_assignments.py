@@ -1,0 +1,121 @@
+"""A broker with several log directories reports to the controller where its replicas lie."""
+
+from typing import Any
+
+import attrs
+import trio
+import trio.testing
+
+from kwire import errors
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kwire.node.directory_assignments import REQUEST_PARTITIONS, DirectoryAssignments
+from kwire.raftmeta.controller.brokers import decide_heartbeat
+from kwire.raftmeta.controller.partitions import decide_assign_directories
+from kwire.types import DirectoryId
+from tests.support.raftmeta.clusters import Cluster, directory, registration
+
+Clock = trio.testing.MockClock
+OTHER_DIR = b"e" * 16
+
+
+@attrs.define(eq=False)
+class Controllers:
+    """An active controller that refuses the first requests."""
+
+    cluster: Cluster
+    refusal_count: int = 0
+    requests: list[Any] = attrs.field(factory=list)
+
+    async def assign(self, request: Any) -> Any:
+        self.requests.append(request)
+        if self.refusal_count:
+            self.refusal_count -= 1
+            raise errors.NotController
+        return self.cluster.do(decide_assign_directories, request)
+
+
+@attrs.define(eq=False)
+class Replica:
+    """A partition as far as the assignments use it."""
+
+    topic_id: bytes
+    partition: int
+    directory: bytes
+
+
+def two_directories(partition_count: int = 1) -> tuple[Cluster, bytes]:
+    """Return a cluster whose broker 2 leads a topic, in directories that are not known yet."""
+    cluster = Cluster((1, 3))
+    record = registration(2)
+    record.log_dirs = [directory(2), OTHER_DIR]
+    cluster.write(record)
+    topic_id = cluster.topic("t", *[[2, 1]] * partition_count)
+    changes = []
+    for number in range(partition_count):
+        change = cluster.state.change(topic_id, number)
+        change.directories = {2: DirectoryId.UNASSIGNED, 1: directory(1)}
+        changes.append(change.build())
+    cluster.write(*changes)
+    return cluster, topic_id
+
+
+async def report(controllers: Controllers, replicas: list[Replica]) -> None:
+    """Give the replicas their roles, and let a minute pass."""
+    replica_directory: Any = lambda replica: replica.directory  # noqa: E731
+    assignments = DirectoryAssignments(
+        2,
+        lambda: controllers.cluster.state.image,
+        replica_directory,
+        lambda: 200,
+        controllers.assign,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(assignments.run)
+        for replica in replicas:
+            as_partition: Any = replica
+            assignments.on_role_changed(as_partition)
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+
+
+async def test_leaders_of_a_failed_directory_move(autojump_clock: Clock) -> None:
+    cluster, topic_id = two_directories(2)
+    controllers = Controllers(cluster)
+    await report(controllers, [Replica(topic_id, 0, OTHER_DIR), Replica(topic_id, 1, directory(2))])
+    assert [cluster.partition("t", n).directory(2) for n in (0, 1)] == [OTHER_DIR, directory(2)]
+    heartbeat = BrokerHeartbeatRequest(
+        broker_id=2,
+        broker_epoch=200,
+        current_metadata_offset=1 << 40,
+        want_fence=False,
+        want_shut_down=False,
+        offline_log_dirs=[OTHER_DIR],
+    )
+    cluster.do(decide_heartbeat, heartbeat)
+    assert [cluster.partition("t", n).leader for n in (0, 1)] == [1, 2]
+
+
+async def test_what_the_metadata_have_is_not_sent(autojump_clock: Clock) -> None:
+    cluster, topic_id = two_directories()
+    controllers = Controllers(cluster)
+    for _ in range(2):
+        await report(controllers, [Replica(topic_id, 0, OTHER_DIR)])
+    await report(controllers, [Replica(bytes(16), 0, OTHER_DIR)])
+    assert len(controllers.requests) == 1
+
+
+async def test_refused_request_is_sent_again(autojump_clock: Clock) -> None:
+    cluster, topic_id = two_directories()
+    controllers = Controllers(cluster, refusal_count=5)
+    await report(controllers, [Replica(topic_id, 0, OTHER_DIR)])
+    assert len(controllers.requests) == 6
+    assert cluster.partition("t").directory(2) == OTHER_DIR
+
+
+async def test_many_assignments_are_sent_in_few_requests(autojump_clock: Clock) -> None:
+    count = REQUEST_PARTITIONS + 1
+    cluster, topic_id = two_directories(count)
+    controllers = Controllers(cluster)
+    await report(controllers, [Replica(topic_id, number, OTHER_DIR) for number in range(count)])
+    assert len(controllers.requests) == 2
+    assert all(cluster.partition("t", n).directory(2) == OTHER_DIR for n in range(count))
