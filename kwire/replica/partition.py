@@ -295,9 +295,11 @@ class Partition:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return ReadResult(None, high_watermark, stable, start, end)
-        region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
         is_stable = isolation is FetchIsolation.STABLE
-        aborted = _aborted_in(log, offset, end, region, wait=wait) if is_stable else ()
+        aborted = log.segments.aborted_transactions(offset, end, wait=wait) if is_stable else []
+        # The region comes last, because it holds a file open.
+        region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
+        aborted = _aborted_in(log, aborted, offset, region, wait=wait)
         return ReadResult(region, high_watermark, stable, start, end, None, aborted)
 
     def readable_state(self) -> tuple[object, ...]:
@@ -399,17 +401,21 @@ class Partition:
 
 
 def _aborted_in(
-    log: PartitionLog, start_offset: int, end_offset: int, region: FileRegion, *, wait: bool
-) -> Sequence[AbortedTxn]:
-    """Return the aborted transactions that touch a region, which ends at ``end_offset`` or before.
+    log: PartitionLog,
+    aborted: list[AbortedTxn],
+    start_offset: int,
+    region: FileRegion,
+    *,
+    wait: bool,
+) -> list[AbortedTxn]:
+    """Return the aborted transactions that begin before the end of a region.
 
-    The region is closed if they cannot be read.
+    The region is closed if its end cannot be read.
     """
-    segments = log.segments
+    if not aborted:
+        return aborted
     try:
-        aborted = segments.aborted_transactions(start_offset, end_offset, wait=wait)
-        if aborted:
-            end_offset = segments.end_of_region(start_offset, region, wait=wait)
+        end_offset = log.segments.end_of_region(start_offset, region, wait=wait)
     except BaseException:
         region.close()
         raise
