@@ -1,0 +1,352 @@
+"""The declaration of keys: a field of an attrs class, with its type, default and meaning.
+
+A declaration is one call in a class body: ``name: str = text("The pipeline's name.")``. It returns
+an attrs field, so the model needs no second list of keys; `keys` walks the classes and returns
+the table from which the loader, the flags and the reference are made.
+
+Rules of this file: a reader turns a plain value (text, number, boolean, list, mapping) into the
+value of the model, and raises ValueError with a text that says what it expects. Keys without a
+default are required.
+"""
+
+import datetime
+import enum
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+import attrs
+
+T = TypeVar("T")
+E = TypeVar("E", bound=enum.Enum)
+Plain: TypeAlias = (
+    "str | int | float | bool | datetime.date | Sequence[Plain] | Mapping[str, Plain] | None"
+)
+"""A value as YAML gives it."""
+Reader: TypeAlias = Callable[[Plain], object]
+
+METADATA: Final = "kwire_pipeline.key"
+
+
+class Secret(str):
+    """A text from the environment, or a password: Spark gets it, a repr does not show it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+@attrs.frozen(kw_only=True)
+class Key:
+    """One key of the file."""
+
+    name: str = ""
+    """The path from the top of the file, with dots: ``source.bootstrap``."""
+    kind: str
+    """The type as the reference shows it: ``text``, ``list of text``, ``earliest | latest``."""
+    meaning: str
+    """One sentence."""
+    default: str | None = None
+    """The default as it would be written in the file; None if there is none."""
+    required: bool = False
+    secret: bool = False
+    """Whether the value is hidden wherever it came from."""
+    read: Reader
+    section: type | None = None
+    """The class of a section, whose own keys follow below this one."""
+    sections: type | None = None
+    """The class of a mapping from a name that the user chooses to a section."""
+    collects: type[list[str]] | type[dict[str, str]] | None = None
+    """The collection to which each use of the key's flag adds, if there is one."""
+
+
+# How fields are declared -----------------------------------------------------------------------
+def text(meaning: str, *, default: str | None = None) -> str:
+    """Declare a text; without a default it is required."""
+    key = Key(
+        kind="text", meaning=meaning, read=read_text, default=default, required=default is None
+    )
+    return _field_without_default(key, str) if default is None else _field(key, default)
+
+
+def optional_text(meaning: str, *, secret: bool = False) -> str | None:
+    """Declare a text that may be absent."""
+    if not secret:
+        return _field(Key(kind="text", meaning=meaning, read=read_text), None)
+    key = Key(kind="text", meaning=meaning, read=read_secret, secret=True)
+    field: str | None = attrs.field(
+        default=None, converter=attrs.converters.optional(Secret), metadata={METADATA: key}
+    )
+    return field
+
+
+def boolean(meaning: str, *, default: bool) -> bool:
+    """Declare a boolean."""
+    shown = "true" if default else "false"
+    return _field(Key(kind="boolean", meaning=meaning, read=read_boolean, default=shown), default)
+
+
+def integer(meaning: str, *, default: int, low: int = 0, high: int = (1 << 63) - 1) -> int:
+    """Declare a whole number from ``low`` to ``high``."""
+    key = Key(kind="integer", meaning=meaning, read=whole(low, high), default=str(default))
+    return _field(key, default)
+
+
+def optional_integer(meaning: str, *, low: int = 0, high: int = (1 << 63) - 1) -> int | None:
+    """Declare a whole number that may be absent."""
+    return _field(Key(kind="integer", meaning=meaning, read=whole(low, high)), None)
+
+
+def share(meaning: str, *, default: float) -> float:
+    """Declare a number from 0 to 1."""
+    key = Key(kind="number, 0 to 1", meaning=meaning, read=read_share, default=f"{default:g}")
+    return _field(key, default)
+
+
+def duration(meaning: str, *, default: str) -> datetime.timedelta:
+    """Declare a length of time, such as ``30 seconds``."""
+    key = Key(kind="duration", meaning=meaning, read=read_duration, default=default)
+    return _field(key, read_duration(default))
+
+
+def choice(meaning: str, *, default: E) -> E:
+    """Declare one of an enum's values."""
+    members = type(default)
+    kind = " | ".join(str(member.value) for member in members)
+    key = Key(kind=kind, meaning=meaning, read=one_of(members), default=str(default.value))
+    return _field(key, default)
+
+
+def texts(meaning: str) -> tuple[str, ...]:
+    """Declare a list of texts, empty by default."""
+    key = Key(
+        kind="list of text", meaning=meaning, read=each(read_text), default="[]", collects=list
+    )
+    return _field(key, ())
+
+
+def parsed_texts(meaning: str, kind: str, read: Callable[[str], T]) -> tuple[T, ...]:
+    """Declare a list of texts of some grammar, empty by default."""
+    key = Key(
+        kind=f"list of {kind}",
+        meaning=meaning,
+        read=each(lambda value: read(read_text(value))),
+        default="[]",
+        collects=list,
+    )
+    return _field(key, ())
+
+
+def mapping(meaning: str) -> Mapping[str, str]:
+    """Declare a mapping from text to text, empty by default."""
+    key = Key(kind="mapping", meaning=meaning, read=entries(read_text), default="{}", collects=dict)
+    return _empty_mapping(key)
+
+
+def parsed_mapping(meaning: str, kind: str, read: Callable[[str], T]) -> Mapping[str, T]:
+    """Declare a mapping from text to texts of some grammar, empty by default."""
+    key = Key(
+        kind=f"mapping to {kind}",
+        meaning=meaning,
+        read=entries(lambda value: read(read_text(value))),
+        default="{}",
+        collects=dict,
+    )
+    return _empty_mapping(key)
+
+
+def special(meaning: str, kind: str, read: Callable[[Plain], T], *, default: str) -> T:
+    """Declare a value with a form of its own."""
+    key = Key(kind=kind, meaning=meaning, read=read, default=default)
+    return _field(key, read(default))
+
+
+def section(cls: type[T], meaning: str) -> T:
+    """Declare a section; it is required if one of its own keys is."""
+    key = Key(kind="section", meaning=meaning, read=read_section, section=cls)
+    if any(inner.required for inner in keys(cls)):
+        return _field_without_default(attrs.evolve(key, required=True), cls)
+    field: T = attrs.field(factory=cls, metadata={METADATA: key})
+    return field
+
+
+def named_sections(cls: type[T], meaning: str) -> Mapping[str, T]:
+    """Declare a mapping from names that the user chooses to sections, empty by default."""
+    key = Key(
+        kind="mapping to sections", meaning=meaning, read=read_section, default="{}", sections=cls
+    )
+    return _empty_mapping(key)
+
+
+def _field(key: Key, default: T) -> T:
+    return attrs.field(default=default, metadata={METADATA: key})
+
+
+def _field_without_default(key: Key, _cls: type[T]) -> T:
+    field: T = attrs.field(metadata={METADATA: key})
+    return field
+
+
+def _empty_mapping(key: Key) -> Mapping[str, T]:
+    field: Mapping[str, T] = attrs.field(factory=dict, metadata={METADATA: key})
+    return field
+
+
+# The table of keys -----------------------------------------------------------------------------
+def own_keys(cls: type) -> dict[str, Key]:
+    """Return the keys of one section by the name of their field, which is their own name."""
+    return {
+        field.name: field.metadata[METADATA]
+        for field in attrs.fields(cls)
+        if METADATA in field.metadata
+    }
+
+
+def keys(cls: type, prefix: str = "") -> Iterator[Key]:
+    """Yield all keys at and below a section in the order of the file, each with its path."""
+    for name, key in own_keys(cls).items():
+        path = f"{prefix}{name}"
+        yield attrs.evolve(key, name=path)
+        if key.section is not None:
+            yield from keys(key.section, f"{path}.")
+        if key.sections is not None:
+            yield from keys(key.sections, f"{path}.NAME.")
+
+
+# Readers ---------------------------------------------------------------------------------------
+def read_text(value: Plain) -> str:
+    if isinstance(value, str):
+        if not value.strip():
+            raise ValueError("expected a text that is not empty")
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    raise ValueError(f"expected a text, not {_shape(value)}")
+
+
+def read_secret(value: Plain) -> Secret:
+    return Secret(read_text(value))
+
+
+def read_boolean(value: Plain) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    raise ValueError(f"expected true or false, not {_shape(value)}")
+
+
+def read_share(value: Plain) -> float:
+    try:
+        number = float(read_text(value))
+    except ValueError:
+        raise ValueError(f"expected a number from 0 to 1, not {_shape(value)}") from None
+    if not 0 <= number <= 1:
+        raise ValueError(f"expected a number from 0 to 1, not {number:g}")
+    return number
+
+
+def whole(low: int, high: int) -> Callable[[Plain], int]:
+    """Return the reader of whole numbers from ``low`` to ``high``."""
+
+    def read(value: Plain) -> int:
+        text = str(value).replace("_", "") if isinstance(value, str | int) else ""
+        if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]+", text):
+            raise ValueError(f"expected a whole number, not {_shape(value)}")
+        if not low <= int(text) <= high:
+            bounds = f"of at least {low}" if int(text) < low else f"of at most {high}"
+            raise ValueError(f"expected a whole number {bounds}, not {text}")
+        return int(text)
+
+    return read
+
+
+def one_of(members: type[E]) -> Callable[[Plain], E]:
+    """Return the reader of an enum's values."""
+
+    def read(value: Plain) -> E:
+        try:
+            return members(value)
+        except ValueError:
+            values = [str(member.value) for member in members]
+            raise ValueError(f"expected {choices(values)}, not {_shape(value)}") from None
+
+    return read
+
+
+UNITS_MS: Final = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "second", "seconds"), 1000),
+    **dict.fromkeys(("min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+
+
+def read_duration(value: Plain) -> datetime.timedelta:
+    match = re.fullmatch(r"\s*([0-9]+)\s*([a-z]+)\s*", value) if isinstance(value, str) else None
+    if match is None or match[2] not in UNITS_MS:
+        raise ValueError(f"expected a duration such as 30 seconds, not {_shape(value)}")
+    return datetime.timedelta(milliseconds=int(match[1]) * UNITS_MS[match[2]])
+
+
+def read_section(value: Plain) -> Mapping[str, Plain]:
+    if isinstance(value, Mapping):
+        return value
+    raise ValueError(f"expected keys and values, not {_shape(value)}")
+
+
+def each(read: Callable[[Plain], T]) -> Callable[[Plain], tuple[T, ...]]:
+    """Return the reader of a list whose items ``read`` reads; a single text is a list of one."""
+
+    def read_items(value: Plain) -> tuple[T, ...]:
+        if isinstance(value, str):
+            return (read(value),)
+        if isinstance(value, Sequence):
+            return tuple(map(read, value))
+        raise ValueError(f"expected a list, not {_shape(value)}")
+
+    return read_items
+
+
+def entries(read: Callable[[Plain], T]) -> Callable[[Plain], dict[str, T]]:
+    """Return the reader of a mapping whose values ``read`` reads."""
+
+    def read_entries(value: Plain) -> dict[str, T]:
+        entries = {}
+        for name, plain in read_section(value).items():
+            try:
+                entries[name] = read(plain)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return entries
+
+    return read_entries
+
+
+def choices(values: Sequence[str]) -> str:
+    """Return ``a, b or c``."""
+    return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
+
+
+def _shape(value: Plain) -> str:
+    """Return the value in an error's words; a secret is not shown."""
+    match value:
+        case Secret():
+            return "this secret"
+        case None:
+            return "an empty value"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return repr(value)
+        case Mapping():
+            return "a mapping"
+        case Sequence():
+            return "a list"
+    return str(value)

@@ -1,0 +1,309 @@
+"""The configuration of one pipeline: the sections and keys of its file.
+
+Rules of this file: a field is a key under its own name, declared once with its type, default and
+meaning. Defaults are those that lose nothing: committed records only, a failure when records are
+missing in the topic, dead letters for records that do not fit. All sections are frozen.
+"""
+
+import datetime
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import attrs
+
+from kwire_pipeline.config.declare import (
+    boolean,
+    choice,
+    duration,
+    integer,
+    mapping,
+    named_sections,
+    optional_integer,
+    optional_text,
+    parsed_mapping,
+    parsed_texts,
+    section,
+    share,
+    special,
+    text,
+    texts,
+)
+from kwire_pipeline.config.values import (
+    AVAILABLE_NOW,
+    Action,
+    CatalogType,
+    Column,
+    Envelope,
+    Evolution,
+    Format,
+    Isolation,
+    Mechanism,
+    Mode,
+    Partition,
+    Progress,
+    Protocol,
+    Sort,
+    Start,
+    TableFormat,
+    TimestampUnit,
+    Tombstones,
+    Trigger,
+)
+
+
+@attrs.frozen(kw_only=True)
+class Security:
+    """The protection of the connections to the brokers."""
+
+    protocol: Protocol = choice("The brokers' security protocol.", default=Protocol.PLAINTEXT)
+    mechanism: Mechanism = choice("The SASL mechanism.", default=Mechanism.PLAIN)
+    username: str | None = optional_text("The SASL user.")
+    password: str | None = optional_text("The SASL password.", secret=True)
+    ca_file: str | None = optional_text("The PEM file of the authorities that sign brokers.")
+    cert_file: str | None = optional_text("The PEM file of the client's certificate and key.")
+    key_password: str | None = optional_text("The password of the client's key.", secret=True)
+
+
+@attrs.frozen(kw_only=True)
+class Source:
+    """The topics, and the way to them."""
+
+    bootstrap: str = text("The first brokers to connect to, as host:port,host:port.")
+    topics: tuple[str, ...] = texts("The topics; this or `pattern` is needed.")
+    pattern: str | None = optional_text("A regular expression of Java for the topics' names.")
+    start: Start = special(
+        "The offsets at which a pipeline without a checkpoint begins.",
+        "earliest | latest | time | offsets",
+        Start.parse,
+        default="earliest",
+    )
+    isolation: Isolation = choice(
+        "Whether records of open and aborted transactions are read.",
+        default=Isolation.READ_COMMITTED,
+    )
+    fail_on_data_loss: bool = boolean(
+        "Whether a run fails when records are gone from the topic before they were read.",
+        default=True,
+    )
+    security: Security = section(Security, "The protection of the connections to the brokers.")
+    options: Mapping[str, str] = mapping(
+        "More options of Spark's Kafka source, `kafka.` ones for the client; they win."
+    )
+
+
+@attrs.frozen(kw_only=True)
+class KeyFormat:
+    """The format of the records' keys."""
+
+    format: Format = choice("The format of keys.", default=Format.RAW)
+    schema: str | None = optional_text(
+        "The schema: Spark's DDL for json, Avro's JSON for avro; `@FILE` reads it from a file."
+    )
+    timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
+        "The unit of numbers in TIMESTAMP fields, by the field's path.",
+        "seconds | millis | micros | iso",
+        TimestampUnit,
+    )
+    subject: str | None = optional_text("The registry's subject (default: TOPIC-key).")
+    message: str | None = optional_text("The name of the Protobuf message.")
+    descriptor: str | None = optional_text("The file of the compiled Protobuf descriptor set.")
+
+
+@attrs.frozen(kw_only=True)
+class ValueFormat:
+    """The format of the records' values."""
+
+    format: Format = choice("The format of values.", default=Format.JSON)
+    schema: str | None = optional_text(
+        "The schema: Spark's DDL for json, Avro's JSON for avro; `@FILE` reads it from a file; "
+        "without one the first run infers it and pins it beside the checkpoint."
+    )
+    timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
+        "The unit of numbers in TIMESTAMP fields, by the field's path.",
+        "seconds | millis | micros | iso",
+        TimestampUnit,
+    )
+    subject: str | None = optional_text("The registry's subject (default: TOPIC-value).")
+    message: str | None = optional_text("The name of the Protobuf message.")
+    descriptor: str | None = optional_text("The file of the compiled Protobuf descriptor set.")
+    sample_records: int = integer(
+        "The number of records from which a schema is inferred.", default=1000, low=1
+    )
+
+
+RecordFormat: TypeAlias = KeyFormat | ValueFormat
+
+
+@attrs.frozen(kw_only=True)
+class Registry:
+    """The schema registry."""
+
+    url: str | None = optional_text("The registry's URL.")
+    username: str | None = optional_text("The user for HTTP basic authentication.")
+    password: str | None = optional_text("The password.", secret=True)
+    timeout: datetime.timedelta = duration("The longest wait for an answer.", default="10 seconds")
+
+
+@attrs.frozen(kw_only=True)
+class Expectation:
+    """A condition that each row has to meet."""
+
+    check: str = text("A SQL expression over the table's columns that is true for good rows.")
+    action: Action = choice(
+        "The effect on a row for which it is false or null.", default=Action.DEAD_LETTER
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Catalog:
+    """The Iceberg catalog."""
+
+    name: str = text("The catalog's name in Spark.", default="kwire")
+    type: CatalogType = choice("The kind of the catalog.", default=CatalogType.HADOOP)
+    uri: str | None = optional_text("The catalog's address, for rest, hive and jdbc.")
+    options: Mapping[str, str] = mapping("More properties of the catalog.")
+
+
+@attrs.frozen(kw_only=True)
+class Table:
+    """The table, and the way in which records change it."""
+
+    format: TableFormat = choice("The table's format.", default=TableFormat.ICEBERG)
+    name: str = text("The table's name, `namespace.table`.")
+    warehouse: str | None = optional_text(
+        "The folder of all tables; it may be a URL that Spark can write to."
+    )
+    catalog: Catalog = section(Catalog, "The Iceberg catalog.")
+    partition_by: tuple[Partition, ...] = parsed_texts(
+        "The partition spec: columns, or years, months, days, hours, bucket and truncate of one.",
+        "partition",
+        Partition.parse,
+    )
+    sort_by: tuple[Sort, ...] = parsed_texts(
+        "The order of rows within files: columns, `desc` after one reverses it.",
+        "column",
+        Sort.parse,
+    )
+    properties: Mapping[str, str] = mapping("Properties of a table that the pipeline creates.")
+    mode: Mode = choice("Whether rows are appended, or change rows by key.", default=Mode.APPEND)
+    keys: tuple[str, ...] = texts("The columns that identify a row, for upsert.")
+    envelope: Envelope = choice("The envelope of change records.", default=Envelope.NONE)
+    tombstones: Tombstones = choice(
+        "The meaning of a record whose value is null.", default=Tombstones.DEAD_LETTER
+    )
+    evolution: Evolution = choice(
+        "The changes of the schema that a run may make to the table.", default=Evolution.FREEZE
+    )
+    rescue_column: str = text(
+        "The column for undeclared fields, as JSON, if evolution is rescue.", default="rescued"
+    )
+    origin_prefix: str = text(
+        "The prefix of the columns topic, partition, offset and timestamp that each row has.",
+        default="kafka_",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetters:
+    """The destination of records that do not fit."""
+
+    table: str | None = optional_text(
+        "The name of their table, in the format and catalog of the table; this or `topic`."
+    )
+    topic: str | None = optional_text("The topic that gets them, with the reason as a header.")
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """The size of batches and tasks."""
+
+    max_offsets_per_trigger: int = integer(
+        "The most offsets that one batch reads.", default=1_000_000, low=1
+    )
+    max_records_per_partition: int = integer(
+        "The most offsets that one task reads, so that a topic with one partition uses all cores.",
+        default=100_000,
+        low=1,
+    )
+    min_partitions: int | None = optional_integer("The least number of tasks of a batch.", low=1)
+
+
+@attrs.frozen(kw_only=True)
+class Spark:
+    """The Spark session."""
+
+    master: str | None = optional_text("The master (default: Spark's own, or local[*]).")
+    packages: tuple[str, ...] = texts("Maven coordinates added to those of the pipeline.")
+    jars: tuple[str, ...] = texts("Jar files or folders of them, used in place of Maven.")
+    conf: Mapping[str, str] = mapping("More of Spark's configuration; it wins.")
+
+
+@attrs.frozen(kw_only=True)
+class Metrics:
+    """The figures for Prometheus."""
+
+    port: int | None = optional_integer("The port that answers /metrics.", low=0, high=65535)
+    host: str = text("The address on which it listens.", default="127.0.0.1")
+
+
+@attrs.frozen(kw_only=True)
+class Maintenance:
+    """The work of `kwire-pipeline maintain`."""
+
+    target_file_bytes: int = integer(
+        "The size of files after compaction.", default=128 << 20, low=1 << 20
+    )
+    expire_after: datetime.timedelta = duration(
+        "The age after which snapshots go.", default="7 days"
+    )
+    keep_snapshots: int = integer("The least number of snapshots that stay.", default=10, low=1)
+    orphans_after: datetime.timedelta = duration(
+        "The age after which files that no snapshot names go.", default="3 days"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Pipeline:
+    """One pipeline: topics into one table."""
+
+    name: str = text("The pipeline's name; the table remembers it.")
+    source: Source = section(Source, "The topics, and the way to them.")
+    key: KeyFormat = section(KeyFormat, "The format of the records' keys.")
+    value: ValueFormat = section(ValueFormat, "The format of the records' values.")
+    registry: Registry = section(Registry, "The schema registry, for avro-registry.")
+    columns: Mapping[str, Column] = parsed_mapping(
+        "Columns beside the value's own fields, or in place of one, by name: value.a.b, key, "
+        "key.a, headers.NAME, topic, partition, offset, timestamp or timestamp_type.",
+        "places",
+        Column.parse,
+    )
+    omit: tuple[str, ...] = texts("Fields of the value that the table does not have.")
+    transform: str | None = optional_text(
+        "A Python function, `module:function`, from the frame of good rows to another."
+    )
+    expectations: Mapping[str, Expectation] = named_sections(
+        Expectation, "Conditions that each row has to meet, by name."
+    )
+    max_bad_share: float = share(
+        "The share of dead letters in a batch above which the run fails before it writes.",
+        default=1.0,
+    )
+    table: Table = section(Table, "The table, and the way in which records change it.")
+    dead_letters: DeadLetters = section(
+        DeadLetters, "The destination of records that do not fit; without one the run fails."
+    )
+    checkpoint: str = text("The folder that remembers the offsets; it may be a URL.")
+    trigger: Trigger = special(
+        "The time of batches: what is there, then end; or an interval.",
+        "available-now | duration",
+        Trigger.parse,
+        default=AVAILABLE_NOW,
+    )
+    limits: Limits = section(Limits, "The size of batches and tasks.")
+    commit_group: str | None = optional_text(
+        "A consumer group to which offsets are committed after each batch, for tools that show lag."
+    )
+    progress: Progress = choice("The report of each batch.", default=Progress.AUTO)
+    metrics: Metrics = section(Metrics, "The figures for Prometheus.")
+    maintenance: Maintenance = section(Maintenance, "The work of `kwire-pipeline maintain`.")
+    spark: Spark = section(Spark, "The Spark session.")

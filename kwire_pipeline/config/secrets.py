@@ -1,0 +1,37 @@
+"""Secrets in a configuration: they are listed, and hidden in any text that people read."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from kwire_pipeline.config.declare import Secret
+
+HIDDEN: Final = "***"
+
+
+def secrets_of(value: object) -> frozenset[str]:
+    """Return the texts of all secrets in a section, or in a mapping or list of its values."""
+    return frozenset(_secrets(value))
+
+
+def _secrets(value: object) -> Iterator[str]:
+    if isinstance(value, Secret):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _secrets(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _secrets(item)
+    elif attrs.has(cls := type(value)):
+        for field in attrs.fields(cls):
+            yield from _secrets(getattr(value, field.name))
+
+
+def redact(text: str, secrets: frozenset[str]) -> str:
+    """Return the text with each secret hidden, the longest first, since one may hold another."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if secret:
+            text = text.replace(secret, HIDDEN)
+    return text

@@ -1,0 +1,325 @@
+"""The values of keys that have a form of their own: columns, partitions, starts, triggers.
+
+Rules of this file: a value is frozen and keeps what the file says in a form that needs no further
+parsing; ``parse`` raises ValueError with a text that shows an example. Nothing here knows Spark.
+"""
+
+import datetime
+import enum
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from kwire_pipeline.config.declare import Plain, choices, read_duration
+
+NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+class Format(enum.Enum):
+    """The format of a record's key or value."""
+
+    RAW = "raw"
+    """The bytes as they are, one column of type BINARY."""
+    STRING = "string"
+    """UTF-8 text, one column of type STRING."""
+    JSON = "json"
+    AVRO = "avro"
+    """One Avro datum without a header, of the schema in the file."""
+    AVRO_REGISTRY = "avro-registry"
+    """Avro after a magic byte and the id of a schema in a registry."""
+    PROTOBUF = "protobuf"
+
+
+class TimestampUnit(enum.Enum):
+    """The unit of a number in a TIMESTAMP field, or ISO 8601 text."""
+
+    SECONDS = "seconds"
+    MILLIS = "millis"
+    MICROS = "micros"
+    ISO = "iso"
+
+
+class Action(enum.Enum):
+    """The effect of an expectation that a record does not meet."""
+
+    WARN = "warn"
+    DROP = "drop"
+    DEAD_LETTER = "dead-letter"
+    FAIL = "fail"
+
+
+class Mode(enum.Enum):
+    """The way in which a record changes the table."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+
+
+class Envelope(enum.Enum):
+    """The structure around the row in a value."""
+
+    NONE = "none"
+    DEBEZIUM = "debezium"
+
+
+class Tombstones(enum.Enum):
+    """The meaning of a record whose value is null."""
+
+    DEAD_LETTER = "dead-letter"
+    DELETE = "delete"
+    IGNORE = "ignore"
+
+
+class Evolution(enum.Enum):
+    """The changes of the table's schema that a run may make."""
+
+    FREEZE = "freeze"
+    ADDITIVE = "additive"
+    WIDEN = "widen"
+    RESCUE = "rescue"
+
+
+class TableFormat(enum.Enum):
+    """The format of the table and of the dead letters' table."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+    PARQUET = "parquet"
+
+
+class CatalogType(enum.Enum):
+    """The kind of an Iceberg catalog."""
+
+    HADOOP = "hadoop"
+    REST = "rest"
+    HIVE = "hive"
+    GLUE = "glue"
+    JDBC = "jdbc"
+
+
+class Protocol(enum.Enum):
+    """The security protocol of the brokers' listener."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class Mechanism(enum.Enum):
+    """The SASL mechanism."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+    GSSAPI = "GSSAPI"
+
+
+class Isolation(enum.Enum):
+    """The treatment of records of transactions that were aborted or are open."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class Progress(enum.Enum):
+    """The form in which a run reports each batch."""
+
+    AUTO = "auto"
+    """``terminal`` if the output is one, else ``json``."""
+    TERMINAL = "terminal"
+    JSON = "json"
+    NONE = "none"
+
+
+# Columns ---------------------------------------------------------------------------------------
+class Root(enum.Enum):
+    """The part of a record from which a column comes."""
+
+    VALUE = "value"
+    KEY = "key"
+    HEADERS = "headers"
+    TOPIC = "topic"
+    PARTITION = "partition"
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_TYPE = "timestamp_type"
+
+
+@attrs.frozen
+class Column:
+    """The place in a record from which a column of the table comes."""
+
+    root: Root
+    path: tuple[str, ...] = ()
+    """The fields below the root; of headers, the header's name as the only element."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Column":
+        """Parse ``value.customer.id``, ``key``, ``key.id``, ``headers.source``, ``offset``."""
+        head, *path = text.split(".")
+        try:
+            root = Root(head)
+        except ValueError:
+            roots = choices([member.value for member in Root])
+            raise ValueError(
+                f"{text!r} is no place in a record: expected {roots}, then fields after dots, such "
+                "as value.customer.id"
+            ) from None
+        if root is Root.HEADERS:
+            path = [".".join(path)] if path else []
+        if not all(path) or (root in (Root.VALUE, Root.HEADERS) and not path):
+            raise ValueError(f"{text!r} names no field: expected {head}.NAME")
+        if path and root not in (Root.VALUE, Root.KEY, Root.HEADERS):
+            raise ValueError(f"{text!r}: {head} has no fields")
+        return cls(root, tuple(path))
+
+
+# Partitions and the sort order -----------------------------------------------------------------
+class Transform(enum.Enum):
+    """The function of a column's value that a partition holds."""
+
+    IDENTITY = "identity"
+    YEARS = "years"
+    MONTHS = "months"
+    DAYS = "days"
+    HOURS = "hours"
+    BUCKET = "bucket"
+    TRUNCATE = "truncate"
+
+
+@attrs.frozen
+class Partition:
+    """One part of the table's partition spec."""
+
+    column: str
+    transform: Transform = Transform.IDENTITY
+    argument: int | None = None
+    """The number of buckets, or the width of a truncated value."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Partition":
+        """Parse ``country``, ``days(ordered_at)``, ``bucket(16, customer)``."""
+        if re.fullmatch(NAME, text.strip()):
+            return cls(text.strip())
+        match = re.fullmatch(rf"\s*(\w+)\s*\(\s*(?:([0-9]+)\s*,)?\s*({NAME})\s*\)\s*", text)
+        if match is None:
+            raise ValueError(
+                f"{text!r} is no partition: expected a column, or a transform such as "
+                "days(ordered_at) or bucket(16, customer)"
+            )
+        name, argument, column = match.groups()
+        try:
+            transform = Transform(name.lower())
+        except ValueError:
+            transforms = choices([member.value for member in Transform])
+            raise ValueError(f"{text!r}: there is no {name}(); expected {transforms}") from None
+        if (transform in (Transform.BUCKET, Transform.TRUNCATE)) != (argument is not None):
+            example = f"{name}(column)" if argument else f"{name}(16, {column})"
+            raise ValueError(f"{text!r}: expected {example}")
+        if argument is not None and int(argument) == 0:
+            raise ValueError(f"{text!r}: expected a number above 0")
+        return cls(column, transform, None if argument is None else int(argument))
+
+    def __str__(self) -> str:
+        if self.transform is Transform.IDENTITY:
+            return self.column
+        arguments = self.column if self.argument is None else f"{self.argument}, {self.column}"
+        return f"{self.transform.value}({arguments})"
+
+
+@attrs.frozen
+class Sort:
+    """One part of the table's sort order."""
+
+    column: str
+    descending: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Sort":
+        """Parse ``ordered_at`` or ``ordered_at desc``."""
+        match = re.fullmatch(rf"\s*({NAME})(?:\s+(asc|desc))?\s*", text, re.IGNORECASE)
+        if match is None:
+            raise ValueError(f"{text!r} is no sort order: expected a column, asc or desc after it")
+        return cls(match[1], (match[2] or "").lower() == "desc")
+
+    def __str__(self) -> str:
+        return f"{self.column} desc" if self.descending else self.column
+
+
+# Where a pipeline starts, and when it runs -----------------------------------------------------
+@attrs.frozen(kw_only=True)
+class Start:
+    """The offsets at which a pipeline begins that has no checkpoint yet. One field is set."""
+
+    at_end: bool = False
+    """Whether it is the end of each partition; the beginning if no field is set."""
+    timestamp_ms: int | None = None
+    offsets: Mapping[str, Mapping[int, int]] | None = None
+    """By topic and partition."""
+
+    @classmethod
+    def parse(cls, value: Plain) -> "Start":
+        """Parse ``earliest``, ``latest``, a time, or a mapping of topics to offsets."""
+        if isinstance(value, datetime.datetime):
+            return cls(timestamp_ms=_epoch_ms(value))
+        if isinstance(value, datetime.date):
+            return cls.parse(value.isoformat())
+        if isinstance(value, Mapping):
+            return cls(offsets={topic: _offsets(topic, plain) for topic, plain in value.items()})
+        if value in ("earliest", "latest"):
+            return cls(at_end=value == "latest")
+        try:
+            return cls(timestamp_ms=_epoch_ms(datetime.datetime.fromisoformat(str(value))))
+        except ValueError:
+            raise ValueError(
+                f"expected earliest, latest, a time such as 2026-11-01T00:00:00Z, or offsets such "
+                f"as {{orders: {{0: 100}}}}, not {value!r}"
+            ) from None
+
+
+def _epoch_ms(when: datetime.datetime) -> int:
+    """Return milliseconds since 1970; a time without a zone is in UTC."""
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=datetime.UTC)
+    return int(when.timestamp() * 1000)
+
+
+def _offsets(topic: str, value: Plain) -> dict[int, int]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{topic}: expected offsets by partition, such as {{0: 100, 1: 200}}")
+    try:
+        return {int(partition): int(str(offset)) for partition, offset in value.items()}
+    except ValueError:
+        raise ValueError(f"{topic}: partitions and offsets are whole numbers") from None
+
+
+@attrs.frozen
+class Trigger:
+    """The times at which a run takes a batch."""
+
+    interval: datetime.timedelta | None = None
+    """None for available-now: take what is there, then end."""
+
+    @classmethod
+    def parse(cls, value: Plain) -> "Trigger":
+        """Parse ``available-now`` or an interval such as ``30 seconds``."""
+        if value == AVAILABLE_NOW:
+            return cls()
+        try:
+            return cls(read_duration(value))
+        except ValueError:
+            raise ValueError(
+                f"expected {AVAILABLE_NOW} or an interval such as 30 seconds, not {value!r}"
+            ) from None
+
+    @property
+    def available_now(self) -> bool:
+        """Whether the run ends when what was there at its start is written."""
+        return self.interval is None
+
+
+AVAILABLE_NOW: Final = "available-now"
