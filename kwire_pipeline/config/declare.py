@@ -4,9 +4,9 @@ A declaration is one call in a class body: ``name: str = text("The pipeline's na
 an attrs field, so the model needs no second list of keys; `keys` walks the classes and returns
 the table from which the loader, the flags and the reference are made.
 
-Rules of this file: a reader turns a plain value (text, number, boolean, list, mapping) into the
-value of the model, and raises ValueError with a text that says what it expects. Keys without a
-default are required.
+Rules of this file: a reader turns a plain value (text, list or mapping) into the value of the
+model, and raises ValueError with a text that says what it expects. Keys without a default are
+required.
 """
 
 import datetime
@@ -19,10 +19,8 @@ import attrs
 
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)
-Plain: TypeAlias = (
-    "str | int | float | bool | datetime.date | Sequence[Plain] | Mapping[str, Plain] | None"
-)
-"""A value as YAML gives it."""
+Plain: TypeAlias = "str | Sequence[Plain] | Mapping[str, Plain] | None"
+"""A value before its key gives it a type; a scalar is the text that the file has."""
 Reader: TypeAlias = Callable[[Plain], object]
 
 METADATA: Final = "kwire_pipeline.key"
@@ -59,6 +57,8 @@ class Key:
     """The class of a mapping from a name that the user chooses to a section."""
     collects: type[list[str]] | type[dict[str, str]] | None = None
     """The collection to which each use of the key's flag adds, if there is one."""
+    may_be_file: bool = False
+    """Whether ``@FILE`` means the text of a file."""
 
 
 # How fields are declared -----------------------------------------------------------------------
@@ -70,10 +70,11 @@ def text(meaning: str, *, default: str | None = None) -> str:
     return _field_without_default(key, str) if default is None else _field(key, default)
 
 
-def optional_text(meaning: str, *, secret: bool = False) -> str | None:
+def optional_text(meaning: str, *, secret: bool = False, may_be_file: bool = False) -> str | None:
     """Declare a text that may be absent."""
     if not secret:
-        return _field(Key(kind="text", meaning=meaning, read=read_text), None)
+        key = Key(kind="text", meaning=meaning, read=read_text, may_be_file=may_be_file)
+        return _field(key, None)
     key = Key(kind="text", meaning=meaning, read=read_secret, secret=True)
     field: str | None = attrs.field(
         default=None, converter=attrs.converters.optional(Secret), metadata={METADATA: key}
@@ -216,16 +217,8 @@ def keys(cls: type, prefix: str = "") -> Iterator[Key]:
 
 # Readers ---------------------------------------------------------------------------------------
 def read_text(value: Plain) -> str:
-    if isinstance(value, str):
-        if not value.strip():
-            raise ValueError("expected a text that is not empty")
+    if isinstance(value, str) and value.strip():
         return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, datetime.date):
-        return value.isoformat()
     raise ValueError(f"expected a text, not {_shape(value)}")
 
 
@@ -234,34 +227,32 @@ def read_secret(value: Plain) -> Secret:
 
 
 def read_boolean(value: Plain) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value in ("true", "false"):
-        return value == "true"
-    raise ValueError(f"expected true or false, not {_shape(value)}")
+    if value not in ("true", "false"):
+        raise ValueError(f"expected true or false, not {_shape(value)}")
+    return value == "true"
 
 
 def read_share(value: Plain) -> float:
     try:
         number = float(read_text(value))
     except ValueError:
-        raise ValueError(f"expected a number from 0 to 1, not {_shape(value)}") from None
+        number = -1
     if not 0 <= number <= 1:
-        raise ValueError(f"expected a number from 0 to 1, not {number:g}")
+        raise ValueError(f"expected a number from 0 to 1, not {_shape(value)}")
     return number
 
 
 def whole(low: int, high: int) -> Callable[[Plain], int]:
-    """Return the reader of whole numbers from ``low`` to ``high``."""
+    """Return the reader of whole numbers from ``low`` to ``high``; 1_000 is one."""
 
     def read(value: Plain) -> int:
-        text = str(value).replace("_", "") if isinstance(value, str | int) else ""
-        if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]+", text):
+        if not isinstance(value, str) or not re.fullmatch(r"-?[0-9]+(_[0-9]+)*", value):
             raise ValueError(f"expected a whole number, not {_shape(value)}")
-        if not low <= int(text) <= high:
-            bounds = f"of at least {low}" if int(text) < low else f"of at most {high}"
-            raise ValueError(f"expected a whole number {bounds}, not {text}")
-        return int(text)
+        number = int(value)
+        if not low <= number <= high:
+            bounds = f"of at least {low}" if number < low else f"of at most {high}"
+            raise ValueError(f"expected a whole number {bounds}, not {_shape(value)}")
+        return number
 
     return read
 
@@ -307,9 +298,9 @@ def each(read: Callable[[Plain], T]) -> Callable[[Plain], tuple[T, ...]]:
     def read_items(value: Plain) -> tuple[T, ...]:
         if isinstance(value, str):
             return (read(value),)
-        if isinstance(value, Sequence):
-            return tuple(map(read, value))
-        raise ValueError(f"expected a list, not {_shape(value)}")
+        if value is None or isinstance(value, Mapping):
+            raise ValueError(f"expected a list, not {_shape(value)}")
+        return tuple(map(read, value))
 
     return read_items
 
@@ -341,12 +332,8 @@ def _shape(value: Plain) -> str:
             return "this secret"
         case None:
             return "an empty value"
-        case bool():
-            return "true" if value else "false"
         case str():
             return repr(value)
         case Mapping():
             return "a mapping"
-        case Sequence():
-            return "a list"
-    return str(value)
+    return "a list"

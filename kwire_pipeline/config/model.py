@@ -18,6 +18,7 @@ from kwire_pipeline.config.declare import (
     integer,
     mapping,
     named_sections,
+    one_of,
     optional_integer,
     optional_text,
     parsed_mapping,
@@ -97,12 +98,13 @@ class KeyFormat:
 
     format: Format = choice("The format of keys.", default=Format.RAW)
     schema: str | None = optional_text(
-        "The schema: Spark's DDL for json, Avro's JSON for avro; `@FILE` reads it from a file."
+        "The schema: Spark's DDL for json, Avro's JSON for avro; `@FILE` reads it from a file.",
+        may_be_file=True,
     )
     timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
         "The unit of numbers in TIMESTAMP fields, by the field's path.",
         "seconds | millis | micros | iso",
-        TimestampUnit,
+        one_of(TimestampUnit),
     )
     subject: str | None = optional_text("The registry's subject (default: TOPIC-key).")
     message: str | None = optional_text("The name of the Protobuf message.")
@@ -116,12 +118,13 @@ class ValueFormat:
     format: Format = choice("The format of values.", default=Format.JSON)
     schema: str | None = optional_text(
         "The schema: Spark's DDL for json, Avro's JSON for avro; `@FILE` reads it from a file; "
-        "without one the first run infers it and pins it beside the checkpoint."
+        "without one the first run infers it and pins it beside the checkpoint.",
+        may_be_file=True,
     )
     timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
         "The unit of numbers in TIMESTAMP fields, by the field's path.",
         "seconds | millis | micros | iso",
-        TimestampUnit,
+        one_of(TimestampUnit),
     )
     subject: str | None = optional_text("The registry's subject (default: TOPIC-value).")
     message: str | None = optional_text("The name of the Protobuf message.")

@@ -264,10 +264,6 @@ class Start:
     @classmethod
     def parse(cls, value: Plain) -> "Start":
         """Parse ``earliest``, ``latest``, a time, or a mapping of topics to offsets."""
-        if isinstance(value, datetime.datetime):
-            return cls(timestamp_ms=_epoch_ms(value))
-        if isinstance(value, datetime.date):
-            return cls.parse(value.isoformat())
         if isinstance(value, Mapping):
             return cls(offsets={topic: _offsets(topic, plain) for topic, plain in value.items()})
         if value in ("earliest", "latest"):

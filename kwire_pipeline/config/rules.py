@@ -1,0 +1,244 @@
+"""The rules between keys: what one value demands of others, and of the schema.
+
+Rules of this file: a rule is a generator of problems, each the key's path and a text that says
+what is wrong and what is expected. They need no Spark; with `transform` the table's columns are
+unknown, and the rules about columns are left to the run.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+from kwire_pipeline.config.ddl import Field, find_field, parse_ddl
+from kwire_pipeline.config.model import Pipeline, RecordFormat
+from kwire_pipeline.config.values import (
+    CatalogType,
+    Envelope,
+    Evolution,
+    Format,
+    Mechanism,
+    Mode,
+    Protocol,
+    Root,
+    TableFormat,
+    TimestampUnit,
+    Tombstones,
+    Transform,
+)
+
+Problem: TypeAlias = tuple[str, str]
+"""The path of a key, and what is wrong with its value."""
+
+ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
+"""The columns that each row has, after `table.origin_prefix`."""
+IDENTIFIER: Final = re.compile(r"\w+")
+TIMES: Final = {"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"}
+
+
+def problems(pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield what is wrong with a configuration whose values are right one by one."""
+    yield from _source(pipeline)
+    yield from _format("key", pipeline.key, pipeline)
+    yield from _format("value", pipeline.value, pipeline)
+    yield from _table(pipeline)
+    yield from _mode(pipeline)
+    yield from _dead_letters(pipeline)
+    if pipeline.transform is not None and not re.fullmatch(
+        r"[\w.]+:\w+", pipeline.transform, re.ASCII
+    ):
+        yield "transform", f"{pipeline.transform!r} is not module:function"
+    try:
+        yield from _columns(pipeline)
+    except ValueError:
+        return  # A schema that does not parse is reported already.
+
+
+def _source(pipeline: Pipeline) -> Iterator[Problem]:
+    source, security = pipeline.source, pipeline.source.security
+    for server in source.bootstrap.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            yield "source.bootstrap", f"{server.strip()!r} is not host:port"
+    if bool(source.topics) == (source.pattern is not None):
+        both = "not both" if source.topics else "and there is neither"
+        yield "source.topics", f"expected topics or pattern, {both}"
+    if source.start.offsets is not None and set(source.start.offsets) != set(source.topics):
+        yield "source.start", "offsets are needed for each of source.topics, and for no other"
+    sasl = security.protocol in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
+    needs_user = security.mechanism not in (Mechanism.GSSAPI, Mechanism.OAUTHBEARER)
+    if sasl and needs_user and (security.username is None or security.password is None):
+        yield (
+            "source.security.username",
+            f"{security.mechanism.value} needs a username and a password",
+        )
+    if not sasl and security.username is not None:
+        yield (
+            "source.security.protocol",
+            f"{security.protocol.value} takes no username; expected SASL_SSL or SASL_PLAINTEXT",
+        )
+    if security.ca_file is not None and security.protocol not in (Protocol.SSL, Protocol.SASL_SSL):
+        yield "source.security.protocol", "a ca_file is of use with SSL and SASL_SSL only"
+
+
+def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Problem]:
+    kind = record.format
+    if kind is Format.JSON and record.schema is not None:
+        try:
+            fields = parse_ddl(record.schema)
+        except ValueError as error:
+            yield f"{part}.schema", str(error)
+        else:
+            yield from _timestamps(part, record, fields)
+    if record.schema is None and (kind is Format.AVRO or (kind is Format.JSON and part == "key")):
+        yield f"{part}.schema", f"{kind.value} needs a schema"
+    if record.schema is not None and kind not in (Format.JSON, Format.AVRO):
+        yield f"{part}.schema", f"{kind.value} takes no schema"
+    if kind is Format.AVRO_REGISTRY and pipeline.registry.url is None:
+        yield "registry.url", "avro-registry needs the registry's URL"
+    if kind is Format.PROTOBUF and (record.message is None or record.descriptor is None):
+        yield f"{part}.message", "protobuf needs a message and a descriptor"
+    if record.timestamps and kind is not Format.JSON:
+        yield f"{part}.timestamps", f"{kind.value} has timestamps of its own; they are for json"
+
+
+def _timestamps(part: str, record: RecordFormat, fields: tuple[Field, ...]) -> Iterator[Problem]:
+    for path, unit in record.timestamps.items():
+        field = find_field(fields, path.split("."))
+        if field is None:
+            yield f"{part}.timestamps", f"the schema has no field {path}"
+        elif field.type.name not in TIMES - {"DATE"} and unit is not TimestampUnit.ISO:
+            yield f"{part}.timestamps", f"{path} is {field.type.name}, not TIMESTAMP"
+
+
+def _table(pipeline: Pipeline) -> Iterator[Problem]:
+    table, catalog = pipeline.table, pipeline.table.catalog
+    names = {"table.name": table.name, "dead_letters.table": pipeline.dead_letters.table}
+    for key, name in names.items():
+        if name is None:
+            continue
+        parts = name.split(".")
+        if not all(map(IDENTIFIER.fullmatch, parts)) or len(parts) < 2:
+            yield key, f"{name!r} is not NAMESPACE.TABLE, such as shop.orders"
+        elif table.format is TableFormat.ICEBERG and parts[0] == catalog.name:
+            yield key, f"write it without the catalog's name: {'.'.join(parts[1:])}"
+    if table.warehouse is None and (
+        table.format is not TableFormat.ICEBERG or catalog.type is CatalogType.HADOOP
+    ):
+        yield "table.warehouse", f"a {table.format.value} table needs the folder of all tables"
+    if (
+        table.format is TableFormat.ICEBERG
+        and catalog.uri is None
+        and catalog.type in (CatalogType.REST, CatalogType.HIVE, CatalogType.JDBC)
+    ):
+        yield "table.catalog.uri", f"a {catalog.type.value} catalog needs its address"
+    if table.format is not TableFormat.ICEBERG and table.sort_by:
+        yield "table.sort_by", f"{table.format.value} tables have no sort order"
+
+
+def _mode(pipeline: Pipeline) -> Iterator[Problem]:
+    table = pipeline.table
+    if table.mode is Mode.UPSERT:
+        if not table.keys:
+            yield "table.keys", "upsert needs the columns that identify a row"
+        if table.format is TableFormat.PARQUET:
+            yield "table.mode", "a parquet table cannot be changed by key; use iceberg or delta"
+        return
+    if table.keys:
+        yield "table.keys", "keys are for mode: upsert"
+    if table.envelope is not Envelope.NONE:
+        yield "table.envelope", f"a {table.envelope.value} envelope needs mode: upsert"
+    if table.tombstones is Tombstones.DELETE:
+        yield "table.tombstones", "delete needs mode: upsert"
+
+
+def _dead_letters(pipeline: Pipeline) -> Iterator[Problem]:
+    letters = pipeline.dead_letters
+    if letters.table is not None and letters.topic is not None:
+        yield "dead_letters.topic", "expected table or topic, not both"
+    if letters.table == pipeline.table.name:
+        yield "dead_letters.table", "it is the table itself"
+    if letters.topic is not None and letters.topic in pipeline.source.topics:
+        yield "dead_letters.topic", f"{letters.topic} is read by this pipeline"
+
+
+# Columns ---------------------------------------------------------------------------------------
+def table_columns(pipeline: Pipeline) -> dict[str, str] | None:
+    """Return the type of each column of the table by its name; None if only Spark knows them.
+
+    The type is empty where only Spark knows it. Raise ValueError for a schema that does not parse.
+    """
+    record = pipeline.value
+    if pipeline.transform is not None or (
+        record.format not in (Format.RAW, Format.STRING)
+        and (record.format is not Format.JSON or record.schema is None)
+    ):
+        return None
+    columns = {field.name: field.type.name for field in _value_fields(pipeline)}
+    columns = {name: kind for name, kind in columns.items() if name not in pipeline.omit}
+    origin = pipeline.table.origin_prefix
+    times = {"timestamp": "TIMESTAMP"}
+    return {
+        **columns,
+        **dict.fromkeys(pipeline.columns, ""),
+        **{f"{origin}{name}": times.get(name, "") for name in ORIGIN},
+    }
+
+
+def _value_fields(pipeline: Pipeline) -> tuple[Field, ...]:
+    match pipeline.value.format, pipeline.value.schema:
+        case Format.JSON, str(schema):
+            return parse_ddl(schema)
+        case Format.RAW, _:
+            return parse_ddl("value BINARY")
+        case Format.STRING, _:
+            return parse_ddl("value STRING")
+    return ()
+
+
+def _columns(pipeline: Pipeline) -> Iterator[Problem]:
+    fields = _value_fields(pipeline)
+    origin = {f"{pipeline.table.origin_prefix}{name}" for name in ORIGIN}
+    for name in (*(field.name for field in fields), *pipeline.columns):
+        if name in origin:
+            yield (
+                "table.origin_prefix",
+                f"the column {name} is there twice; choose another prefix, or omit the field",
+            )
+    for name, column in pipeline.columns.items():
+        path = ".".join(column.path)
+        if not IDENTIFIER.fullmatch(name):
+            yield f"columns.{name}", f"{name!r} is no column's name"
+        if column.root is Root.VALUE and fields and find_field(fields, column.path) is None:
+            yield f"columns.{name}", f"the value's schema has no field {path}"
+        if column.root is Root.KEY and column.path and pipeline.key.format in RAW_FORMATS:
+            yield f"columns.{name}", f"a {pipeline.key.format.value} key has no fields"
+    for name in pipeline.omit:
+        if fields and find_field(fields, [name]) is None:
+            yield "omit", f"the value's schema has no field {name}"
+    columns = table_columns(pipeline)
+    if columns is not None:
+        yield from _used_columns(pipeline, columns)
+
+
+RAW_FORMATS: Final = (Format.RAW, Format.STRING)
+
+
+def _used_columns(pipeline: Pipeline, columns: dict[str, str]) -> Iterator[Problem]:
+    table = pipeline.table
+    types = {name.lower(): kind for name, kind in columns.items()}
+    if table.evolution is Evolution.RESCUE:
+        types[table.rescue_column.lower()] = "STRING"
+    used: tuple[tuple[str, Iterable[str]], ...] = (
+        ("table.partition_by", [partition.column for partition in table.partition_by]),
+        ("table.sort_by", [sort.column for sort in table.sort_by]),
+        ("table.keys", table.keys),
+    )
+    for key, names in used:
+        for name in names:
+            if name.lower() not in types:
+                yield key, f"the table has no column {name}; it has {', '.join(columns)}"
+    for partition in table.partition_by:
+        kind = types.get(partition.column.lower(), "")
+        by_time = (Transform.YEARS, Transform.MONTHS, Transform.DAYS, Transform.HOURS)
+        if partition.transform in by_time and kind and kind not in TIMES:
+            yield "table.partition_by", f"{partition}: {partition.column} is {kind}, not TIMESTAMP"

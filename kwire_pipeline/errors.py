@@ -1,0 +1,17 @@
+"""The two ways in which a command of the pipeline fails, and their exit codes."""
+
+from typing import Final
+
+EXIT_FAILURE: Final = 1
+EXIT_REFUSAL: Final = 2
+
+
+class Refusal(Exception):
+    """A set-up that the pipeline does not run with: one sentence that says what to do.
+
+    Nothing was written. A rerun without a change is refused again.
+    """
+
+
+class Failure(Exception):
+    """A failure that a rerun may cure: a broker that is down, a full disk."""

@@ -1,0 +1,318 @@
+"""A pipeline's file: what it means, and one line that names key and place for all that is wrong."""
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from kwire_pipeline.config.declare import keys
+from kwire_pipeline.config.document import ConfigError, read_document
+from kwire_pipeline.config.load import Flag, build, load
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.values import (
+    Action,
+    Column,
+    Partition,
+    Root,
+    Start,
+    TimestampUnit,
+    Transform,
+)
+
+SMALLEST = """\
+name: orders
+source: {bootstrap: 127.0.0.1:9092, topics: [orders]}
+value: {format: json, schema: "order_id STRING, item STRING, quantity INT, ordered_at TIMESTAMP"}
+table: {format: iceberg, warehouse: lake, name: shop.orders, partition_by: ["days(ordered_at)"]}
+dead_letters: {table: shop.orders_dead}
+checkpoint: lake/checkpoint
+trigger: available-now        # or an interval such as "30 seconds"
+"""
+
+
+def read(text: str, *flags: tuple[str, str], **environment: str) -> Pipeline:
+    document = read_document("orders.yaml", text, environment)
+    return build(document, [Flag(*flag) for flag in flags], environment)
+
+
+def errors(text: str, *flags: tuple[str, str], **environment: str) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        read(text, *flags, **environment)
+    return str(raised.value).splitlines()
+
+
+def edit(old: str, new: str) -> str:
+    assert old in SMALLEST
+    return SMALLEST.replace(old, new)
+
+
+def with_lines(*lines: str) -> str:
+    return SMALLEST + "\n".join(lines) + "\n"
+
+
+# The file ------------------------------------------------------------------------------------
+def test_smallest_file() -> None:
+    pipeline = read(SMALLEST)
+    assert pipeline.source.topics == ("orders",)
+    assert pipeline.table.partition_by == (Partition("ordered_at", Transform.DAYS),)
+    assert pipeline.dead_letters.table == "shop.orders_dead"
+    assert pipeline.trigger.available_now
+
+
+def test_every_section() -> None:
+    pipeline = read(
+        with_lines(
+            "columns: {customer: key, trace: headers.trace.id, day: value.ordered_at}",
+            "key: {format: string}",
+            "omit: [item]",
+            "expectations:",
+            "  positive: {check: quantity > 0}",
+            "  small: {check: quantity < 100, action: warn}",
+            "max_bad_share: 0.05",
+            "limits: {max_offsets_per_trigger: 2_000_000}",
+            "maintenance: {expire_after: 2 days}",
+            "spark: {master: 'local[2]', conf: {spark.executor.memory: 2g}}",
+            "metrics: {port: 9400}",
+        ).replace("quantity INT,", "quantity INT, at TIMESTAMP,")
+        + "commit_group: orders-lag\ntransform:\n"
+    )
+    assert pipeline.columns["customer"] == Column(Root.KEY)
+    assert pipeline.columns["trace"] == Column(Root.HEADERS, ("trace.id",))
+    assert pipeline.expectations["positive"].action is Action.DEAD_LETTER
+    assert pipeline.expectations["small"].action is Action.WARN
+    assert pipeline.max_bad_share == 0.05
+    assert pipeline.limits.max_offsets_per_trigger == 2_000_000
+    assert pipeline.maintenance.expire_after == datetime.timedelta(days=2)
+    assert pipeline.spark.conf == {"spark.executor.memory": "2g"}
+    assert pipeline.transform is None
+
+
+def test_scalars_mean_what_the_file_says() -> None:
+    """YAML 1.1 would read a boolean, a number in base 8 and one in base 60."""
+    pipeline = read(edit("name: orders", "name: NO"), ("omit", "item"))
+    assert pipeline.name == "NO"
+    assert read(edit("[orders]", "[010, 1.10, 10:30]")).source.topics == ("010", "1.10", "10:30")
+
+
+def test_starts_of_every_kind() -> None:
+    offsets = edit("topics: [orders]", "topics: [orders], start: {orders: {0: 5, 1: 7}}")
+    assert read(offsets).source.start == Start(offsets={"orders": {0: 5, 1: 7}})
+    time = edit("topics: [orders]", 'topics: [orders], start: "2026-11-01T00:00:00Z"')
+    assert read(time).source.start == Start(timestamp_ms=1_793_491_200_000)
+
+
+def test_units_of_timestamps() -> None:
+    pipeline = read(edit("format: json,", "format: json, timestamps: {ordered_at: millis},"))
+    assert pipeline.value.timestamps == {"ordered_at": TimestampUnit.MILLIS}
+
+
+def test_schema_from_a_file_beside_the_pipelines(tmp_path: Path) -> None:
+    (tmp_path / "orders.ddl").write_text("id BIGINT,\n  ordered_at TIMESTAMP\n")
+    start, _, end = SMALLEST.partition('"order_id')
+    (tmp_path / "orders.yaml").write_text(f'{start}"@orders.ddl"{end.partition(chr(34))[2]}')
+    pipeline = load(str(tmp_path / "orders.yaml"), [], {})
+    assert pipeline.value.schema == "id BIGINT,\n  ordered_at TIMESTAMP"
+    (tmp_path / "orders.ddl").unlink()
+    with pytest.raises(ConfigError, match=r"3: value.schema: orders.ddl cannot be read: No such"):
+        load(str(tmp_path / "orders.yaml"), [], {})
+
+
+# Flags ---------------------------------------------------------------------------------------
+def test_flags_come_before_the_file() -> None:
+    pipeline = read(
+        SMALLEST,
+        ("source.bootstrap", "kafka:9092"),
+        ("trigger", "10 seconds"),
+        ("source.topics", "a"),
+        ("source.topics", "b"),
+        ("spark.conf", "spark.ui.enabled=true"),
+        ("spark.conf", "spark.x=a=b"),
+        ("table.partition_by", "[item, 'bucket(4, order_id)']"),
+        ("expectations.positive.check", "quantity > 0"),
+        ("source.start", "{a: {0: 5}, b: {0: 6}}"),
+    )
+    assert pipeline.source.bootstrap == "kafka:9092"
+    assert pipeline.trigger.interval == datetime.timedelta(seconds=10)
+    assert pipeline.source.topics == ("a", "b")
+    assert pipeline.spark.conf == {"spark.ui.enabled": "true", "spark.x": "a=b"}
+    assert [str(part) for part in pipeline.table.partition_by] == ["item", "bucket(4, order_id)"]
+    assert pipeline.expectations["positive"].check == "quantity > 0"
+    assert pipeline.source.start == Start(offsets={"a": {0: 5}, "b": {0: 6}})
+
+
+@pytest.mark.parametrize(
+    ("flag", "error"),
+    [
+        (("source.bootsrap", "x"), "did you mean source.bootstrap?"),
+        (("source", "x"), "there is no such key"),
+        (("spark.conf", "x"), "--spark.conf: expected NAME=VALUE"),
+        (("trigger", "soon"), "--trigger: expected available-now or an interval such as 30 sec"),
+        (("source.start", "{a"), "--source.start: not a list or mapping in YAML"),
+        (("spark.conf", "a=${NONE}"), "the environment variable NONE is not set"),
+    ],
+)
+def test_wrong_flags(flag: tuple[str, str], error: str) -> None:
+    assert error in errors(SMALLEST, flag)[0]
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in keys(Pipeline) if key.section is None and key.sections is None],
+    ids=lambda key: key.name,
+)  # fmt: skip
+def test_every_key_is_a_flag(key: object) -> None:
+    """A value that no key takes is an error of that key, so each flag reaches its key."""
+    name = getattr(key, "name", "").replace("NAME", "positive")
+    (first, *_) = errors(SMALLEST, (name, "x=${NONE}"))
+    assert first == f"--{name}: the environment variable NONE is not set"
+
+
+# What is wrong -------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("topics:", "topic:", "2: source.topic: there is no such key; did you mean topics?"),
+        ("trigger:", "triger:", "7: triger: there is no such key; did you mean trigger?"),
+        (
+            "checkpoint: ",
+            "partition_by: ",
+            "6: partition_by: there is no such key; did you mean ta",
+        ),
+        ("checkpoint: lake/checkpoint", "", "1: checkpoint: this key is required"),
+        ("bootstrap: 127.0.0.1:9092, ", "", "2: source.bootstrap: this key is required"),
+        ("127.0.0.1:9092", "localhost", "2: source.bootstrap: 'localhost' is not host:port"),
+        ("127.0.0.1:9092", "a:1;b", "2: source.bootstrap: 'a:1;b' is not host:port"),
+        ("topics: [orders]", "topics: []", "2: source.topics: expected topics or pattern"),
+        ("[orders]", "[orders], pattern: o.*", "2: source.topics: expected topics or pattern, not"),
+        ("[orders]", "[a], start: {b: {0: 1}}", "2: source.start: offsets are needed for each of"),
+        ("format: json", "format: jsn", "3: value.format: expected raw, string, json, avro, avro-"),
+        ("quantity INT", "quantity INTT", "3: value.schema: quantity: there is no type INTT"),
+        ("format: json", "format: avro-registry", "1: registry.url: avro-registry needs the regis"),
+        ("format: json", "format: protobuf", "3: value.message: protobuf needs a message and a d"),
+        ("format: json,", "timestamps: {x: millis},", "3: value.timestamps: the schema has no fi"),
+        ("format: json,", "timestamps: {item: millis},", "item is STRING, not TIMESTAMP"),
+        ("format: json,", "timestamps: {item: days},", "3: value.timestamps: item: expected seco"),
+        ("shop.orders,", "orders,", "4: table.name: 'orders' is not NAMESPACE.TABLE"),
+        ("shop.orders,", "kwire.shop.orders,", "write it without the catalog's name: shop.orders"),
+        ("warehouse: lake, ", "", "4: table.warehouse: a iceberg table needs the folder"),
+        ("days(ordered_at)", "days(at)", "4: table.partition_by: the table has no column at; it"),
+        ("days(ordered_at)", "days(item)", "days(item): item is STRING, not TIMESTAMP"),
+        (
+            "days(ordered_at)",
+            "day(ordered_at)",
+            "4: table.partition_by: 'day(ordered_at)': there i",
+        ),
+        ("shop.orders_dead", "shop.orders", "5: dead_letters.table: it is the table itself"),
+        ("table: shop.orders_dead", "topic: orders", "5: dead_letters.topic: orders is read by"),
+        ("available-now", "always", "7: trigger: expected available-now or an interval such as"),
+        ("name: orders", "name: [orders]", "1: name: expected a text, not a list"),
+        ("name: orders", "name: ' '", "1: name: expected a text, not ' '"),
+        ("order_id STRING", "kafka_offset STRING", "the column kafka_offset is there twice"),
+        ("dead_letters: {table: shop.orders_dead}", "dead_letters: x", "5: dead_letters: expected"),
+        ("name: orders", "name: orders\nname: x", "2: name: this key is there twice"),
+        ("name: orders", "name: &a orders\nomit: [", "not YAML"),
+        ("name: orders", "name: *a", "not YAML: found undefined alias"),
+    ],
+)
+def test_an_error_names_place_key_and_what_is_expected(old: str, new: str, error: str) -> None:
+    lines = errors(edit(old, new))
+    assert any(error in line and line.startswith("orders.yaml:") for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        (["transform: clean"], "8: transform: 'clean' is not module:function"),
+        (["columns: {day: ordered_at}"], "8: columns: day: 'ordered_at' is no place in a record"),
+        (["columns: {day: value.at}"], "8: columns.day: the value's schema has no field at"),
+        (["columns: {id: key.id}"], "8: columns.id: a raw key has no fields"),
+        (["key: {format: json}"], "8: key.schema: json needs a schema"),
+        (["max_bad_share: 5"], "8: max_bad_share: expected a number from 0 to 1"),
+        (["limits: {max_offsets_per_trigger: 0}"], "8: limits.max_offsets_per_trigger: expected"),
+        (["expectations:", "  positive: {action: drop}"], "9: expectations.positive.check: this"),
+        (["expectations:", "  positive: {chek: x}"], "chek: there is no such key; did you"),
+        (["omit: [price]"], "8: omit: the value's schema has no field price"),
+    ],
+)  # fmt: skip
+def test_errors_of_further_keys(lines: list[str], error: str) -> None:
+    assert any(error in line for line in errors(with_lines(*lines)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        (
+            "format: iceberg",
+            "mode: upsert",
+            "4: table.keys: upsert needs the columns that identify",
+        ),
+        ("format: iceberg", "keys: [item]", "4: table.keys: keys are for mode: upsert"),
+        ("format: iceberg", "tombstones: delete", "4: table.tombstones: delete needs mode: upsert"),
+        ("format: iceberg", "envelope: debezium", "4: table.envelope: a debezium envelope needs"),
+        ("format: iceberg", "format: parquet, mode: upsert, keys: [item]", "4: table.mode: a parq"),
+        (
+            "format: iceberg",
+            "mode: upsert, keys: [id]",
+            "4: table.keys: the table has no column id",
+        ),
+        (
+            "format: iceberg",
+            "format: delta, sort_by: [item]",
+            "4: table.sort_by: delta tables have",
+        ),
+        ("format: iceberg", "catalog: {type: rest}", "4: table.catalog.uri: a rest catalog needs"),
+    ],
+)
+def test_errors_between_keys_of_the_table(old: str, new: str, error: str) -> None:
+    assert any(error in line for line in errors(edit(old, new)))
+
+
+def test_all_problems_are_reported_together() -> None:
+    lines = errors(edit("topics:", "topic:").replace("available-now", "always"))
+    assert [line.split(":")[1] for line in lines] == ["2", "7"]
+
+
+def test_aliases_are_refused() -> None:
+    """A file of nine lines with aliases of aliases would be gigabytes of values."""
+    text = with_lines("spark: {conf: &a {x: y}}", "columns: *a")
+    assert errors(text) == ["orders.yaml:8: aliases (*name) are not supported: write it out"]
+
+
+def test_what_is_no_mapping_in_utf8_is_refused(tmp_path: Path) -> None:
+    assert "expected keys and values" in errors("- a\n")[0]
+    assert "expected keys and values" in errors("")[0]
+    path = tmp_path / "orders.yaml"
+    with pytest.raises(ConfigError, match=r"cannot be read: No such file"):
+        load(str(path), [], {})
+    path.write_bytes(b"name: \xff\n")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(str(path), [], {})
+
+
+# Secrets -------------------------------------------------------------------------------------
+SASL = edit(
+    "topics: [orders]",
+    "topics: [orders], security: {protocol: SASL_SSL, username: me, password: '${PASS}'}",
+)
+
+
+def test_environment_gives_secrets_that_are_not_shown() -> None:
+    pipeline = read(SASL, PASS="opensesame")
+    assert pipeline.source.security.password == "opensesame"
+    assert "opensesame" not in repr(pipeline)
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    assert errors(SASL) == [
+        "orders.yaml:2: source.security.password: the environment variable PASS is not set"
+    ]
+
+
+def test_two_dollars_are_no_variable() -> None:
+    assert read(with_lines("commit_group: a$${PASS}")).commit_group == "a${PASS}"
+
+
+def test_errors_show_no_secret() -> None:
+    text = edit("available-now", "'${WHEN}'").replace("[orders]", "[orders], start: '${WHEN}'")
+    lines = errors(text, ("progress", "${WHEN}"), WHEN="opensesame")
+    assert len(lines) == 3
+    assert not any("opensesame" in line for line in lines)
