@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from kwire_pipeline.session import KAFKA_SOURCE
+from kwire_pipeline.versions import installed_pyspark, kafka_source
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars.packages", KAFKA_SOURCE)
+        .config("spark.jars.packages", kafka_source(installed_pyspark()))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
