@@ -1,6 +1,8 @@
 """The entry point of ``python -m kwire_pipeline``, the same as the command ``kwire-pipeline``."""
 
-from kwire_pipeline.job import main
+import sys
+
+from kwire_pipeline.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -53,11 +53,8 @@ def build(
     document: Document, flags: Sequence[Flag] = (), environment: Mapping[str, str] | None = None
 ) -> Pipeline:
     """Return the configuration of a document with flags over it."""
-    top = document.top
-    paths: set[Path] = set()
-    for flag in flags:
-        top = _with_flag(top, flag, environment or {}, is_first=_path(flag.key) not in paths)
-        paths.add(_path(flag.key))
+    top = overlay_flags(document.top, flags, environment or {})
+    paths = {_path(flag.key) for flag in flags}
     builder = _Builder(FilePath(document.name).parent)
     pipeline = builder.section(Pipeline, top, ())
     errors = list(builder.errors)
@@ -97,6 +94,19 @@ def find_key(path: str) -> Key | None:
         if middle and ".".join(parts[:depth]) == head and ".".join(parts[depth + 1 :]) == tail:
             return key
     return None
+
+
+def overlay_flags(
+    top: Mapping[str, Plain], flags: Sequence[Flag], environment: Mapping[str, str]
+) -> dict[str, Plain]:
+    """Return the file's values with those of the flags over them."""
+    values = dict(top)
+    paths: set[Path] = set()
+    for flag in flags:
+        path = _path(flag.key)
+        values = _with_flag(values, flag, environment, is_first=path not in paths)
+        paths.add(path)
+    return values
 
 
 def _with_flag(
@@ -209,11 +219,16 @@ class _Builder:
 def nearest(path: str, own: Iterable[str] = ()) -> str:
     """Return ``; did you mean ...?`` with the keys that are most like a wrong one, or nothing."""
     section, _, name = path.rpartition(".")
-    close = difflib.get_close_matches(name, list(own), n=1, cutoff=0.6)
+    own = list(own) or [key.rpartition(".")[2] for key in TABLE if _section(key) == section]
+    close = difflib.get_close_matches(name, own, n=1, cutoff=0.6)
     if not close:
-        whole = [key for key in TABLE if ".NAME." not in key]
-        close = [key for key in whole if key.rpartition(".")[2] == name]
-        close = close or difflib.get_close_matches(path, whole, n=1, cutoff=0.75)
+        own_paths = [key for key in TABLE if ".NAME." not in key]
+        close = [key for key in own_paths if key.rpartition(".")[2] == name]
+        close = close or difflib.get_close_matches(path, own_paths, n=1, cutoff=0.75)
     if not close and own:
         return f"; {section or 'the file'} has {', '.join(own)}"
     return f"; did you mean {choices(close)}?" if close else ""
+
+
+def _section(key: str) -> str:
+    return key.rpartition(".")[0]

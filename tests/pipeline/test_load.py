@@ -143,7 +143,7 @@ def test_flags_come_before_the_file() -> None:
 @pytest.mark.parametrize(
     ("flag", "error"),
     [
-        (("source.bootsrap", "x"), "did you mean source.bootstrap?"),
+        (("source.bootsrap", "x"), "did you mean bootstrap?"),
         (("source", "x"), "there is no such key"),
         (("spark.conf", "x"), "--spark.conf: expected NAME=VALUE"),
         (("trigger", "soon"), "--trigger: expected available-now or an interval such as 30 sec"),

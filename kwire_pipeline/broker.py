@@ -1,0 +1,152 @@
+"""The brokers as seen without a JVM: whether they answer, and which topics they have.
+
+Rules of this file: every wait is bounded; an error names the address, says what happened there and
+what to do. kafka-python makes the connection, so TLS, PLAIN and SCRAM work as configured; for other
+mechanisms only the TCP connection is tried.
+"""
+
+import contextlib
+import logging
+import re
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from kwire_pipeline.config.model import Source
+from kwire_pipeline.config.values import Mechanism, Protocol
+from kwire_pipeline.errors import Failure, Refusal
+
+TIMEOUT_S: Final = 5.0
+SASL: Final = (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
+NOT_TRIED: Final = (Mechanism.GSSAPI, Mechanism.OAUTHBEARER)
+
+
+@attrs.frozen
+class Brokers:
+    """The answer of the brokers."""
+
+    address: str
+    """The first bootstrap address that takes connections."""
+    cluster_id: str | None
+    """None if only the connection was tried."""
+    topics: dict[str, int]
+    """The count of partitions of each topic of the source."""
+
+
+def look_up(source: Source, timeout_s: float = TIMEOUT_S) -> Brokers:
+    """Ask the brokers for the source's topics.
+
+    Raise Failure if no broker answers, Refusal if a topic is missing or the brokers refuse the
+    client.
+    """
+    address = connect(source.bootstrap, timeout_s)
+    security = source.security
+    if security.protocol in SASL and security.mechanism in NOT_TRIED:
+        return Brokers(address, None, {})
+    cluster_id, topics = _metadata(source, address, timeout_s)
+    if source.pattern is not None:
+        matching = {name: count for name, count in topics.items() if _matches(source.pattern, name)}
+        if not matching:
+            raise Refusal(f"source.pattern: no topic at {address} matches {source.pattern!r}")
+        return Brokers(address, cluster_id, matching)
+    missing = [name for name in source.topics if name not in topics]
+    if missing:
+        raise Refusal(
+            f"source.topics: {', '.join(missing)} does not exist at {address}: create it, or "
+            "correct the name"
+        )
+    return Brokers(address, cluster_id, {name: topics[name] for name in source.topics})
+
+
+def connect(bootstrap: str, timeout_s: float) -> str:
+    """Return the first address that takes a TCP connection; raise Failure if none does."""
+    problems = []
+    for server in bootstrap.split(","):
+        host, _, port = server.strip().rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+        except socket.gaierror:
+            problems.append(f"{server.strip()}: there is no such host")
+        except TimeoutError:
+            problems.append(f"{server.strip()} does not answer within {timeout_s:g} s")
+        except OSError as error:
+            problems.append(f"{server.strip()}: {(error.strerror or str(error)).lower()}")
+        else:
+            return server.strip()
+    raise Failure(f"no broker is reached: {'; '.join(problems)}; is it running?")
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Whether a pattern of Java matches a topic; one that Python does not know matches none."""
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error:
+        return False
+
+
+def _metadata(source: Source, address: str, timeout_s: float) -> tuple[str, dict[str, int]]:
+    """Return the cluster's id and its topics with their counts of partitions."""
+    from kafka import KafkaAdminClient, errors
+
+    security = source.security
+    options = {
+        "bootstrap_servers": source.bootstrap.split(","),
+        "client_id": "kwire-pipeline",
+        "security_protocol": security.protocol.value,
+        "request_timeout_ms": int(timeout_s * 1000),
+        "bootstrap_timeout_ms": int(timeout_s * 1000),
+        **dict(_security(source)),
+    }
+    with _silence("kafka"):
+        try:
+            client = KafkaAdminClient(**options)
+            try:
+                described = client.describe_topics(list(source.topics) or None)
+                cluster_id = client.describe_cluster()["cluster_id"]
+            finally:
+                client.close()
+        except (
+            errors.SaslAuthenticationFailedError,
+            errors.UnsupportedSaslMechanismError,
+        ) as error:
+            raise Refusal(
+                f"{address} refuses the user {security.username} with "
+                f"{security.mechanism.value}: {error}"
+            ) from None
+        except errors.KafkaError as error:
+            raise Failure(
+                f"{address} takes connections, but does not answer as a Kafka broker with "
+                f"{security.protocol.value} ({type(error).__name__}): are source.bootstrap and "
+                "source.security right?"
+            ) from None
+    topics = {t["name"]: len(t["partitions"]) for t in described if t["error_code"] == 0}
+    return cluster_id, topics
+
+
+def _security(source: Source) -> Iterator[tuple[str, str]]:
+    security = source.security
+    if security.protocol in SASL:
+        yield "sasl_mechanism", security.mechanism.value
+        yield "sasl_plain_username", security.username or ""
+        yield "sasl_plain_password", security.password or ""
+    if security.ca_file is not None:
+        yield "ssl_cafile", security.ca_file
+    if security.cert_file is not None:
+        yield "ssl_certfile", security.cert_file
+        yield "ssl_keyfile", security.cert_file
+    if security.key_password is not None:
+        yield "ssl_password", security.key_password
+
+
+@contextlib.contextmanager
+def _silence(name: str) -> Iterator[None]:
+    """Silence a logger whose errors are in the exceptions as well."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

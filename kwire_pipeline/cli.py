@@ -1,0 +1,234 @@
+"""The command line `kwire-pipeline COMMAND FILE.yaml`: reads arguments and calls the commands.
+
+Exit codes: 0 done; 1 a failure that a rerun may cure; 2 a wrong set-up or a refusal, with nothing
+written. 1 and 2 come with one line on stderr, `kwire-pipeline: what failed: why; what to do`.
+Every key of the file is a flag as well, and the flag comes first: ``--source.bootstrap HOST:PORT``.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+import attrs
+
+from kwire_pipeline.config.document import ConfigError
+from kwire_pipeline.config.load import TABLE, Flag, find_key, load
+from kwire_pipeline.config.model import Pipeline, Source, Table
+from kwire_pipeline.config.secrets import redact, secrets_of
+from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
+
+INTERRUPTED: Final = 130
+PROGRAM: Final = "kwire-pipeline"
+
+
+@attrs.frozen
+class Command:
+    """A command that takes a pipeline's file."""
+
+    meaning: str
+    options: tuple[tuple[str, str], ...] = ()
+    """Flags of the command itself, with their meanings; they are false by default."""
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "init": Command("Write a first FILE, with comments, to be edited."),
+    "check": Command(
+        "Say what is wrong with FILE, Java, pyspark, folders, brokers and topics; write nothing.",
+        (("--no-spark", "leave out the sample of records, which needs a JVM"),),
+    ),
+    "plan": Command("Show all options and the changes of the schema; write nothing."),
+    "run": Command(
+        "Write records to the table until the end of the topics, or for ever at an interval.",
+        (
+            ("--adopt", "take over a table, topic or checkpoint that another pipeline wrote"),
+            ("--from-start", "begin again at source.start although the table has rows"),
+        ),
+    ),
+    "status": Command(
+        "Show offsets, lag, the last batch, dead letters and the table's size.",
+        (("--json", "print one JSON object"),),
+    ),
+    "verify": Command("Check that each committed offset is once in the table or dead letters."),
+    "replay": Command("Put dead letters through today's schema and expectations."),
+    "maintain": Command("Compact small files, expire snapshots, remove orphan files."),
+}
+HEAD_TEXT: Final = "Turn topics of Kafka into a table, each record once."
+EXITS: Final = (
+    "Exit codes: 0 done, 1 a failure that a rerun may cure, 2 a wrong set-up or a refusal, with "
+    "nothing written."
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that reports bad usage in one line, with exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Refusal(f"{message} (see {self.prog} --help)")
+
+
+def parser() -> Parser:
+    """Return the parser of what is no key of the file."""
+    top = Parser(prog=PROGRAM, description=HEAD_TEXT, epilog=EXITS, allow_abbrev=False)
+    commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+    keys = "\n".join(
+        f"  --{key.name} ({key.kind})\n      {key.meaning}"
+        for key in TABLE.values()
+        if key.section is None and key.sections is None
+    )
+    for name, command in COMMANDS.items():
+        if not is_available(name):
+            continue
+        inner = commands.add_parser(
+            name,
+            help=command.meaning,
+            description=command.meaning,
+            epilog=f"{EXITS}\n\nEvery key of FILE is a flag, too, which comes first:\n{keys}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        inner.add_argument("file", metavar="FILE", help="the pipeline, in YAML")
+        for option, meaning in command.options:
+            inner.add_argument(
+                option, action="store_true", help=meaning, dest=argument_name(option)
+            )
+    inner = commands.add_parser(
+        "jars",
+        help="Fetch every jar of a pipeline, for machines that do not reach Maven.",
+        description="Fetch every jar of a pipeline, for machines that do not reach Maven.",
+        epilog=EXITS,
+        allow_abbrev=False,
+    )
+    inner.add_argument("folder", metavar="DIR", help="the folder; it is made")
+    inner.add_argument(
+        "file", metavar="FILE", nargs="?", help="the pipeline (default: JSON into Iceberg)"
+    )
+    return top
+
+
+def argument_name(option: str) -> str:
+    """Return the name under which a command gets its own flag."""
+    return {"--json": "as_json"}.get(option, option.removeprefix("--").replace("-", "_"))
+
+
+def is_available(name: str) -> bool:
+    """Whether a command has its module."""
+    return importlib.util.find_spec(f"kwire_pipeline.commands.{name}") is not None
+
+
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Flag]]:
+    """Return the command's arguments, and the flags that are keys of the file.
+
+    A flag with a dot is one of these even if there is no such key: it is refused by name.
+    """
+    rest: list[str] = []
+    flags: list[Flag] = []
+    words = iter(arguments)
+    for word in words:
+        name, sign, text = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if not word.startswith("--") or not ("." in name or find_key(name)):
+            rest.append(word)
+            continue
+        value = text if sign else next(words, None)
+        if value is None:
+            raise Refusal(f"--{name} needs a value")
+        flags.append(Flag(name, value))
+    return rest, flags
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0].startswith("--") and words[0] != "--help":
+        from kwire_pipeline import job
+
+        job.main(words)
+        return 0
+    secrets: set[str] = set()
+    try:
+        return run(words, os.environ, secrets)
+    except ConfigError as error:
+        return fail(first_line(str(error)), EXIT_REFUSAL, secrets)
+    except Refusal as error:
+        return fail(str(error), EXIT_REFUSAL, secrets)
+    except Failure as error:
+        return fail(str(error), EXIT_FAILURE, secrets)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def first_line(text: str) -> str:
+    """Return the first of several problems, and how to see the others."""
+    first, *others = text.splitlines()
+    return f"{first} ({len(others)} more: {PROGRAM} check FILE)" if others else first
+
+
+def fail(text: str, code: int, secrets: set[str]) -> int:
+    line = redact(" ".join(text.split()), frozenset(secrets))
+    print(f"{PROGRAM}: {line}", file=sys.stderr)
+    return code
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[str]) -> int:
+    """Parse the arguments and call the command; add the configuration's secrets to ``secrets``."""
+    rest, flags = split_flags(arguments)
+    options = parser().parse_args(rest)
+    name: str = options.command
+    module = importlib.import_module(f"kwire_pipeline.commands.{name}")
+    code: int
+    if name == "init":
+        code = module.init(options.file, flags)
+        print(f"{options.file} is written; edit it, then: {PROGRAM} check {options.file}")
+        return code
+    if name == "jars" and options.file is None:
+        code = module.jars(default_pipeline(), options.folder, "FILE.yaml", environment, print)
+        return code
+    try:
+        pipeline = load(options.file, flags, environment)
+    except ConfigError as error:
+        if name != "check":
+            raise
+        for line in str(error).splitlines():
+            print(f"wrong file      {line}")
+        return EXIT_REFUSAL
+    secrets.update(secrets_of(pipeline))
+    write = writer(secrets)
+    # A transform lies beside the file, or on PYTHONPATH.
+    sys.path.insert(0, str(Path(options.file).resolve().parent))
+    if name == "jars":
+        code = module.jars(pipeline, options.folder, options.file, environment, write)
+        return code
+    if name == "check":
+        write(f"ok    file      {options.file}")
+        code = module.check(pipeline, environment, write)
+        if code == 0 and not options.no_spark and is_available("sample"):
+            code = importlib.import_module("kwire_pipeline.commands.sample").sample(pipeline)
+        return code
+    names = [argument_name(option) for option, _ in COMMANDS[name].options]
+    code = getattr(module, name)(pipeline, **{name: getattr(options, name) for name in names})
+    return code
+
+
+def writer(secrets: set[str]) -> Callable[[str], None]:
+    """Return a function that prints a line without secrets."""
+    hidden = frozenset(secrets)
+
+    def write(line: str) -> None:
+        print(redact(line, hidden), flush=True)
+
+    return write
+
+
+def default_pipeline() -> Pipeline:
+    """Return a pipeline of JSON into Iceberg, for the list of its jars."""
+    return Pipeline(
+        name="default",
+        source=Source(bootstrap="127.0.0.1:9092", topics=("any",)),
+        table=Table(name="any.any", warehouse="any"),
+        checkpoint="any",
+    )

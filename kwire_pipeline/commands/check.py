@@ -1,0 +1,102 @@
+"""The command `check`: all that can be wrong before the first record is read, a line each.
+
+Rules of this file: a check that fails does not stop the next; nothing is written; nothing here
+needs a JVM or Maven.
+"""
+
+import functools
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlparse
+
+from kwire_pipeline import versions
+from kwire_pipeline.broker import look_up
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
+from kwire_pipeline.jars import jar_files
+from kwire_pipeline.java import check_java
+
+Check: TypeAlias = Callable[[], str]
+"""Returns what is right; raises Refusal or Failure."""
+
+
+def check(
+    pipeline: Pipeline, environment: Mapping[str, str], write: Callable[[str], object]
+) -> int:
+    """Write a line for each check and return the exit code: 2 if a rerun cannot cure it."""
+    code = 0
+    for name, run in checks(pipeline, environment):
+        try:
+            write(f"ok    {name:<9} {run()}")
+        except Refusal as error:
+            write(f"wrong {name:<9} {error}")
+            code = EXIT_REFUSAL
+        except Failure as error:
+            write(f"wrong {name:<9} {error}")
+            code = code or EXIT_FAILURE
+    return code
+
+
+def checks(pipeline: Pipeline, environment: Mapping[str, str]) -> Iterator[tuple[str, Check]]:
+    """Yield the checks in the order in which a run would meet their problems."""
+    yield "pyspark", lambda: check_pyspark(pipeline)
+    yield "java", lambda: f"Java {check_java(versions.installed_pyspark(), environment)}"
+    for key, name in (("table", pipeline.table.warehouse), ("offsets", pipeline.checkpoint)):
+        if name is not None:
+            yield key, functools.partial(check_folder, name)
+    if pipeline.transform is not None:
+        yield "transform", lambda: check_transform(pipeline.transform or "")
+    yield "broker", lambda: check_broker(pipeline)
+
+
+def check_pyspark(pipeline: Pipeline) -> str:
+    """Return the versions that a session would have; raise Refusal if they do not fit together."""
+    pyspark = versions.installed_pyspark()
+    names = [package.partition(":")[2] for package in versions.packages(pyspark, pipeline)]
+    names += [Path(jar).name for jar in jar_files(pipeline.spark.jars)]
+    hint = "" if pyspark in versions.CHECKED else " (not tried with pipelines)"
+    return f"{pyspark}{hint}, with {', '.join(names)}"
+
+
+def check_folder(name: str) -> str:
+    """Return the folder if it can be written, or be made; one that is not local is not tried."""
+    location = urlparse(name)
+    if location.scheme not in ("", "file"):
+        return f"{name} (not tried: only Spark knows how to write it)"
+    path = Path(location.path)
+    existing = path.absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise Refusal(f"{path} cannot be a folder: {existing} is a file")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise Refusal(f"{path} cannot be written: {existing} belongs to another user")
+    return f"{path}{'' if path.exists() else ' (a run makes it)'}"
+
+
+def check_transform(text: str) -> str:
+    """Return the user's function, imported; raise Refusal if it is not there."""
+    module, _, function = text.partition(":")
+    try:
+        imported = importlib.import_module(module)
+    except Exception as error:  # noqa: BLE001 a user's module may raise anything
+        raise Refusal(f"{module} cannot be imported: {error}") from None
+    if not callable(getattr(imported, function, None)):
+        raise Refusal(f"{module} has no function {function}")
+    return text
+
+
+def check_broker(pipeline: Pipeline) -> str:
+    """Return what the brokers say of the topics."""
+    brokers = look_up(pipeline.source)
+    if brokers.cluster_id is None:
+        mechanism = pipeline.source.security.mechanism.value
+        return f"{brokers.address} takes connections ({mechanism} was not tried)"
+    counts = ", ".join(
+        f"{name} ({count} {'partition' if count == 1 else 'partitions'})"
+        for name, count in brokers.topics.items()
+    )
+    return f"{brokers.address}, cluster {brokers.cluster_id}: {counts}"

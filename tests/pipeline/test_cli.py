@@ -1,0 +1,174 @@
+"""The command line: a wrong set-up is one line and exit code 2, and no secret is shown."""
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from kwire_pipeline import cli
+from kwire_pipeline.broker import look_up
+from kwire_pipeline.commands.check import check_folder, check_transform
+from kwire_pipeline.config.load import load
+from kwire_pipeline.config.model import Source
+from kwire_pipeline.errors import Failure, Refusal
+from tests.pipeline.test_load import SMALLEST
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "orders.yaml").write_text(SMALLEST)
+    return "orders.yaml"
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+# Wrong set-ups -------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["check"], "the following arguments are required: FILE"),
+        (["chek", "orders.yaml"], "invalid choice: 'chek'"),
+        (["jars"], "the following arguments are required: DIR"),
+        (["check", "orders.yaml", "--no-such"], "unrecognized arguments: --no-such"),
+        (["check", "orders.yaml", "--trigger"], "--trigger needs a value"),
+        (["init", "orders.yaml"], "orders.yaml is there already"),
+        (["init", "no/such/folder.yaml"], "cannot be written: No such file or directory"),
+        (["jars", "d", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
+        (["init", "x.yaml", "--source.topic", "x"], "no such key; did you mean topics?"),
+        (["init", "x.yaml", "--table.name", "x"], "table.name: 'x' is not NAMESPACE.TABLE"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(
+    file: str, capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
+) -> None:
+    assert cli.main(arguments) == 2
+    output = capsys.readouterr()
+    assert error in output.err
+    assert len(output.err.splitlines()) == 1
+    assert output.err.startswith("kwire-pipeline: ")
+    assert output.out == ""
+
+
+def test_first_of_several_problems_is_shown_with_the_way_to_the_others(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["jars", "d", file, "--trigger", "x", "--progress", "y"]) == 2
+    assert "(1 more: kwire-pipeline check FILE)" in capsys.readouterr().err
+
+
+def test_check_shows_all_problems_of_a_file(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", file, "--trigger", "x", "--progress", "y"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "wrong file      --trigger",
+        "wrong file      --progress",
+    ]
+
+
+def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "--source.security.mechanism" in text
+    assert "Exit codes: 0 done, 1 a failure that a rerun may cure, 2 a wrong set-up" in text
+
+
+# check ---------------------------------------------------------------------------------------
+def test_check_goes_on_after_a_problem_and_a_broker_that_is_down_is_code_1(
+    file: str, capsys: pytest.CaptureFixture[str], closed_port: int
+) -> None:
+    address = f"127.0.0.1:{closed_port}"
+    assert cli.main(["check", file, "--source.bootstrap", address]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ok    file      orders.yaml"
+    assert f"wrong broker    no broker is reached: {address}: connection refused" in lines[-1]
+    assert not Path("lake").exists()
+
+
+def test_check_of_a_wrong_set_up_is_code_2_though_the_broker_is_down_too(
+    file: str,
+    capsys: pytest.CaptureFixture[str],
+    closed_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/no/java")
+    address = f"127.0.0.1:{closed_port}"
+    assert cli.main(["check", file, "--source.bootstrap", address]) == 2
+    assert "wrong java      JAVA_HOME is /no/java" in capsys.readouterr().out
+
+
+# kafka-python reads its tables in a way that is deprecated.
+@pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")
+def test_a_server_that_speaks_no_kafka_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(Failure, match=f"{address} takes connections, but does not answer as a"):
+            look_up(Source(bootstrap=address, topics=("orders",)), timeout_s=0.2)
+
+
+def test_check_tries_no_login_that_needs_kerberos(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        flags = ["--source.security.protocol", "SASL_SSL"]
+        flags += ["--source.security.mechanism", "GSSAPI", "--source.bootstrap", address]
+        cli.main(["check", file, *flags])
+    assert "takes connections (GSSAPI was not tried)" in capsys.readouterr().out
+
+
+def test_folders_that_can_be_written(tmp_path: Path) -> None:
+    assert check_folder(str(tmp_path)) == str(tmp_path)
+    assert "(a run makes it)" in check_folder(f"file://{tmp_path}/new/deep")
+    assert "not tried" in check_folder("s3a://bucket/lake")
+    (tmp_path / "file").touch()
+    with pytest.raises(Refusal, match=r"cannot be a folder: .*file is a file"):
+        check_folder(str(tmp_path / "file" / "lake"))
+
+
+def test_transform_beside_the_file(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("clean_orders.py").write_text("def clean(frame):\n    return frame\n")
+    Path("broken_orders.py").write_text("1 / 0\n")
+    sys.path.insert(0, str(Path.cwd()))
+    assert check_transform("clean_orders:clean") == "clean_orders:clean"
+    with pytest.raises(Refusal, match="has no function wash"):
+        check_transform("clean_orders:wash")
+    with pytest.raises(Refusal, match="cannot be imported: division by zero"):
+        check_transform("broken_orders:clean")
+
+
+# init and secrets ----------------------------------------------------------------------------
+def test_init_writes_a_file_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["--source.topics", "a", "--source.topics", "b", "--trigger", "30 seconds"]
+    flags += ["--source.security.protocol", "SASL_SSL", "--source.security.username", "me"]
+    assert cli.main(["init", "web-shop.yaml", *flags, "--source.security.password", "${P}"]) == 0
+    text = Path("web-shop.yaml").read_text()
+    assert "# The pipeline's name" in text
+    pipeline = load("web-shop.yaml", [], {"P": "opensesame"})
+    assert pipeline.source.security.password == "opensesame"
+    assert pipeline.source.topics == ("a", "b")
+    assert pipeline.table.name == "lake.web_shop"
+    assert not pipeline.trigger.available_now
+
+
+def test_no_command_shows_a_secret(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIDDEN", "opensesame")
+    flags = ["--checkpoint", "${HIDDEN}", "--source.bootstrap", "127.0.0.1:1"]
+    cli.main(["check", file, *flags])
+    cli.main(["jars", "d", file, "--transform", "${HIDDEN}"])
+    output = capsys.readouterr()
+    assert "*** (a run makes it)" in output.out
+    assert "opensesame" not in output.out + output.err
