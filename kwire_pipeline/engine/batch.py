@@ -1,0 +1,183 @@
+"""One batch: parsed once, counted, judged, then written to the table and to dead letters.
+
+The counts come before the first write, since ``max_bad_share`` and an expectation with ``fail``
+must refuse a batch of which nothing is written yet. So the classified batch is persisted: the
+count reads the topic and parses, the writes read what is persisted. A batch that an earlier run
+began has marks in the tables; what is marked is not written again, so the order of the writes
+does not matter for exactness.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from kwire_pipeline.config.values import Action
+from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
+from kwire_pipeline.engine.figures import Batch
+from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import frames
+from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.tables.mark import Mark, Table
+
+
+@attrs.frozen(kw_only=True)
+class Counts:
+    """The records of a batch by class, and their size."""
+
+    good: int
+    misfits: int
+    unexpected: int
+    dropped: int
+    bytes: int
+    unmet: Mapping[str, int]
+
+    @property
+    def records(self) -> int:
+        return self.good + self.misfits + self.unexpected + self.dropped
+
+    @property
+    def dead_letters(self) -> int:
+        return self.misfits + self.unexpected
+
+
+@attrs.frozen(kw_only=True)
+class Destinations:
+    """The tables of a batch, and what is done to rows on their way."""
+
+    table: Table
+    dead_letters: Table | None
+    transform: Callable[[DataFrame], DataFrame] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Writer:
+    """The writer of batches."""
+
+    shape: Shape
+    destinations: Destinations
+    max_bad_share: float
+    ranges: Callable[[int], Ranges]
+    """The offsets of a batch by its id."""
+    pipeline_id: str
+    lag: Callable[[Ranges], int]
+    faults: Faults = NO_FAULTS
+    clock: Callable[[], float] = time.monotonic
+
+    def write(self, raw: DataFrame, batch_id: int, *, may_be_repeated: bool) -> "Result":
+        """Write a batch that Spark has read, unless the tables have it."""
+        start_s = self.clock()
+        mark = Mark(self.pipeline_id, batch_id, self.ranges(batch_id))
+        batch = frames.classify(raw, self.shape).persist()
+        try:
+            counts = count(batch, self.shape)
+            self._judge(counts, mark)
+            is_repeated, reasons = self._write(batch, counts, mark, may_be_repeated)
+        finally:
+            batch.unpersist()
+        figures = Batch(
+            batch_id=batch_id,
+            rows=counts.good,
+            dead_letters=counts.dead_letters,
+            dropped=counts.dropped,
+            unmet=counts.unmet,
+            bytes=counts.bytes,
+            offsets=mark.ranges.count,
+            lag=self.lag(mark.ranges),
+            elapsed_s=self.clock() - start_s,
+            is_repeated=is_repeated,
+        )
+        return Result(figures, reasons)
+
+    def _judge(self, counts: Counts, mark: Mark) -> None:
+        """Raise Refusal for a batch that the configuration does not accept."""
+        for name, (sql, action) in self.shape.expectations.items():
+            if action is Action.FAIL and counts.unmet.get(name, 0):
+                raise Refusal(
+                    f"{counts.unmet[name]} rows do not meet the expectation {name} ({sql}) in "
+                    f"offsets {mark.ranges.dump()}: correct them at their source, or change the "
+                    "expectation's action"
+                )
+        if counts.dead_letters and self.destinations.dead_letters is None:
+            raise Refusal(
+                f"{counts.dead_letters} records of offsets {mark.ranges.dump()} do not fit, and "
+                "the pipeline has no dead_letters: give it a table for them"
+            )
+        share = counts.dead_letters / counts.records if counts.records else 0.0
+        if share > self.max_bad_share:
+            raise Refusal(
+                f"{counts.dead_letters} of {counts.records} records do not fit, more than "
+                f"max_bad_share {self.max_bad_share:g}, in offsets {mark.ranges.dump()}: correct "
+                "the schema, or raise max_bad_share"
+            )
+
+    def _write(
+        self, batch: DataFrame, counts: Counts, mark: Mark, may_be_repeated: bool
+    ) -> tuple[bool, Mapping[str, int]]:
+        """Write the rows, then the dead letters; return whether either was there, and why not."""
+        table, letters = self.destinations.table, self.destinations.dead_letters
+        is_repeated = False
+        reasons: Mapping[str, int] = {}
+        self.faults.reach(Place.BEFORE_TABLE)
+        if counts.good:
+            if may_be_repeated and table.has_batch(mark):
+                is_repeated = True
+            else:
+                rows = frames.rows(batch, self.shape)
+                transform = self.destinations.transform
+                table.append(transform(rows) if transform is not None else rows, mark)
+        self.faults.reach(Place.AFTER_TABLE)
+        if counts.dead_letters and letters is not None:
+            misfits = frames.misfits(batch, self.shape)
+            reasons = by_reason(misfits)
+            if may_be_repeated and letters.has_batch(mark):
+                is_repeated = True
+            else:
+                letters.append(misfits, mark)
+        self.faults.reach(Place.AFTER_DEAD_LETTERS)
+        return is_repeated, reasons
+
+
+@attrs.frozen
+class Result:
+    """The outcome of one batch."""
+
+    figures: Batch
+    reasons: Mapping[str, int]
+    """The dead letters by reason."""
+
+
+def count(batch: DataFrame, shape: Shape) -> Counts:
+    """Count a classified batch; this is the job that reads the topic and parses."""
+
+    def of(number: int) -> Column:
+        return F.count_if(F.col(frames.CLASS) == number)
+
+    unmet = [
+        F.count_if(F.array_contains(F.col(frames.UNMET), name)).alias(f"unmet {name}")
+        for name in shape.expectations
+    ]
+    row = batch.agg(
+        of(frames.GOOD).alias("good"),
+        of(frames.MISFIT).alias("misfits"),
+        of(frames.UNEXPECTED).alias("unexpected"),
+        of(frames.DROPPED).alias("dropped"),
+        F.coalesce(F.sum(frames.BYTES), F.lit(0)).alias("bytes"),
+        *unmet,
+    ).collect()[0]
+    return Counts(
+        good=row["good"],
+        misfits=row["misfits"],
+        unexpected=row["unexpected"],
+        dropped=row["dropped"],
+        bytes=row["bytes"],
+        unmet={name: row[f"unmet {name}"] for name in shape.expectations},
+    )
+
+
+def by_reason(misfits: DataFrame) -> Mapping[str, int]:
+    """Count dead letters by their reason."""
+    return {row[0]: row[1] for row in misfits.groupBy("reason").count().collect()}

@@ -1,0 +1,130 @@
+"""The brokers as the pipeline needs them: cluster id, topic ids, and offsets.
+
+The client is that of Spark's connector, in Spark's JVM: what connects the source connects here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import attrs
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from kwire_pipeline.engine.offsets import Offsets, offsets_of
+from kwire_pipeline.engine.storage import jvm_of
+from kwire_pipeline.errors import Failure, Refusal
+
+TIMEOUTS: Final = {"request.timeout.ms": "5000", "default.api.timeout.ms": "10000"}
+"""A broker that is down fails a run in seconds; the source's own client tries for minutes."""
+
+
+@attrs.frozen
+class Topic:
+    """A topic as the brokers describe it."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[int, ...]
+
+
+class Cluster:
+    """A client of the brokers' Admin API."""
+
+    def __init__(self, spark: SparkSession, client: Mapping[str, str]) -> None:
+        """Make a client of the connector's properties, such as ``bootstrap.servers``."""
+        self._jvm = jvm_of(spark)
+        self._servers = client["bootstrap.servers"]
+        properties = self._jvm.java.util.HashMap()
+        for name, value in {**TIMEOUTS, **client}.items():
+            properties.put(name, value)
+        self._admin = self._call(
+            lambda: self._jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+        )
+
+    def close(self) -> None:
+        self._admin.close(self._jvm.java.time.Duration.ofSeconds(1))
+
+    def cluster_id(self) -> str:
+        return str(self._call(lambda: self._admin.describeCluster().clusterId().get()))
+
+    def matching(self, pattern: str) -> list[str]:
+        """Return the names of the topics that a regular expression of Java matches."""
+        names = self._call(lambda: self._admin.listTopics().names().get())
+        matches = self._jvm.java.util.regex.Pattern.compile(pattern)
+        return sorted(str(name) for name in names if matches.matcher(name).matches())
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Describe topics; raise Refusal if there is no such topic."""
+        listed = self._jvm.java.util.ArrayList()
+        for name in names:
+            listed.add(name)
+        described = self._call(lambda: self._admin.describeTopics(listed).allTopicNames().get())
+        return {
+            str(name): Topic(
+                str(name),
+                str(described[name].topicId().toString()),
+                tuple(sorted(int(part.partition()) for part in described[name].partitions())),
+            )
+            for name in described
+        }
+
+    def beginnings(self, topics: Iterable[Topic]) -> Offsets:
+        return self._offsets(topics, self._specs().earliest())
+
+    def ends(self, topics: Iterable[Topic]) -> Offsets:
+        """Return the end offsets for a reader of committed records."""
+        return self._offsets(topics, self._specs().latest())
+
+    def at_time(self, topics: Iterable[Topic], timestamp_ms: int) -> Offsets:
+        """Return the first offsets at or after a time, the end where there is none."""
+        topics = list(topics)
+        ends = self.ends(topics)
+        first = self._offsets(topics, self._specs().forTimestamp(timestamp_ms))
+        return {
+            topic: {p: o if o >= 0 else ends[topic][p] for p, o in partitions.items()}
+            for topic, partitions in first.items()
+        }
+
+    def _specs(self) -> JavaObject:
+        return self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+
+    def _offsets(self, topics: Iterable[Topic], spec: JavaObject) -> Offsets:
+        classes = self._jvm.org.apache.kafka
+        wanted_specs = self._jvm.java.util.HashMap()
+        for topic in topics:
+            for partition in topic.partitions:
+                wanted_specs.put(classes.common.TopicPartition(topic.name, partition), spec)
+        options = classes.clients.admin.ListOffsetsOptions(
+            classes.common.IsolationLevel.READ_COMMITTED
+        )
+        answers = self._call(lambda: self._admin.listOffsets(wanted_specs, options).all().get())
+        return offsets_of(
+            (
+                str(entry.getKey().topic()),
+                int(entry.getKey().partition()),
+                int(entry.getValue().offset()),
+            )
+            for entry in answers.entrySet()
+        )
+
+    def _call(self, request: Callable[[], JavaObject]) -> JavaObject:
+        """Make a request; an error of the brokers becomes a sentence."""
+        try:
+            return request()
+        except Py4JJavaError as error:
+            reason = _cause(error.java_exception)
+        if "UnknownTopicOrPartition" in reason:
+            raise Refusal(
+                f"a topic of the pipeline does not exist at {self._servers}: create it, or correct "
+                "source.topics"
+            )
+        if "Timeout" in reason:
+            raise Failure(f"no broker answers at {self._servers}: {reason}")
+        raise Failure(f"the brokers at {self._servers} answered {reason}")
+
+
+def _cause(error: JavaObject) -> str:
+    while error.getCause() is not None:
+        error = error.getCause()
+    return f"{error.getClass().getSimpleName()}: {error.getMessage()}"

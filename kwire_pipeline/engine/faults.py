@@ -1,0 +1,33 @@
+"""The places at which a test ends a run: the steps between which a batch is half done.
+
+A run calls `reach` of its faults at each; the default does nothing.
+"""
+
+import enum
+from typing import Final, Protocol
+
+
+class Place(enum.Enum):
+    """A step of a batch, or of maintenance."""
+
+    BEFORE_TABLE = "before-table"
+    AFTER_TABLE = "after-table"
+    AFTER_DEAD_LETTERS = "after-dead-letters"
+    """All is written; the mark of the batch in Spark's checkpoint is not."""
+    DURING_MAINTAIN = "during-maintain"
+
+
+class Faults(Protocol):
+    """What a test does at a place: raise, or end the process."""
+
+    def reach(self, place: Place) -> None: ...
+
+
+class NoFaults:
+    """The faults of a run of a user: none."""
+
+    def reach(self, place: Place) -> None:
+        pass
+
+
+NO_FAULTS: Final = NoFaults()

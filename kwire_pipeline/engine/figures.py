@@ -1,0 +1,76 @@
+"""The figures of a batch and of a run. Plain data only."""
+
+import json
+from collections.abc import Mapping
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """The figures of one batch."""
+
+    batch_id: int
+    rows: int
+    dead_letters: int
+    dropped: int
+    unmet: Mapping[str, int]
+    """The rows that did not meet an expectation, by its name."""
+    bytes: int
+    """The bytes of keys and values."""
+    offsets: int
+    lag: int
+    """The offsets that are still to read."""
+    elapsed_s: float
+    is_repeated: bool = False
+    """Whether an earlier run had written all or a part of it."""
+
+    @property
+    def records(self) -> int:
+        return self.rows + self.dead_letters + self.dropped
+
+    def dump(self) -> str:
+        """Return the figures as one line of JSON."""
+        plain = attrs.asdict(self)
+        plain["elapsed_s"] = round(self.elapsed_s, 3)
+        return json.dumps(plain, separators=(", ", ": "))
+
+
+@attrs.define
+class Tally:
+    """The figures of a run."""
+
+    batches: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    dropped: int = 0
+    bytes: int = 0
+    offsets: int = 0
+    elapsed_s: float = 0.0
+    reasons: dict[str, int] = attrs.field(factory=dict)
+    """The dead letters by reason."""
+
+    def add(self, batch: Batch, reasons: Mapping[str, int]) -> None:
+        self.batches += 1
+        self.rows += batch.rows
+        self.dead_letters += batch.dead_letters
+        self.dropped += batch.dropped
+        self.bytes += batch.bytes
+        self.offsets += batch.offsets
+        self.elapsed_s += batch.elapsed_s
+        for reason, count in reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
+
+    def words(self) -> list[str]:
+        """Return the lines of a final tally."""
+        rate = self.offsets / self.elapsed_s if self.elapsed_s else 0.0
+        lines = [
+            f"{self.rows:,} rows, {self.dead_letters:,} dead letters, {self.dropped:,} dropped, "
+            f"in {self.batches:,} batches of {self.offsets:,} offsets and {self.bytes:,} bytes; "
+            f"{self.elapsed_s:.1f} s, {rate:,.0f} offsets/s"
+        ]
+        lines += [
+            f"  {count:,} dead letters: {reason}"
+            for reason, count in sorted(self.reasons.items(), key=lambda item: -item[1])
+        ]
+        return lines

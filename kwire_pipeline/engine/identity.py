@@ -1,0 +1,207 @@
+"""The identity of a pipeline: which cluster, topics and table its offsets belong to.
+
+Offsets mean something only for the topics and the table that they were read from and written to.
+A file beside the checkpoint names all of them, and the table names the pipelines that write it.
+`decide` compares both with what is there at the start of a run, before anything is written.
+
+Rules of this file: plain data only. A refusal is one sentence that ends in what to do.
+"""
+
+import enum
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from kwire_pipeline.engine import offsets
+from kwire_pipeline.engine.offsets import Offsets
+from kwire_pipeline.errors import Refusal
+
+FILE: Final = "pipeline.json"
+VERSION: Final = 1
+
+
+class Intent(enum.Enum):
+    """The user's answer to a refusal."""
+
+    CONTINUE = "continue"
+    ADOPT = "adopt"
+    """Take what is there as this pipeline's, and continue after the offsets in the table."""
+    FROM_START = "from-start"
+    """Delete this pipeline's rows from the table, and read its topics again."""
+
+
+@attrs.frozen(kw_only=True)
+class Identity:
+    """The parts of a pipeline that its offsets belong to."""
+
+    name: str
+    pipeline_id: str
+    """Made anew by each adoption or new start; marks in tables carry it."""
+    cluster_id: str
+    topics: Mapping[str, str]
+    """The topic ids by name."""
+    table: str
+    table_id: str
+    dead_letters: str | None
+    schema: str
+    """The value's schema as DDL, empty without one; an inferred one is pinned by this."""
+    start: Offsets
+    """The offsets of the first batch, resolved once."""
+
+    def dump(self) -> str:
+        plain = attrs.asdict(self, recurse=False)
+        plain["start"] = json.loads(offsets.dump(self.start))
+        return json.dumps({"version": VERSION, **plain}, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> "Identity":
+        """Parse what `dump` returns; raise Refusal for a file of a later version."""
+        plain = json.loads(text)
+        if plain.pop("version") != VERSION:
+            raise Refusal(f"{FILE} is of a later version of the pipeline: run that one")
+        plain["start"] = offsets.parse(json.dumps(plain["start"]))
+        return cls(**plain)
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """The state of cluster and table at the start of a run."""
+
+    cluster_id: str
+    topics: Mapping[str, str]
+    table_id: str | None
+    """None if there is no table yet."""
+    owners: Mapping[str, str]
+    """The ids of the pipelines that write the table, by name."""
+    checkpoint_batch: int | None = None
+    """The last batch in Spark's checkpoint of the stored identity."""
+    table_batch: int | None = None
+    """The last batch of the stored identity that table or dead letters have."""
+
+
+class Begin(enum.Enum):
+    """The way in which a run begins."""
+
+    NEW = "new"
+    CONTINUE = "continue"
+    ADOPT = "adopt"
+    FROM_START = "from-start"
+
+
+def decide(
+    name: str, checkpoint: str, table: str, stored: Identity | None, facts: Facts, intent: Intent
+) -> Begin:
+    """Return how a run begins; raise Refusal where continuing could lose or repeat records."""
+    if stored is None and name not in facts.owners:
+        return Begin.FROM_START if intent is Intent.FROM_START else Begin.NEW
+    if intent is Intent.ADOPT:
+        return Begin.ADOPT
+    if intent is Intent.FROM_START:
+        return Begin.FROM_START
+    if stored is None:
+        raise Refusal(
+            f"{table} has rows of pipeline {name}, but there is no checkpoint in {checkpoint}: "
+            f"restore the checkpoint, or run with {ADOPT} or {FROM_START}"
+        )
+    _check_name(name, checkpoint, stored)
+    _check_cluster(stored, facts)
+    _check_table(name, checkpoint, table, stored, facts)
+    return Begin.CONTINUE
+
+
+ADOPT: Final = "--adopt (continue after the offsets in the table)"
+FROM_START: Final = "--from-start (delete these rows and read the topics again)"
+
+
+def _check_name(name: str, checkpoint: str, stored: Identity) -> None:
+    if stored.name != name:
+        raise Refusal(
+            f"the checkpoint {checkpoint} is of pipeline {stored.name}, not {name}: choose another "
+            "folder for checkpoint"
+        )
+
+
+def _check_cluster(stored: Identity, facts: Facts) -> None:
+    if stored.cluster_id != facts.cluster_id:
+        raise Refusal(
+            f"the brokers are of cluster {facts.cluster_id}, and the checkpoint's offsets of "
+            f"cluster {stored.cluster_id}: correct source.bootstrap, or run with {ADOPT} or "
+            f"{FROM_START}"
+        )
+    check_topics(stored, facts)
+
+
+def check_topics(stored: Identity, facts: Facts) -> None:
+    """Raise Refusal if a topic is gone or another one of the same name."""
+    for topic, topic_id in sorted(stored.topics.items()):
+        if topic not in facts.topics:
+            raise Refusal(
+                f"topic {topic} is not among the pipeline's topics any more: restore it, or run "
+                f"with {ADOPT}"
+            )
+        if facts.topics[topic] != topic_id:
+            raise Refusal(
+                f"topic {topic} was deleted and made again, so the checkpoint's offsets are not "
+                f"its own: run with {ADOPT}, which reads the new one from its beginning, or "
+                f"{FROM_START}"
+            )
+
+
+def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts: Facts) -> None:
+    owner = facts.owners.get(name)
+    if stored.table != table:
+        raise Refusal(
+            f"the checkpoint {checkpoint} is of table {stored.table}, not {table}: correct "
+            f"table.name, or choose another folder for checkpoint, or run with {ADOPT} or "
+            f"{FROM_START}"
+        )
+    if facts.table_id is None:
+        # A run that ended right after it wrote the identity has no table either.
+        if facts.checkpoint_batch is not None:
+            raise Refusal(
+                f"there is no table {table} any more, and the checkpoint {checkpoint} continues "
+                f"after its rows: restore it, or run with {FROM_START}"
+            )
+        return
+    if facts.table_id != stored.table_id:
+        raise Refusal(
+            f"{table} was dropped and made again, and the checkpoint {checkpoint} continues after "
+            f"the rows of the old one: restore it, or run with {ADOPT} or {FROM_START}"
+        )
+    if owner is not None and owner != stored.pipeline_id:
+        raise Refusal(
+            f"{table} is written by pipeline {name} with another checkpoint than {checkpoint}: "
+            f"give this pipeline another name, or run with {ADOPT}"
+        )
+    if facts.table_batch is not None and facts.table_batch > (
+        -1 if facts.checkpoint_batch is None else facts.checkpoint_batch
+    ):
+        raise Refusal(
+            f"{table} has batch {facts.table_batch} of pipeline {name}, and the checkpoint "
+            f"{checkpoint} is older or incomplete: restore the newest one, or run with {ADOPT} or "
+            f"{FROM_START}"
+        )
+
+
+def start_offsets(
+    chosen: Offsets, beginnings: Offsets, positions: Offsets | None, is_same: Mapping[str, bool]
+) -> Offsets:
+    """Return the offsets of a first batch.
+
+    ``chosen`` is what the configuration says. An adoption continues at the table's ``positions``,
+    for topics that are the same, and at the beginning for others.
+    """
+    if positions is None:
+        return chosen
+    return {
+        topic: {
+            partition: max(
+                positions.get(topic, {}).get(partition, first) if is_same.get(topic, True) else 0,
+                first,
+            )
+            for partition, first in partitions.items()
+        }
+        for topic, partitions in beginnings.items()
+    }

@@ -1,0 +1,149 @@
+"""The lease of a checkpoint: one run at a time writes with it.
+
+A run writes ``writer.json`` beside the checkpoint with its host, process and a beat that it raises
+every few seconds. A run that finds the file looks at the process if it is on the same host, else
+waits for two beats' time: a beat that rises means a living writer, and the newcomer is refused;
+a beat that does not is of a run that ended without a word, and its lease is taken over. Clocks
+of two hosts are never compared. A writer looks for its own lease before each batch, so one that
+was paused for longer than that time ends itself.
+"""
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+
+from kwire_pipeline.errors import Failure, Refusal
+
+FILE: Final = "writer.json"
+BEAT_S: Final = 10.0
+PATIENCE_S: Final = 25.0
+
+
+@attrs.frozen(kw_only=True)
+class Holder:
+    """The run that has a lease."""
+
+    lease_id: str
+    host: str
+    process: int
+    process_start: str
+    """The start time of the process in the kernel's ticks: process ids are used again."""
+    beat: int = 0
+
+    @classmethod
+    def this_process(cls) -> "Holder":
+        process = os.getpid()
+        return cls(
+            lease_id=uuid.uuid4().hex,
+            host=socket.gethostname(),
+            process=process,
+            process_start=process_start(process),
+        )
+
+    def dump(self) -> str:
+        return json.dumps(attrs.asdict(self)) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> "Holder":
+        return cls(**json.loads(text))
+
+
+def process_start(process: int) -> str:
+    """Return the start time of a process, empty if it does not run or the system has no /proc."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+class Files(Protocol):
+    """The folder of a lease, as `kwire_pipeline.engine.storage.Folder`."""
+
+    @property
+    def url(self) -> str: ...
+
+    def read(self, name: str) -> str | None: ...
+
+    def write(self, name: str, text: str) -> None: ...
+
+    def create(self, name: str, text: str) -> bool: ...
+
+    def delete(self, name: str) -> None: ...
+
+
+class Lease:
+    """The lease that this run has taken."""
+
+    def __init__(self, folder: Files, holder: Holder, clock: Callable[[], float]) -> None:
+        self._folder = folder
+        self._holder = holder
+        self._clock = clock
+        self._last_beat_s = clock()
+
+    @classmethod
+    def take(
+        cls,
+        folder: Files,
+        *,
+        holder: Holder | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> "Lease":
+        """Take the lease of a folder; raise Refusal while another run has it."""
+        holder = holder or Holder.this_process()
+        while not folder.create(FILE, holder.dump()):
+            text = folder.read(FILE)
+            if text is None:
+                continue
+            other = Holder.parse(text)
+            if is_alive(other, holder) or (
+                other.host != holder.host and _beats(folder, other, sleep)
+            ):
+                raise Refusal(
+                    f"process {other.process} on {other.host} writes with the checkpoint "
+                    f"{folder.url}: wait for its end, or stop it"
+                )
+            if folder.read(FILE) == text:
+                folder.delete(FILE)
+        return cls(folder, holder, clock)
+
+    def beat(self) -> None:
+        """Raise the beat if it is time; raise Failure if another run has taken the lease over."""
+        if self._clock() - self._last_beat_s >= BEAT_S:
+            self.check()
+            self._last_beat_s = self._clock()
+            self._holder = attrs.evolve(self._holder, beat=self._holder.beat + 1)
+            self._folder.write(FILE, self._holder.dump())
+
+    def check(self) -> None:
+        """Raise Failure if another run has taken the lease over."""
+        text = self._folder.read(FILE)
+        if text is None or Holder.parse(text).lease_id != self._holder.lease_id:
+            raise Failure("another run has taken over the checkpoint, so this run has ended itself")
+
+    def release(self) -> None:
+        """Delete the lease if this run still has it."""
+        text = self._folder.read(FILE)
+        if text is not None and Holder.parse(text).lease_id == self._holder.lease_id:
+            self._folder.delete(FILE)
+
+
+def is_alive(other: Holder, self_: Holder) -> bool:
+    """Whether a lease's run is a living process of this host, other than this one."""
+    if other.host != self_.host:
+        return False
+    return bool(other.process_start) and process_start(other.process) == other.process_start
+
+
+def _beats(folder: Files, other: Holder, sleep: Callable[[float], None]) -> bool:
+    """Whether a run on another host raises its beat within the time that it has for that."""
+    sleep(PATIENCE_S)
+    text = folder.read(FILE)
+    return text is not None and Holder.parse(text) != other

@@ -1,0 +1,120 @@
+"""The parts of a run, made of the configuration: the shape of rows, and the tables."""
+
+import importlib
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.values import Format, Mode, TableFormat
+from kwire_pipeline.engine.batch import Destinations
+from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import frames
+from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.tables.iceberg import IcebergTable
+from kwire_pipeline.tables.mark import Origin, Table
+
+LETTERS: Origin = Origin("topic", "partition", "offset")
+"""The origin columns of dead letters, which are the record's own."""
+RAW_DDL = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+"""The columns of Spark's Kafka source with headers."""
+
+
+def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
+    """Return the shape of rows; ``ddl`` is the value's schema."""
+    value = pipeline.value
+    schema = None
+    if value.format is Format.JSON:
+        if ddl is None:
+            raise Refusal("value.schema: JSON values need a schema, such as 'id STRING, n INT'")
+        schema = parse_ddl(ddl, "value.schema")
+    elif value.format not in (Format.RAW, Format.STRING):
+        raise Refusal(f"value.format: {value.format.value} is not available in this version")
+    if pipeline.key.format not in (Format.RAW, Format.STRING):
+        raise Refusal(f"key.format: {pipeline.key.format.value} is not available in this version")
+    if pipeline.table.mode is not Mode.APPEND:
+        raise Refusal("table.mode: upsert is not available in this version")
+    shape = Shape(
+        format=value.format,
+        schema=schema,
+        units=value.timestamps,
+        key_format=pipeline.key.format,
+        columns=pipeline.columns,
+        omit=pipeline.omit,
+        expectations={
+            name: (expectation.check, expectation.action)
+            for name, expectation in pipeline.expectations.items()
+        },
+        origin_prefix=pipeline.table.origin_prefix,
+    )
+    shape.check()
+    return shape
+
+
+def destinations_of(spark: SparkSession, pipeline: Pipeline) -> Destinations:
+    """Return the tables and the transform of a pipeline."""
+    prefix = pipeline.table.origin_prefix
+    origin = Origin(f"{prefix}topic", f"{prefix}partition", f"{prefix}offset")
+    letters = pipeline.dead_letters.table
+    return Destinations(
+        table=_table(spark, pipeline, pipeline.table.name, origin, is_letters=False),
+        dead_letters=None
+        if letters is None
+        else _table(spark, pipeline, letters, LETTERS, is_letters=True),
+        transform=None if pipeline.transform is None else transform_of(pipeline.transform),
+    )
+
+
+def _table(
+    spark: SparkSession, pipeline: Pipeline, name: str, origin: Origin, *, is_letters: bool
+) -> Table:
+    table = pipeline.table
+    if table.format is not TableFormat.ICEBERG:
+        raise Refusal(f"table.format: {table.format.value} is not available in this version")
+    return IcebergTable(
+        spark,
+        f"{table.catalog.name}.{name}",
+        origin,
+        partition_by=() if is_letters else table.partition_by,
+        sort_by=() if is_letters else table.sort_by,
+        properties=table.properties,
+    )
+
+
+def rows_schema(spark: SparkSession, shape: Shape, destinations: Destinations) -> StructType:
+    """Return the schema of the rows, by analysis alone; raise Refusal if the origin is lost."""
+    raw = spark.createDataFrame([], RAW_DDL)
+    frame = frames.rows(frames.classify(raw, shape), shape)
+    if destinations.transform is not None:
+        frame = destinations.transform(frame)
+    names = {name.lower() for name in frame.columns}
+    lost = [
+        column
+        for column in (f"{shape.origin_prefix}{name}" for name in frames.ORIGIN)
+        if column.lower() not in names
+    ]
+    if lost:
+        raise Refusal(f"transform: the frame lacks {', '.join(lost)}: keep these columns")
+    return frame.schema
+
+
+def transform_of(place: str) -> Callable[[DataFrame], DataFrame]:
+    """Import the user's function, ``module:function``."""
+    module, _, name = place.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise Refusal(f"transform: {place} cannot be imported: {error}") from None
+
+    def transform(frame: DataFrame) -> DataFrame:
+        result = function(frame)
+        if not isinstance(result, DataFrame):
+            raise Refusal(f"transform: {place} returned {type(result).__name__}, not a DataFrame")
+        return result
+
+    return transform

@@ -1,0 +1,352 @@
+"""The run of a pipeline: identity, lease, then one streaming query until its end.
+
+Rules of this file: nothing is written before `identity.decide` has agreed; the identity file is
+written before the table gets the pipeline's name, so a run that ends in between can be continued.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+
+import attrs
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.engine import identity, offsets, schema, source
+from kwire_pipeline.engine.batch import Destinations, Result, Writer
+from kwire_pipeline.engine.cluster import Cluster, Topic
+from kwire_pipeline.engine.faults import NO_FAULTS, Faults
+from kwire_pipeline.engine.figures import Batch, Tally
+from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
+from kwire_pipeline.engine.lease import Lease
+from kwire_pipeline.engine.offsets import Offsets, Ranges
+from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.records import frames
+from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.tables.mark import Table
+
+POLL_S = 1
+
+
+class Stopped(Exception):
+    """The end of a run between two batches, on request."""
+
+
+@attrs.frozen(kw_only=True)
+class Control:
+    """The outside of a run: reports go out, a request to stop comes in."""
+
+    report: Callable[[Batch], None] = lambda batch: None
+    is_stopping: Callable[[], bool] = lambda: False
+    faults: Faults = NO_FAULTS
+
+
+def run_pipeline(
+    spark: SparkSession, pipeline: Pipeline, intent: Intent, control: Control
+) -> Tally:
+    """Run until what is there is written, or until the request to stop; return the tally."""
+    set_session(spark)
+    folder = Folder(spark, pipeline.checkpoint)
+    lease = Lease.take(folder)
+    try:
+        cluster = Cluster(spark, source.client(pipeline.source))
+        try:
+            opened = open_run(spark, pipeline, folder, cluster, intent)
+            return Run(spark, pipeline, opened, lease, cluster, control).run()
+        finally:
+            cluster.close()
+    finally:
+        lease.release()
+
+
+def set_session(spark: SparkSession) -> None:
+    """Set what results depend on: a failing SQL expression is null, times are in UTC."""
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@attrs.frozen(kw_only=True)
+class Opened:
+    """A pipeline that may begin: its identity agreed with brokers and tables."""
+
+    folder: Folder
+    identity: Identity
+    shape: Shape
+    destinations: Destinations
+
+    @property
+    def spark_checkpoint(self) -> Folder:
+        return self.folder.at(checkpoint_name(self.identity.pipeline_id))
+
+
+def checkpoint_name(pipeline_id: str) -> str:
+    """Return the name of the folder in which Spark keeps the offsets of a pipeline id."""
+    return f"spark-{pipeline_id[:8]}"
+
+
+def last_batch(checkpoint: Folder) -> int | None:
+    """Return the last batch in a checkpoint's offset log."""
+    return max((int(n) for n in checkpoint.names("offsets") if n.isdigit()), default=None)
+
+
+def topics_of(pipeline: Pipeline, cluster: Cluster) -> dict[str, Topic]:
+    """Describe the topics of a pipeline; raise Refusal if there is none."""
+    names: list[str] | tuple[str, ...] = pipeline.source.topics
+    if pipeline.source.pattern is not None:
+        names = cluster.matching(pipeline.source.pattern)
+        if not names:
+            raise Refusal(f"source.pattern: no topic matches {pipeline.source.pattern}")
+    return cluster.topics(names)
+
+
+def facts_of(
+    stored: Identity | None,
+    folder: Folder,
+    destinations: Destinations,
+    cluster: Cluster,
+    topics: Mapping[str, Topic],
+) -> Facts:
+    """Return what is there at the start of a run."""
+    table, letters = destinations.table, destinations.dead_letters
+    exists = table.exists()
+    checkpoint_batch = table_batch = None
+    if stored is not None:
+        checkpoint_batch = last_batch(folder.at(checkpoint_name(stored.pipeline_id)))
+        batches = [
+            written.last_batch(stored.pipeline_id)
+            for written in (table, letters)
+            if written is not None and written.exists()
+        ]
+        table_batch = max((batch for batch in batches if batch is not None), default=None)
+    return Facts(
+        cluster_id=cluster.cluster_id(),
+        topics={name: topic.topic_id for name, topic in topics.items()},
+        table_id=table.table_id() if exists else None,
+        owners=table.owners() if exists else {},
+        checkpoint_batch=checkpoint_batch,
+        table_batch=table_batch,
+    )
+
+
+def open_run(
+    spark: SparkSession, pipeline: Pipeline, folder: Folder, cluster: Cluster, intent: Intent
+) -> Opened:
+    """Compare the pipeline with brokers and tables, then write its identity if it is new."""
+    text = folder.read(identity.FILE)
+    stored = None if text is None else Identity.parse(text)
+    ddl = pipeline.value.schema
+    shape = shape_of(pipeline, ddl)
+    destinations = destinations_of(spark, pipeline)
+    topics = topics_of(pipeline, cluster)
+    facts = facts_of(stored, folder, destinations, cluster, topics)
+    begin = identity.decide(
+        pipeline.name, pipeline.checkpoint, pipeline.table.name, stored, facts, intent
+    )
+    prepare_tables(spark, pipeline, shape, destinations)
+    if begin is Begin.CONTINUE and stored is not None:
+        current = attrs.evolve(
+            stored,
+            topics={**facts.topics, **stored.topics},
+            schema=ddl or "",
+            table_id=destinations.table.table_id(),
+        )
+    else:
+        if begin is Begin.FROM_START:
+            for table in _tables(destinations):
+                table.delete(sorted(topics))
+        current = Identity(
+            name=pipeline.name,
+            pipeline_id=uuid.uuid4().hex,
+            cluster_id=facts.cluster_id,
+            topics=facts.topics,
+            table=pipeline.table.name,
+            table_id=destinations.table.table_id(),
+            dead_letters=pipeline.dead_letters.table,
+            schema=ddl or "",
+            start=_start(pipeline, cluster, topics, destinations, begin, stored),
+        )
+    folder.write(identity.FILE, current.dump())
+    for table in _tables(destinations):
+        if table.owners().get(pipeline.name) != current.pipeline_id:
+            table.add_owner(pipeline.name, current.pipeline_id)
+    return Opened(folder=folder, identity=current, shape=shape, destinations=destinations)
+
+
+def _tables(destinations: Destinations) -> list[Table]:
+    return [t for t in (destinations.table, destinations.dead_letters) if t is not None]
+
+
+def prepare_tables(
+    spark: SparkSession, pipeline: Pipeline, shape: Shape, destinations: Destinations
+) -> None:
+    """Create the tables, or change their columns as far as the configuration allows."""
+    rows = rows_schema(spark, shape, destinations)
+    table, letters = destinations.table, destinations.dead_letters
+    if table.exists():
+        changes = schema.difference(table.columns(), rows)
+        schema.check(changes, pipeline.table.evolution, pipeline.table.name)
+        if changes:
+            table.evolve(changes)
+    else:
+        table.create(rows)
+    if letters is not None:
+        expected = schema.parse_ddl(frames.LETTER, "dead letters")
+        if not letters.exists():
+            letters.create(expected)
+        elif changes := schema.difference(letters.columns(), expected):
+            raise Refusal(
+                f"{pipeline.dead_letters.table} is no table of dead letters "
+                f"({'; '.join(changes.words())}): choose another name"
+            )
+
+
+def _start(
+    pipeline: Pipeline,
+    cluster: Cluster,
+    topics: Mapping[str, Topic],
+    destinations: Destinations,
+    begin: Begin,
+    stored: Identity | None,
+) -> Offsets:
+    """Return the offsets of the first batch, resolved now and kept for ever."""
+    start = pipeline.source.start
+    described = list(topics.values())
+    beginnings = cluster.beginnings(described)
+    if start.at_end:
+        chosen = cluster.ends(described)
+    elif start.timestamp_ms is not None:
+        chosen = cluster.at_time(described, start.timestamp_ms)
+    else:
+        chosen = {t: {**p, **(start.offsets or {}).get(t, {})} for t, p in beginnings.items()}
+    if begin is not Begin.ADOPT:
+        return chosen
+    positions: Offsets = {}
+    for table in _tables(destinations):
+        positions = offsets.later(positions, table.positions())
+    is_same = {
+        name: stored is None or stored.topics.get(name) in (None, topic.topic_id)
+        for name, topic in topics.items()
+    }
+    return identity.start_offsets(chosen, beginnings, positions, is_same)
+
+
+class Run:
+    """The query of one run, and what its batches need."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        opened: Opened,
+        lease: Lease,
+        cluster: Cluster,
+        control: Control,
+    ) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._opened = opened
+        self._lease = lease
+        self._cluster = cluster
+        self._control = control
+        self._tally = Tally()
+        self._error: Exception | None = None
+        self._identity = opened.identity
+        self._batches = 0
+        self._writer = Writer(
+            shape=opened.shape,
+            destinations=opened.destinations,
+            max_bad_share=pipeline.max_bad_share,
+            ranges=self.ranges,
+            pipeline_id=opened.identity.pipeline_id,
+            lag=self._lag,
+            faults=control.faults,
+        )
+
+    def run(self) -> Tally:
+        """Run the query to its end; raise what made a batch fail."""
+        query = self._start()
+        try:
+            while not query.awaitTermination(POLL_S):
+                self._lease.beat()
+                if self._control.is_stopping() and not query.status["isTriggerActive"]:
+                    query.stop()
+        except PySparkException as error:
+            if isinstance(self._error, Stopped):
+                return self._tally
+            if self._error is not None:
+                raise self._error from None
+            raise Failure(first_line(error)) from error
+        finally:
+            if query.isActive:
+                query.stop()
+        return self._tally
+
+    def _start(self) -> StreamingQuery:
+        options = source.options(self._pipeline, self._identity.topics, self._identity.start)
+        stream = self._spark.readStream.format("kafka").options(**options).load()
+        writer = (
+            stream.writeStream.queryName(self._pipeline.name)
+            .option("checkpointLocation", self._opened.spark_checkpoint.url)
+            .foreachBatch(self._on_batch)
+        )
+        interval = self._pipeline.trigger.interval
+        if interval is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(
+            processingTime=f"{int(interval.total_seconds() * 1000)} milliseconds"
+        ).start()
+
+    def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one batch; an error is kept, since Spark passes on only its text."""
+        try:
+            if self._control.is_stopping():
+                raise Stopped
+            self._lease.check()
+            self._check_topics()
+            result = self._writer.write(frame, batch_id, may_be_repeated=self._batches == 0)
+            self._on_result(result)
+        except Exception as error:
+            self._error = error
+            raise
+
+    def _on_result(self, result: Result) -> None:
+        self._batches += 1
+        self._tally.add(result.figures, result.reasons)
+        self._control.report(result.figures)
+
+    def _check_topics(self) -> None:
+        """Raise Refusal if a topic was made again; remember new topics of a pattern."""
+        topics = topics_of(self._pipeline, self._cluster)
+        current = {name: topic.topic_id for name, topic in topics.items()}
+        facts = Facts(
+            cluster_id=self._identity.cluster_id, topics=current, table_id=None, owners={}
+        )
+        identity.check_topics(self._identity, facts)
+        if current.keys() - self._identity.topics.keys():
+            self._identity = attrs.evolve(self._identity, topics=current)
+            self._opened.folder.write(identity.FILE, self._identity.dump())
+
+    def ranges(self, batch_id: int) -> Ranges:
+        """Return the offsets of a batch from Spark's log of them."""
+        start = self._entry(batch_id - 1) if batch_id else self._identity.start
+        return Ranges.between(start, self._entry(batch_id))
+
+    def _entry(self, batch_id: int) -> Offsets:
+        text = self._opened.spark_checkpoint.read(f"offsets/{batch_id}")
+        if text is None:
+            raise Failure(f"the checkpoint {self._pipeline.checkpoint} lacks batch {batch_id}")
+        return offsets.of_log_entry(text)
+
+    def _lag(self, ranges: Ranges) -> int:
+        ends = self._cluster.ends(topics_of(self._pipeline, self._cluster).values())
+        batch_ids = last_batch(self._opened.spark_checkpoint)
+        position = ranges.ends if batch_ids is None else self._entry(batch_ids)
+        return offsets.lag(position, ends)
+
+
+def first_line(error: PySparkException) -> str:
+    """Return an error's first line; Spark's plans and Java's stack are in the log already."""
+    return next((line for line in str(error).splitlines() if line.strip()), repr(error))

@@ -1,0 +1,99 @@
+"""The schema of the rows against that of the table. Plain data only."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+from pyspark.errors import ParseException
+from pyspark.sql.types import DataType, StructField, StructType
+
+from kwire_pipeline.config.values import Evolution
+from kwire_pipeline.errors import Refusal
+
+WIDER: Final = {
+    "tinyint": ("smallint", "int", "bigint"),
+    "smallint": ("int", "bigint"),
+    "int": ("bigint",),
+    "float": ("double",),
+}
+"""The types to which a column of a type may be widened without a loss."""
+
+
+def parse_ddl(ddl: str, key: str) -> StructType:
+    """Parse a list of columns; raise Refusal with what is wrong."""
+    try:
+        schema = StructType.fromDDL(ddl)
+    except ParseException as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise Refusal(f"{key} is no list of columns: {reason}") from None
+    if not isinstance(schema, StructType):
+        raise Refusal(f"{key}: expected columns such as 'id STRING NOT NULL, n INT', not a type")
+    return schema
+
+
+@attrs.frozen
+class Difference:
+    """The changes that a table needs to take the rows."""
+
+    added: tuple[StructField, ...] = ()
+    widened: tuple[StructField, ...] = ()
+    """With the type that the column gets."""
+    conflicts: tuple[str, ...] = ()
+    """The columns whose type cannot be changed, in words."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.widened or self.conflicts)
+
+    def words(self) -> list[str]:
+        """Return a line for each change."""
+        return [
+            *(f"add {field.name} {field.dataType.simpleString()}" for field in self.added),
+            *(f"widen {field.name} to {field.dataType.simpleString()}" for field in self.widened),
+            *self.conflicts,
+        ]
+
+
+def difference(table: StructType, rows: StructType) -> Difference:
+    """Compare by name, without regard to case; columns that only the table has get null."""
+    columns = {field.name.lower(): field for field in table.fields}
+    added, widened, conflicts = [], [], []
+    for field in rows.fields:
+        column = columns.get(field.name.lower())
+        if column is None:
+            added.append(field)
+        elif _same(column.dataType, field.dataType) or _narrower(field.dataType, column.dataType):
+            continue
+        elif _narrower(column.dataType, field.dataType):
+            widened.append(field)
+        else:
+            conflicts.append(
+                f"{field.name} is {column.dataType.simpleString()} in the table and "
+                f"{field.dataType.simpleString()} in the rows"
+            )
+    return Difference(tuple(added), tuple(widened), tuple(conflicts))
+
+
+def check(changes: Difference, evolution: Evolution, table: str) -> None:
+    """Raise Refusal unless the evolution that is configured allows all changes."""
+    if changes.conflicts:
+        raise Refusal(f"{table}: {'; '.join(changes.conflicts)}: correct the schema")
+    if changes.widened and evolution is not Evolution.WIDEN:
+        _refuse(changes.widened, "wider", "widen", table)
+    if changes.added and evolution is Evolution.FREEZE:
+        _refuse(changes.added, "new", "additive", table)
+
+
+def _refuse(fields: Sequence[StructField], adjective: str, evolution: str, table: str) -> None:
+    names = ", ".join(field.name for field in fields)
+    raise Refusal(
+        f"{table} lacks {adjective} columns of the schema ({names}): set table.evolution to "
+        f"{evolution}, or change the table yourself"
+    )
+
+
+def _same(type_: DataType, other: DataType) -> bool:
+    return type_.simpleString() == other.simpleString()
+
+
+def _narrower(type_: DataType, other: DataType) -> bool:
+    return other.simpleString() in WIDER.get(type_.simpleString(), ())

@@ -1,0 +1,218 @@
+"""A batch as one frame: every record parsed once and put into one class.
+
+`classify` adds the row's columns and the class; `rows` and `misfits` take their part of it. No
+record is lost: each is in one class, and the classes' counts add up to the batch.
+
+Rules of this file: names of the frame's own columns begin with ``__``, which no column of a table
+may; the raw key, value and headers are carried for misfits only.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from kwire_pipeline.config import values
+from kwire_pipeline.config.values import Action, Format, Root
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import json_text
+from kwire_pipeline.records.timestamps import Units
+
+OWN: Final = "__"
+PARSED: Final = f"{OWN}parsed"
+CLASS: Final = f"{OWN}class"
+UNMET: Final = f"{OWN}unmet"
+BYTES: Final = f"{OWN}bytes"
+RAW: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
+TIMESTAMP_TYPE: Final = "timestamp_type"
+
+GOOD: Final = 0
+MISFIT: Final = 1
+"""The value does not fit the schema."""
+UNEXPECTED: Final = 2
+"""An expectation with ``dead-letter`` is not met."""
+DROPPED: Final = 3
+"""An expectation with ``drop`` is not met."""
+
+ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
+
+
+@attrs.frozen(kw_only=True)
+class Shape:
+    """The way from a record to a row, resolved: what `classify` needs to know."""
+
+    format: Format
+    schema: StructType | None = None
+    """The schema of JSON values."""
+    units: Units = attrs.field(factory=dict)
+    key_format: Format = Format.RAW
+    key_schema: StructType | None = None
+    key_units: Units = attrs.field(factory=dict)
+    columns: Mapping[str, values.Column] = attrs.field(factory=dict)
+    omit: tuple[str, ...] = ()
+    expectations: Mapping[str, tuple[str, Action]] = attrs.field(factory=dict)
+    """The SQL and the action by name."""
+    origin_prefix: str = "kafka_"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the table's columns, in order."""
+        if self.schema is not None:
+            fields = [field.name for field in self.schema.fields if field.name not in self.omit]
+        else:
+            fields = [] if "value" in self.omit else ["value"]
+        more = [name for name in self.columns if name not in fields]
+        return (*fields, *more, *(f"{self.origin_prefix}{name}" for name in ORIGIN))
+
+    def check(self) -> None:
+        """Raise Refusal if two columns have one name, or a name that the frames use."""
+        names: dict[str, str] = {}
+        for name in self.names:
+            if name.startswith(OWN):
+                raise Refusal(f"column {name}: names that begin with {OWN} are the pipeline's own")
+            if name.lower() in names:
+                raise Refusal(
+                    f"two columns are called {name}: rename one with `columns` and `omit`, or the "
+                    "pipeline's own with table.origin_prefix"
+                )
+            names[name.lower()] = name
+
+
+def classify(raw: DataFrame, shape: Shape) -> DataFrame:
+    """Return the frame with the row, the class and what a dead letter needs of each record."""
+    parsed = raw
+    if shape.schema is not None:
+        envelope = json_text.parse(F.col("value"), F.col("offset"), shape.schema)
+        parsed = raw.withColumn(PARSED, envelope)
+    columns = [column.alias(name) for name, column in _columns(shape).items()]
+    fits = _fits(shape)
+    carried = [F.col(name).alias(f"{OWN}{name}") for name in RAW]
+    size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
+    whole = parsed.select(
+        *columns,
+        *carried,
+        F.col("timestampType").alias(f"{OWN}{TIMESTAMP_TYPE}"),
+        size.cast("bigint").alias(BYTES),
+        fits.alias(CLASS),
+    )
+    return _only_misfits_raw(_with_expectations(whole, shape))
+
+
+def _columns(shape: Shape) -> dict[str, Column]:
+    """Return the table's columns over the raw record and its parsed value, by name."""
+    columns: dict[str, Column] = {}
+    for name in shape.names:
+        if name in shape.columns:
+            columns[name] = _place(shape.columns[name], shape)
+        elif shape.schema is not None and name in shape.schema.names:
+            columns[name] = json_text.field(F.col(PARSED), name, shape.schema, shape.units)
+        elif name == "value":
+            columns[name] = _plain("value", shape.format)
+    for name in ORIGIN:
+        columns[f"{shape.origin_prefix}{name}"] = F.col(name)
+    return columns
+
+
+def _place(place: values.Column, shape: Shape) -> Column:
+    """Return the column for one place in a record."""
+    match place.root:
+        case Root.VALUE:
+            if shape.schema is None or place.path[0] not in shape.schema.names:
+                raise Refusal(f"the value has no field {'.'.join(place.path)}")
+            column = json_text.field(F.col(PARSED), place.path[0], shape.schema, shape.units)
+            for name in place.path[1:]:
+                column = column.getField(name)
+            return column
+        case Root.KEY:
+            if place.path:
+                raise Refusal(f"key.{'.'.join(place.path)}: keys have no fields in this version")
+            return _plain("key", shape.key_format)
+        case Root.HEADERS:
+            name = place.path[0]
+            matching = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
+            return F.try_element_at(matching, F.lit(-1))["value"].cast("string")
+        case Root.TIMESTAMP_TYPE:
+            return F.col("timestampType")
+    return F.col(place.root.value)
+
+
+def _plain(name: str, format: Format) -> Column:
+    """Return a key or value that is not parsed; text that is not UTF-8 is a misfit (`_fits`)."""
+    return F.col(name) if format is Format.RAW else F.col(name).cast("string")
+
+
+def _fits(shape: Shape) -> Column:
+    """Return the class of each record by its value and key alone."""
+    condition = F.lit(True)
+    if shape.schema is not None:
+        condition = json_text.fits(
+            F.col("value"), F.col(PARSED), F.col("offset"), shape.schema, shape.units
+        )
+    elif shape.format is Format.STRING:
+        condition = F.coalesce(F.is_valid_utf8(F.col("value").cast("string")), F.lit(True))
+    if shape.key_format is not Format.RAW:
+        condition &= F.coalesce(F.is_valid_utf8(F.col("key").cast("string")), F.lit(True))
+    return F.when(condition, F.lit(GOOD)).otherwise(F.lit(MISFIT))
+
+
+def _with_expectations(frame: DataFrame, shape: Shape) -> DataFrame:
+    """Add the names of the expectations that a fitting row does not meet, and their effect."""
+    if not shape.expectations:
+        return frame.withColumn(UNMET, F.lit(None).cast("array<string>"))
+    unmet = [
+        F.when(~F.coalesce(F.expr(sql).cast("boolean"), F.lit(False)), F.lit(name))
+        for name, (sql, _) in shape.expectations.items()
+    ]
+    listed = F.when(F.col(CLASS) == GOOD, F.array_compact(F.array(*unmet)))
+    frame = frame.withColumn(UNMET, listed)
+    column = F.col(CLASS)
+    for action, number in ((Action.DROP, DROPPED), (Action.DEAD_LETTER, UNEXPECTED)):
+        names = [name for name, (_, chosen) in shape.expectations.items() if chosen is action]
+        if names:
+            among = F.arrays_overlap(F.col(UNMET), F.array(*map(F.lit, names)))
+            column = F.when(among, F.lit(number)).otherwise(column)
+    return frame.withColumn(CLASS, column)
+
+
+def _only_misfits_raw(frame: DataFrame) -> DataFrame:
+    """Drop the raw bytes of rows, which the table has in columns."""
+    is_letter = F.col(CLASS).isin(MISFIT, UNEXPECTED)
+    raw = {f"{OWN}{name}": F.when(is_letter, F.col(f"{OWN}{name}")) for name in RAW[:3]}
+    return frame.withColumns(raw)
+
+
+def rows(frame: DataFrame, shape: Shape) -> DataFrame:
+    """Return the rows for the table."""
+    return frame.where(F.col(CLASS) == GOOD).select(*[F.col(f"`{n}`") for n in shape.names])
+
+
+LETTER: Final = (
+    "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, topic STRING, "
+    "partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_type INT, reason STRING"
+)
+"""The columns of dead letters: the record unchanged, and the reason."""
+
+
+def misfits(frame: DataFrame, shape: Shape) -> DataFrame:
+    """Return the dead letters, each with the reason in words."""
+    letters = frame.where(F.col(CLASS).isin(MISFIT, UNEXPECTED)).select(
+        *[F.col(f"{OWN}{name}").alias(name) for name in RAW],
+        F.col(f"{OWN}{TIMESTAMP_TYPE}").alias(TIMESTAMP_TYPE),
+        F.col(UNMET),
+    )
+    if shape.schema is not None:
+        envelope = json_text.parse(F.col("value"), F.col("offset"), shape.schema)
+        letters = letters.withColumn(PARSED, envelope)
+        words = json_text.reason(
+            F.col("value"), F.col(PARSED), F.col("offset"), shape.schema, shape.units
+        )
+        letters = letters.withColumn("reason", words)
+    else:
+        letters = letters.withColumn("reason", F.lit("not UTF-8"))
+    unmet = F.concat(F.lit("expectation not met: "), F.concat_ws(", ", F.col(UNMET)))
+    reason = F.when(F.size(F.col(UNMET)) > 0, unmet).otherwise(F.col("reason"))
+    names = [*RAW, TIMESTAMP_TYPE]
+    return letters.select(*names, reason.alias("reason"))

@@ -1,0 +1,121 @@
+"""JSON text in a record, parsed once.
+
+Spark's parser stops after the first value, and would lose what follows it. So the text is parsed
+inside an object of its own whose last field is the record's offset: if the offset is not read
+back, the text was more or less than one value. Of a key that occurs twice the last value counts,
+as in most parsers. Bytes that are not UTF-8 do not fit; Spark would replace them.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from kwire_pipeline.records import required, timestamps
+from kwire_pipeline.records.timestamps import Units
+
+VALUE: Final = "value"
+END: Final = "end"
+CORRUPT: Final = "corrupt"
+NO_OBJECT: Final = "not a JSON object"
+
+
+def parse(data: Column, offset: Column, schema: StructType) -> Column:
+    """Return the parsed envelope of a JSON object; its fields are read by the functions below."""
+    envelope = StructType(
+        [
+            StructField(VALUE, timestamps.textual(schema), True),
+            StructField(END, LongType(), True),
+            StructField(CORRUPT, StringType(), True),
+        ]
+    )
+    text = F.concat(
+        F.lit(f'{{"{VALUE}":'),
+        data.cast("string"),
+        F.lit(f',"{END}":'),
+        offset.cast("string"),
+        F.lit("}"),
+    )
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    return F.from_json(text, envelope, options)
+
+
+def is_whole(data: Column, envelope: Column, offset: Column) -> Column:
+    """Return the condition that the text is one JSON object of the declared types."""
+    return (
+        data.isNotNull()
+        & F.is_valid_utf8(data.cast("string"))
+        & envelope.getField(CORRUPT).isNull()
+        & envelope.getField(VALUE).isNotNull()
+        & F.equal_null(envelope.getField(END), offset)
+    )
+
+
+def fits(
+    data: Column, envelope: Column, offset: Column, schema: StructType, units: Units
+) -> Column:
+    """Return the condition that a record's text is one object that fits the schema."""
+    misfits = [
+        timestamps.unread(envelope.getField(VALUE).getField(f.name), f.dataType, units, f.name)
+        for f in schema.fields
+    ]
+    misfits += [required.lacks_field(envelope.getField(VALUE), f) for f in schema.fields]
+    conditions = [condition for condition in misfits if condition is not None]
+    whole = is_whole(data, envelope, offset)
+    return F.coalesce(whole & ~timestamps.any_of(conditions), F.lit(False))
+
+
+def field(envelope: Column, name: str, schema: StructType, units: Units) -> Column:
+    """Return one top-level field in its declared type."""
+    column = envelope.getField(VALUE).getField(name)
+    return timestamps.convert(column, schema[name].dataType, units, name)
+
+
+def reason(
+    data: Column, envelope: Column, offset: Column, schema: StructType, units: Units
+) -> Column:
+    """Return the words that say why a record does not fit. For misfits only: it parses again."""
+    text = data.cast("string")
+    is_one_value = F.equal_null(envelope.getField(END), offset)
+    first_value = F.get_json_object(text, "$")
+    problems = [
+        problem
+        for schema_field in schema.fields
+        for problem in _problems(text, envelope.getField(VALUE), schema_field, units)
+    ]
+    words = F.concat_ws("; ", *problems)
+    return (
+        F.when(data.isNull(), F.lit("the value is null"))
+        .when(~F.is_valid_utf8(text), F.lit("not UTF-8"))
+        .when(~is_one_value & first_value.isNull(), F.lit("not JSON"))
+        .when(~is_one_value, F.lit("text after the JSON value"))
+        .when(envelope.getField(VALUE).isNull() & _is_no_object(first_value), F.lit(NO_OBJECT))
+        .when(words != "", words)
+        .otherwise(F.lit("not of the declared shape"))
+    )
+
+
+def _is_no_object(first_value: Column) -> Column:
+    """Return the condition that the value is something else than an object."""
+    return ~F.coalesce(F.ltrim(first_value).startswith("{"), F.lit(False))
+
+
+def _problems(text: Column, value: Column, schema_field: StructField, units: Units) -> list[Column]:
+    """Return columns with a text for each problem of one field, null where there is none."""
+    name, kind = schema_field.name, schema_field.dataType
+    column = value.getField(name)
+    is_given = F.get_json_object(text, f"$['{name}']").isNotNull()
+    bad_time = timestamps.unread(column, kind, units, name)
+    unreadable = column.isNull() & is_given
+    problems = [F.when(unreadable, F.lit(f"{name} is not {kind.simpleString()}"))]
+    if bad_time is not None:
+        unit = units.get(name)
+        form = f" in {unit.value}" if unit is not None else ""
+        problems.append(F.when(bad_time, F.lit(f"{name} is no timestamp{form}")))
+    if not schema_field.nullable:
+        problems.append(F.when(column.isNull() & ~is_given, F.lit(f"{name} is missing")))
+    lacks = required.lacks_required(column, kind)
+    if lacks is not None:
+        problems.append(F.when(lacks, F.lit(f"{name} lacks a required field")))
+    return problems

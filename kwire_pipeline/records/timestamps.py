@@ -1,0 +1,128 @@
+"""Timestamps of JSON: each field in its own unit.
+
+Spark reads a whole number in a TIMESTAMP field as seconds, so milliseconds would become the year
+57,000 without an error. Here a TIMESTAMP field is read as text first (`textual`) and converted by
+its unit (`convert`); text that its unit cannot read becomes null, and `unread` finds it.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kwire_pipeline.config.values import TimestampUnit
+
+Units = Mapping[str, TimestampUnit]
+"""The unit by the field's path from the top, with dots; ISO 8601 for the others."""
+
+MICROS_PER: Final = {
+    TimestampUnit.SECONDS: 1_000_000,
+    TimestampUnit.MILLIS: 1000,
+    TimestampUnit.MICROS: 1,
+}
+FIRST_MICROS: Final = -62_135_596_800_000_000
+"""0001-01-01T00:00:00Z."""
+LAST_MICROS: Final = 253_402_300_799_999_999
+"""9999-12-31T23:59:59.999999Z."""
+
+
+def textual(kind: DataType) -> DataType:
+    """Return the type with STRING for each TIMESTAMP, and null allowed everywhere."""
+    match kind:
+        case StructType():
+            return StructType([StructField(f.name, textual(f.dataType), True) for f in kind.fields])
+        case ArrayType():
+            return ArrayType(textual(kind.elementType), True)
+        case MapType():
+            return MapType(textual(kind.keyType), textual(kind.valueType), True)
+        case TimestampType():
+            return StringType()
+    return kind
+
+
+def has_timestamp(kind: DataType) -> bool:
+    """Whether a type is or contains TIMESTAMP outside of map keys."""
+    match kind:
+        case StructType():
+            return any(has_timestamp(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return has_timestamp(kind.elementType)
+        case MapType():
+            return has_timestamp(kind.valueType)
+    return isinstance(kind, TimestampType)
+
+
+def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
+    """Return a value that was read as `textual` says, in its own type."""
+    if not has_timestamp(kind):
+        return column
+    match kind:
+        case StructType():
+            fields = [
+                convert(column.getField(f.name), f.dataType, units, f"{path}.{f.name}").alias(
+                    f.name
+                )
+                for f in kind.fields
+            ]
+            return F.when(column.isNotNull(), F.struct(*fields))
+        case ArrayType():
+            element = kind.elementType
+            return F.transform(column, lambda item: convert(item, element, units, path))
+        case MapType():
+            value = kind.valueType
+            return F.transform_values(column, lambda _, item: convert(item, value, units, path))
+    return moment(column, units.get(path, TimestampUnit.ISO))
+
+
+def moment(text: Column, unit: TimestampUnit) -> Column:
+    """Return the time that a text means in a unit, null if it means none."""
+    if unit is TimestampUnit.ISO:
+        # A number alone would be read as a year.
+        return F.when(F.instr(text, "-") > 1, text.try_cast("timestamp"))
+    micros = (text.try_cast("decimal(28,6)") * F.lit(Decimal(MICROS_PER[unit]))).try_cast("bigint")
+    in_range = micros.between(FIRST_MICROS, LAST_MICROS)
+    return F.when(in_range, F.timestamp_micros(micros))
+
+
+def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | None:
+    """Return the condition that a text in the value is no timestamp; None without timestamps."""
+    if not has_timestamp(kind):
+        return None
+    match kind:
+        case StructType():
+            parts = [
+                unread(column.getField(f.name), f.dataType, units, f"{path}.{f.name}")
+                for f in kind.fields
+            ]
+            return any_of([part for part in parts if part is not None])
+        case ArrayType():
+            element = kind.elementType
+            return F.exists(column, lambda item: _unread(item, element, units, path))
+        case MapType():
+            value = kind.valueType
+            return F.exists(F.map_values(column), lambda item: _unread(item, value, units, path))
+    return column.isNotNull() & moment(column, units.get(path, TimestampUnit.ISO)).isNull()
+
+
+def _unread(column: Column, kind: DataType, units: Units, path: str) -> Column:
+    condition = unread(column, kind, units, path)
+    return F.lit(False) if condition is None else condition
+
+
+def any_of(conditions: list[Column]) -> Column:
+    """Return the condition that one of several is true; a null is false."""
+    whole = F.lit(False)
+    for condition in conditions:
+        whole = whole | F.coalesce(condition, F.lit(False))
+    return whole

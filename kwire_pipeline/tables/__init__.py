@@ -1,0 +1,1 @@
+"""Tables in Iceberg, Delta or Parquet, each of which appends a batch exactly once."""

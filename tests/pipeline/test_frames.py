@@ -1,0 +1,209 @@
+"""A record becomes a row or a dead letter with its reason; none is lost, none is guessed."""
+
+import datetime
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from kwire_pipeline.config.values import Action, Column, Format, TimestampUnit
+from kwire_pipeline.engine.parts import RAW_DDL
+from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import frames
+from kwire_pipeline.records.frames import Shape, classify, misfits, rows
+
+DDL = (
+    "id BIGINT NOT NULL, name STRING, amount DOUBLE, at TIMESTAMP, tags ARRAY<STRING>, "
+    "buyer STRUCT<code: STRING NOT NULL, since: TIMESTAMP>"
+)
+WHEN = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
+
+
+@pytest.fixture(scope="module")
+def shape(spark: SparkSession) -> Shape:
+    """The shape of most tests; Spark's JVM parses its schema."""
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    return Shape(
+        format=Format.JSON,
+        schema=parse_ddl(DDL, "value.schema"),
+        units={"at": TimestampUnit.MILLIS},
+        columns={"key": Column.parse("key"), "city": Column.parse("headers.city")},
+    )
+
+
+def topic(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
+    """Return records as Spark's Kafka source gives them."""
+    data = [
+        (
+            bytearray(b"\x00\xff"),
+            None if value is None else bytearray(value),
+            "t", 0, offset, WHEN, 1,
+            [("city", bytearray(b"Bern")), ("city", bytearray(b"Basel"))],
+        )
+        for offset, value in enumerate(values)
+    ]  # fmt: skip
+    return spark.createDataFrame(data, RAW_DDL)
+
+
+GOOD = [
+    b'{"id": 1, "name": "a", "amount": 1.5, "at": 1763719200000, "tags": ["x"]}',
+    b' {"id": 2} ',
+    b'{"id": 3, "unknown": true}',
+    b'{"id": 4, "name": null, "amount": 2}',
+    b'{"id": 99, "id": 5}',
+    b'{"id": 6, "buyer": {"code": "c", "since": "2026-11-21T10:00:00+01:00"}}',
+]
+MISFITS = [
+    (None, "the value is null"),
+    (b"not json", "not JSON"),
+    (b'{"id": 1', "not JSON"),
+    (b"", "not JSON"),
+    (b'{"id": 1, "name": "\xff"}', "not UTF-8"),
+    (b"17", "not a JSON object"),
+    (b'[{"id": 1}]', "not a JSON object"),
+    (b"null", "not a JSON object"),
+    (b'{"id": 1}{"id": 2}', "text after the JSON value"),
+    (b'{"id": 1} garbage', "text after the JSON value"),
+    (b'{"id": 1}}', "text after the JSON value"),
+    (b'{"id": 1},{"id": 2}', "text after the JSON value"),
+    (b'{"id": "seven"}', "id is not bigint"),
+    (b'{"id": 7, "amount": "much"}', "amount is not double"),
+    (b'{"id": 7, "at": "yesterday"}', "at is no timestamp in millis"),
+    (b'{"id": 7, "at": 99999999999999999}', "at is no timestamp in millis"),
+    (b'{"id": 7, "buyer": {"code": "c", "since": 1763719200}}', "buyer is no timestamp"),
+    (b'{"id": 7, "buyer": {}}', "buyer lacks a required field"),
+    (b'{"name": "none"}', "id is missing"),
+    (b'{"id": null}', "id is missing"),
+]
+
+
+@pytest.fixture(scope="module")
+def batch(spark: SparkSession, shape: Shape) -> DataFrame:
+    """A batch with all of the records above, classified."""
+    values = [*GOOD, *(value for value, _ in MISFITS)]
+    return classify(topic(spark, list(values)), shape).persist()
+
+
+@pytest.fixture(scope="module")
+def table(batch: DataFrame, shape: Shape) -> list[Row]:
+    return rows(batch, shape).collect()
+
+
+@pytest.fixture(scope="module")
+def letters(batch: DataFrame, shape: Shape) -> dict[int, Row]:
+    return {row.offset: row for row in misfits(batch, shape).collect()}
+
+
+def test_fitting_records_become_rows(table: list[Row]) -> None:
+    assert [row.id for row in table] == [1, 2, 3, 4, 5, 6]
+    assert (table[0].name, table[0].amount, table[0].tags) == ("a", 1.5, ["x"])
+    assert [row.kafka_offset for row in table] == list(range(len(GOOD)))
+
+
+def test_timestamps_have_the_unit_of_their_field(batch: DataFrame, shape: Shape) -> None:
+    """Milliseconds are no seconds: 1763719200000 is in 2025, not in the year 57,860."""
+    text = rows(batch, shape).select(
+        F.col("at").cast("string"), F.col("buyer.since").cast("string")
+    )
+    first, *_, last = text.collect()
+    assert first[0] == "2025-11-21 10:00:00"
+    assert last[1] == "2026-11-21 09:00:00"
+
+
+def test_last_of_duplicate_keys_counts(table: list[Row]) -> None:
+    assert table[4].id == 5
+
+
+def test_rows_have_columns_of_key_and_headers(table: list[Row]) -> None:
+    assert table[0].key == bytearray(b"\x00\xff")
+    assert table[0].city == "Basel"
+
+
+@pytest.mark.parametrize("number", range(len(MISFITS)))
+def test_misfit_is_a_dead_letter_with_its_reason(letters: dict[int, Row], number: int) -> None:
+    value, reason = MISFITS[number]
+    letter = letters[len(GOOD) + number]
+    assert letter.reason == reason
+    assert letter.value == (None if value is None else bytearray(value))
+
+
+def test_dead_letter_is_the_record_unchanged(letters: dict[int, Row]) -> None:
+    letter = letters[len(GOOD)]
+    assert letter.key == bytearray(b"\x00\xff")
+    assert letter.headers == [
+        Row(key="city", value=bytearray(b"Bern")),
+        Row(key="city", value=bytearray(b"Basel")),
+    ]
+    assert (letter.topic, letter.partition, letter.timestamp_type) == ("t", 0, 1)
+    assert len(letters) == len(MISFITS)
+
+
+def plan(frame: DataFrame) -> str:
+    """Return the physical plan of a frame, with the plan of what is persisted below it."""
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def test_a_record_is_parsed_once(
+    spark: SparkSession, shape: Shape, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = str(tmp_path_factory.mktemp("raw") / "raw")
+    topic(spark, list(GOOD)).write.parquet(folder)
+    batch = classify(spark.read.schema(RAW_DDL).parquet(folder), shape).persist()
+    for frame in (rows(batch, shape), batch.groupBy(frames.CLASS).count()):
+        assert plan(frame).count("from_json(") == 1
+        assert plan(frame).count("FileScan") == 1
+    batch.unpersist()
+
+
+def test_expectations_count_drop_or_refuse_rows(spark: SparkSession) -> None:
+    shape = Shape(
+        format=Format.JSON,
+        schema=parse_ddl("id BIGINT, n INT", "value.schema"),
+        expectations={
+            "small": ("n < 10", Action.DROP),
+            "positive": ("n > 0", Action.DEAD_LETTER),
+            "even": ("n % 2 = 0", Action.WARN),
+            "divides": ("10 / n > 0", Action.WARN),
+        },
+    )
+    values = [
+        b'{"id": 1, "n": 4}',
+        b'{"id": 2, "n": 3}',
+        b'{"id": 3, "n": 12}',
+        b'{"id": 4, "n": 0}',
+    ]
+    batch = classify(topic(spark, [*values, b'{"id": 5}']), shape)
+    assert [row.id for row in rows(batch, shape).collect()] == [1, 2]
+    unmet = {row["__offset"]: row[frames.UNMET] for row in batch.collect()}
+    assert unmet == {
+        0: [],
+        1: ["even"],
+        2: ["small"],
+        3: ["positive", "divides"],
+        4: ["small", "positive", "even", "divides"],
+    }
+    (zero, absent) = misfits(batch, shape).collect()
+    assert zero.reason == "expectation not met: positive, divides"
+    assert absent.value == bytearray(b'{"id": 5}')
+
+
+def test_raw_bytes_and_text_have_one_column(spark: SparkSession) -> None:
+    values = [b"plain", b"\xff", None]
+    raw = Shape(format=Format.RAW)
+    assert [r.value for r in rows(classify(topic(spark, list(values)), raw), raw).collect()] == [
+        bytearray(b"plain"), bytearray(b"\xff"), None,
+    ]  # fmt: skip
+    text = Shape(format=Format.STRING)
+    batch = classify(topic(spark, list(values)), text)
+    assert [row.value for row in rows(batch, text).collect()] == ["plain", None]
+    assert [row.reason for row in misfits(batch, text).collect()] == ["not UTF-8"]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "prefix"), [("kafka_offset INT", "kafka_"), ("ID INT, id INT", "x_"), ("__a INT", "x_")]
+)
+def test_two_columns_of_one_name_are_refused(spark: SparkSession, ddl: str, prefix: str) -> None:
+    shape = Shape(format=Format.JSON, schema=parse_ddl(ddl, "value.schema"), origin_prefix=prefix)
+    with pytest.raises(Refusal, match="column"):
+        shape.check()

@@ -1,0 +1,106 @@
+"""A run begins only where its offsets belong to the cluster, the topics and the table."""
+
+import attrs
+import pytest
+
+from kwire_pipeline.engine import identity
+from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
+from kwire_pipeline.errors import Refusal
+
+STORED = Identity(
+    name="orders",
+    pipeline_id="11",
+    cluster_id="cluster",
+    topics={"orders": "topic-id"},
+    table="shop.orders",
+    table_id="table-id",
+    dead_letters="shop.dead",
+    schema="id STRING",
+    start={"orders": {0: 5, 1: 7}},
+)
+FACTS = Facts(
+    cluster_id="cluster",
+    topics={"orders": "topic-id"},
+    table_id="table-id",
+    owners={"orders": "11"},
+    checkpoint_batch=4,
+    table_batch=4,
+)
+
+
+def decide(
+    stored: Identity | None = STORED,
+    facts: Facts = FACTS,
+    intent: Intent = Intent.CONTINUE,
+    table: str = "shop.orders",
+    name: str = "orders",
+) -> Begin:
+    return identity.decide(name, "lake/checkpoint", table, stored, facts, intent)
+
+
+def test_the_file_keeps_the_identity() -> None:
+    assert Identity.parse(STORED.dump()) == STORED
+
+
+def test_a_file_of_a_later_version_is_refused() -> None:
+    with pytest.raises(Refusal, match="later version"):
+        Identity.parse(STORED.dump().replace('"version": 1', '"version": 2'))
+
+
+def test_a_rerun_continues() -> None:
+    assert decide() is Begin.CONTINUE
+
+
+def test_first_run_begins_anew_beside_other_pipelines() -> None:
+    facts = Facts(cluster_id="c", topics={}, table_id="x", owners={"other": "22"})
+    assert decide(None, facts) is Begin.NEW
+
+
+def test_run_that_ended_before_the_table_knew_it_continues() -> None:
+    unwritten = attrs.evolve(FACTS, owners={}, checkpoint_batch=None, table_batch=None)
+    assert decide(facts=unwritten) is Begin.CONTINUE
+    assert decide(facts=attrs.evolve(unwritten, table_id=None)) is Begin.CONTINUE
+
+
+REFUSED = {
+    "checkpoint deleted": (None, FACTS, "no checkpoint in lake/checkpoint"),
+    "another cluster": (STORED, attrs.evolve(FACTS, cluster_id="other"), "cluster other"),
+    "topic made again": (STORED, attrs.evolve(FACTS, topics={"orders": "new"}), "made again"),
+    "topic deleted": (STORED, attrs.evolve(FACTS, topics={}), "topic orders is not among"),
+    "table made again": (STORED, attrs.evolve(FACTS, table_id="new"), "dropped and made again"),
+    "table deleted": (STORED, attrs.evolve(FACTS, table_id=None, owners={}), "no table"),
+    "second checkpoint": (STORED, attrs.evolve(FACTS, owners={"orders": "22"}), "another check"),
+    "older checkpoint": (STORED, attrs.evolve(FACTS, checkpoint_batch=3), "older or incomplete"),
+    "Spark's part deleted": (STORED, attrs.evolve(FACTS, checkpoint_batch=None), "older or inco"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_could_lose_or_repeat_records_is_refused_with_the_way_out(case: str) -> None:
+    stored, facts, text = REFUSED[case]
+    with pytest.raises(Refusal, match=text) as refusal:
+        decide(stored, facts)
+    assert "--" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_another_table_or_pipeline_with_the_same_checkpoint_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"is of table shop\.orders, not shop\.other"):
+        decide(table="shop.other")
+    with pytest.raises(Refusal, match="is of pipeline orders, not returns"):
+        decide(name="returns")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_adopt_and_from_start_answer_each_refusal(case: str) -> None:
+    stored, facts, _ = REFUSED[case]
+    assert decide(stored, facts, Intent.ADOPT) is Begin.ADOPT
+    assert decide(stored, facts, Intent.FROM_START) is Begin.FROM_START
+
+
+def test_adoption_continues_at_the_table_and_reads_new_topics_from_their_beginning() -> None:
+    beginnings = {"a": {0: 0, 1: 50}, "b": {0: 0}, "c": {0: 3}}
+    positions = {"a": {0: 20, 1: 10}, "b": {0: 99}}
+    start = identity.start_offsets({}, beginnings, positions, {"a": True, "b": False, "c": True})
+    assert start == {"a": {0: 20, 1: 50}, "b": {0: 0}, "c": {0: 3}}
+    assert identity.start_offsets({"a": {0: 7}}, beginnings, None, {}) == {"a": {0: 7}}

@@ -1,0 +1,90 @@
+"""One run at a time writes with a checkpoint."""
+
+import attrs
+import pytest
+
+from kwire_pipeline.engine.lease import BEAT_S, FILE, PATIENCE_S, Holder, Lease
+from kwire_pipeline.errors import Failure, Refusal
+
+
+class Files:
+    """The files of a folder, in memory."""
+
+    url = "lake/checkpoint"
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def read(self, name: str) -> str | None:
+        return self.texts.get(name)
+
+    def write(self, name: str, text: str) -> None:
+        self.texts[name] = text
+
+    def create(self, name: str, text: str) -> bool:
+        return self.texts.setdefault(name, text) is text
+
+    def delete(self, name: str) -> None:
+        del self.texts[name]
+
+
+ELSEWHERE = Holder(lease_id="other", host="elsewhere", process=1, process_start="5")
+
+
+def no_sleep(seconds: float) -> None:
+    raise AssertionError("waits")
+
+
+def test_second_run_on_the_same_host_is_refused_at_once() -> None:
+    files = Files()
+    lease = Lease.take(files, sleep=no_sleep)
+    with pytest.raises(Refusal, match="writes with the checkpoint lake/checkpoint"):
+        Lease.take(files, sleep=no_sleep)
+    lease.release()
+    Lease.take(files, sleep=no_sleep)
+
+
+def test_lease_of_a_killed_process_is_taken_over_at_once() -> None:
+    files = Files()
+    this = Holder.this_process()
+    files.texts[FILE] = attrs.evolve(this, lease_id="x", process_start="1").dump()
+    Lease.take(files, holder=this, sleep=no_sleep).check()
+
+
+def test_run_on_another_host_is_refused_while_the_other_beats() -> None:
+    files = Files()
+    files.texts[FILE] = ELSEWHERE.dump()
+
+    def sleep(seconds: float) -> None:
+        assert seconds == PATIENCE_S > 2 * BEAT_S
+        files.texts[FILE] = attrs.evolve(ELSEWHERE, beat=1).dump()
+
+    with pytest.raises(Refusal, match="process 1 on elsewhere"):
+        Lease.take(files, sleep=sleep)
+
+
+def test_lease_without_a_beat_is_taken_over_and_its_run_ends_itself() -> None:
+    files = Files()
+    now_s = 0.0
+    first = Lease.take(files, holder=ELSEWHERE, sleep=no_sleep, clock=lambda: now_s)
+    Lease.take(files, sleep=lambda seconds: None)
+    with pytest.raises(Failure, match="another run has taken over"):
+        first.check()
+    now_s = BEAT_S
+    with pytest.raises(Failure):
+        first.beat()
+    first.release()
+    assert FILE in files.texts
+
+
+def test_a_beat_is_written_every_few_seconds() -> None:
+    files = Files()
+    now_s = 0.0
+    lease = Lease.take(files, clock=lambda: now_s)
+    before = files.texts[FILE]
+    lease.beat()
+    assert files.texts[FILE] == before
+    now_s = BEAT_S
+    lease.beat()
+    assert Holder.parse(files.texts[FILE]).beat == 1
+    lease.check()
