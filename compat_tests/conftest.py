@@ -13,11 +13,15 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from compat_tests.harness.broker import Broker, make_broker
 from compat_tests.harness.jvm import Jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,6 +75,16 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
     machine = Jvm.start(tmp_path_factory.mktemp("jvm"))
     yield machine
     machine.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session of all tests: a JVM gets its packages once, when it starts."""
+    from compat_tests.harness.spark import open_session
+
+    session = open_session(tmp_path_factory.mktemp("warehouse"))
+    yield session
+    session.stop()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -60,6 +60,8 @@ class Writer:
     shape: Shape
     destinations: Destinations
     max_bad_share: float
+    by_rows: bool
+    """Whether a row with one of a batch's offsets proves that the batch is written."""
     ranges: Callable[[int], Ranges]
     """The offsets of a batch by its id."""
     pipeline_id: str
@@ -123,7 +125,7 @@ class Writer:
         reasons: Mapping[str, int] = {}
         self.faults.reach(Place.BEFORE_TABLE)
         if counts.good:
-            if may_be_repeated and table.has_batch(mark):
+            if may_be_repeated and table.has_batch(mark, by_rows=self.by_rows):
                 is_repeated = True
             else:
                 rows = frames.rows(batch, self.shape)
@@ -133,7 +135,7 @@ class Writer:
         if counts.dead_letters and letters is not None:
             misfits = frames.misfits(batch, self.shape)
             reasons = by_reason(misfits)
-            if may_be_repeated and letters.has_batch(mark):
+            if may_be_repeated and letters.has_batch(mark, by_rows=self.by_rows):
                 is_repeated = True
             else:
                 letters.append(misfits, mark)

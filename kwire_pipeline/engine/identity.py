@@ -49,6 +49,11 @@ class Identity:
     """The value's schema as DDL, empty without one; an inferred one is pinned by this."""
     start: Offsets
     """The offsets of the first batch, resolved once."""
+    has_replaced_topic: bool = False
+    """Whether the table has rows of an earlier topic of the same name.
+
+    Then a row with one of a batch's offsets does not prove that the batch is written.
+    """
 
     def dump(self) -> str:
         plain = attrs.asdict(self, recurse=False)
@@ -106,7 +111,7 @@ def decide(
             f"restore the checkpoint, or run with {ADOPT} or {FROM_START}"
         )
     _check_name(name, checkpoint, stored)
-    _check_cluster(stored, facts)
+    check_cluster(stored, facts.cluster_id, facts.topics)
     _check_table(name, checkpoint, table, stored, facts)
     return Begin.CONTINUE
 
@@ -123,25 +128,24 @@ def _check_name(name: str, checkpoint: str, stored: Identity) -> None:
         )
 
 
-def _check_cluster(stored: Identity, facts: Facts) -> None:
-    if stored.cluster_id != facts.cluster_id:
+def check_cluster(stored: Identity, cluster_id: str, topics: Mapping[str, str]) -> None:
+    """Raise Refusal if the brokers or a topic are not those of the checkpoint's offsets.
+
+    ``topics`` has the topic ids by name.
+    """
+    if stored.cluster_id != cluster_id:
         raise Refusal(
-            f"the brokers are of cluster {facts.cluster_id}, and the checkpoint's offsets of "
+            f"the brokers are of cluster {cluster_id}, and the checkpoint's offsets of "
             f"cluster {stored.cluster_id}: correct source.bootstrap, or run with {ADOPT} or "
             f"{FROM_START}"
         )
-    check_topics(stored, facts)
-
-
-def check_topics(stored: Identity, facts: Facts) -> None:
-    """Raise Refusal if a topic is gone or another one of the same name."""
     for topic, topic_id in sorted(stored.topics.items()):
-        if topic not in facts.topics:
+        if topic not in topics:
             raise Refusal(
                 f"topic {topic} is not among the pipeline's topics any more: restore it, or run "
                 f"with {ADOPT}"
             )
-        if facts.topics[topic] != topic_id:
+        if topics[topic] != topic_id:
             raise Refusal(
                 f"topic {topic} was deleted and made again, so the checkpoint's offsets are not "
                 f"its own: run with {ADOPT}, which reads the new one from its beginning, or "

@@ -15,6 +15,7 @@ from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.iceberg import IcebergTable
 from kwire_pipeline.tables.mark import Origin, Table
+from kwire_pipeline.tables.parquet import ParquetTable
 
 LETTERS: Origin = Origin("topic", "partition", "offset")
 """The origin columns of dead letters, which are the record's own."""
@@ -56,10 +57,15 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
     return shape
 
 
+def origin_of(pipeline: Pipeline) -> Origin:
+    """Return the table's columns with a row's origin."""
+    prefix = pipeline.table.origin_prefix
+    return Origin(f"{prefix}topic", f"{prefix}partition", f"{prefix}offset")
+
+
 def destinations_of(spark: SparkSession, pipeline: Pipeline) -> Destinations:
     """Return the tables and the transform of a pipeline."""
-    prefix = pipeline.table.origin_prefix
-    origin = Origin(f"{prefix}topic", f"{prefix}partition", f"{prefix}offset")
+    origin = origin_of(pipeline)
     letters = pipeline.dead_letters.table
     return Destinations(
         table=_table(spark, pipeline, pipeline.table.name, origin, is_letters=False),
@@ -74,6 +80,15 @@ def _table(
     spark: SparkSession, pipeline: Pipeline, name: str, origin: Origin, *, is_letters: bool
 ) -> Table:
     table = pipeline.table
+    if table.format is TableFormat.PARQUET:
+        if table.warehouse is None:
+            raise Refusal("table.warehouse: a Parquet table needs the folder of all tables")
+        return ParquetTable(
+            spark,
+            f"{table.warehouse.rstrip('/')}/{name.replace('.', '/')}",
+            origin,
+            partition_by=() if is_letters else table.partition_by,
+        )
     if table.format is not TableFormat.ICEBERG:
         raise Refusal(f"table.format: {table.format.value} is not available in this version")
     return IcebergTable(

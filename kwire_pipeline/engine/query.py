@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, offsets, schema, source
@@ -20,6 +20,7 @@ from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
 from kwire_pipeline.engine.lease import Lease
+from kwire_pipeline.engine.offline import checkpoint_name, half_done, last_entry, read_entry
 from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
 from kwire_pipeline.engine.storage import Folder
@@ -82,16 +83,6 @@ class Opened:
         return self.folder.at(checkpoint_name(self.identity.pipeline_id))
 
 
-def checkpoint_name(pipeline_id: str) -> str:
-    """Return the name of the folder in which Spark keeps the offsets of a pipeline id."""
-    return f"spark-{pipeline_id[:8]}"
-
-
-def last_batch(checkpoint: Folder) -> int | None:
-    """Return the last batch in a checkpoint's offset log."""
-    return max((int(n) for n in checkpoint.names("offsets") if n.isdigit()), default=None)
-
-
 def topics_of(pipeline: Pipeline, cluster: Cluster) -> dict[str, Topic]:
     """Describe the topics of a pipeline; raise Refusal if there is none."""
     names: list[str] | tuple[str, ...] = pipeline.source.topics
@@ -114,7 +105,7 @@ def facts_of(
     exists = table.exists()
     checkpoint_batch = table_batch = None
     if stored is not None:
-        checkpoint_batch = last_batch(folder.at(checkpoint_name(stored.pipeline_id)))
+        checkpoint_batch = last_entry(folder.at(checkpoint_name(stored.pipeline_id)), "offsets")
         batches = [
             written.last_batch(stored.pipeline_id)
             for written in (table, letters)
@@ -167,6 +158,15 @@ def open_run(
             dead_letters=pipeline.dead_letters.table,
             schema=ddl or "",
             start=_start(pipeline, cluster, topics, destinations, begin, stored),
+            has_replaced_topic=begin is Begin.ADOPT
+            and stored is not None
+            and (
+                stored.has_replaced_topic
+                or any(
+                    stored.topics.get(name) not in (None, topic_id)
+                    for name, topic_id in facts.topics.items()
+                )
+            ),
         )
     folder.write(identity.FILE, current.dump())
     for table in _tables(destinations):
@@ -254,11 +254,12 @@ class Run:
         self._tally = Tally()
         self._error: Exception | None = None
         self._identity = opened.identity
-        self._batches = 0
+        self._half_done = half_done(opened.spark_checkpoint)
         self._writer = Writer(
             shape=opened.shape,
             destinations=opened.destinations,
             max_bad_share=pipeline.max_bad_share,
+            by_rows=not opened.identity.has_replaced_topic,
             ranges=self.ranges,
             pipeline_id=opened.identity.pipeline_id,
             lag=self._lag,
@@ -306,14 +307,15 @@ class Run:
                 raise Stopped
             self._lease.check()
             self._check_topics()
-            result = self._writer.write(frame, batch_id, may_be_repeated=self._batches == 0)
+            result = self._writer.write(
+                frame, batch_id, may_be_repeated=batch_id == self._half_done
+            )
             self._on_result(result)
         except Exception as error:
             self._error = error
             raise
 
     def _on_result(self, result: Result) -> None:
-        self._batches += 1
         self._tally.add(result.figures, result.reasons)
         self._control.report(result.figures)
 
@@ -321,10 +323,7 @@ class Run:
         """Raise Refusal if a topic was made again; remember new topics of a pattern."""
         topics = topics_of(self._pipeline, self._cluster)
         current = {name: topic.topic_id for name, topic in topics.items()}
-        facts = Facts(
-            cluster_id=self._identity.cluster_id, topics=current, table_id=None, owners={}
-        )
-        identity.check_topics(self._identity, facts)
+        identity.check_cluster(self._identity, self._identity.cluster_id, current)
         if current.keys() - self._identity.topics.keys():
             self._identity = attrs.evolve(self._identity, topics=current)
             self._opened.folder.write(identity.FILE, self._identity.dump())
@@ -335,15 +334,12 @@ class Run:
         return Ranges.between(start, self._entry(batch_id))
 
     def _entry(self, batch_id: int) -> Offsets:
-        text = self._opened.spark_checkpoint.read(f"offsets/{batch_id}")
-        if text is None:
-            raise Failure(f"the checkpoint {self._pipeline.checkpoint} lacks batch {batch_id}")
-        return offsets.of_log_entry(text)
+        return read_entry(self._opened.spark_checkpoint, batch_id)
 
     def _lag(self, ranges: Ranges) -> int:
         ends = self._cluster.ends(topics_of(self._pipeline, self._cluster).values())
-        batch_ids = last_batch(self._opened.spark_checkpoint)
-        position = ranges.ends if batch_ids is None else self._entry(batch_ids)
+        batch_id = last_entry(self._opened.spark_checkpoint, "offsets")
+        position = ranges.ends if batch_id is None else self._entry(batch_id)
         return offsets.lag(position, ends)
 
 

@@ -65,13 +65,12 @@ class Folder:
             return False
         return True
 
-    def move(self, name: str, target: str) -> None:
-        """Move a file or folder to another name, unless an earlier call did."""
-        files, path = self._at(name)
-        if not files.exists(path) and self.exists(target):
-            return
-        files.mkdirs(self._at(target)[1].getParent())
-        self._move(name, target, replace=False)
+    def move_to(self, target: "Folder") -> None:
+        """Move this file or folder to another place of the same file system."""
+        files, path = self._at("")
+        place = target._at("")[1]
+        files.mkdirs(place.getParent())
+        self._rename(path, place, replace=False)
 
     def exists(self, name: str = "") -> bool:
         files, path = self._at(name)
@@ -114,14 +113,16 @@ class Folder:
         return scratch
 
     def _move(self, name: str, target: str, *, replace: bool) -> None:
+        self._rename(self._at(name)[1], self._at(target)[1], replace=replace)
+
+    def _rename(self, path: JavaObject, target: JavaObject, *, replace: bool) -> None:
         options = getattr(jvm_of(self.spark).org.apache.hadoop.fs, "Options$Rename")
         chosen = gateway_of(self.spark).new_array(options, 1)
         chosen[0] = options.OVERWRITE if replace else options.NONE
-        _, path = self._at(name)
         context = jvm_of(self.spark).org.apache.hadoop.fs.FileContext.getFileContext(
             path.toUri(), self._configuration()
         )
-        context.rename(path, self._at(target)[1], chosen)
+        context.rename(path, target, chosen)
 
     def _at(self, name: str) -> tuple[JavaObject, JavaObject]:
         text = f"{self.url.rstrip('/')}/{name}" if name else self.url

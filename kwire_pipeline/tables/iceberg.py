@@ -5,9 +5,10 @@ of its offsets: an append is atomic, so one row means all of them.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -15,14 +16,27 @@ from kwire_pipeline.config.values import Partition, Sort
 from kwire_pipeline.engine.offsets import Offsets, Ranges, later, offsets_of
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import jvm_of
-from kwire_pipeline.tables.mark import BATCH, OFFSETS, OWNER, PIPELINE, Mark, Origin
+from kwire_pipeline.tables.mark import (
+    BATCH,
+    OFFSETS,
+    OWNER,
+    PIPELINE,
+    Mark,
+    Origin,
+    Size,
+    Table,
+    Upkeep,
+)
 
-PROPERTIES = {
+PROPERTIES: Final = {
     "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
 """Old metadata files go, so that a table of thousands of small batches stays small."""
+
+WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
+"""The summary keys under which writers that look for their last commit keep their id."""
 
 
 class IcebergTable:
@@ -92,13 +106,15 @@ class IcebergTable:
     def add_owner(self, pipeline: str, pipeline_id: str) -> None:
         self._table().updateProperties().set(f"{OWNER}{pipeline}", pipeline_id).commit()
 
-    def has_batch(self, mark: Mark) -> bool:
+    def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
         for snapshot in self._table().snapshots():
             summary = snapshot.summary()
             if summary.get(PIPELINE) == mark.pipeline_id and summary.get(BATCH) == str(
                 mark.batch_id
             ):
                 return True
+        if not by_rows:
+            return False
         return self.read().where(self._origin.condition(mark.ranges)).limit(1).count() > 0
 
     def last_batch(self, pipeline_id: str) -> int | None:
@@ -111,6 +127,24 @@ class IcebergTable:
         for key, text in summary_of(mark).items():
             writer = writer.option(f"snapshot-property.{key}", text)
         writer.append()
+
+    def add(self, frame: DataFrame) -> None:
+        frame.writeTo(self.name).option("fanout-enabled", "true").append()
+
+    def delete_written(self, other: Table, origin: Origin) -> int:
+        before = self.read().count()
+        names = {
+            self._origin.topic: origin.topic,
+            self._origin.partition: origin.partition,
+            self._origin.offset: origin.offset,
+        }
+        same = " AND ".join(f"own.`{name}` = other.`{name}`" for name in names)
+        columns = ", ".join(f"`{theirs}` AS `{name}`" for name, theirs in names.items())
+        self._spark.sql(
+            f"MERGE INTO {self.name} own USING (SELECT DISTINCT {columns} FROM {other.name}) other "
+            f"ON {same} WHEN MATCHED THEN DELETE"
+        )
+        return before - self.read().count()
 
     def positions(self) -> Offsets:
         origin = self._origin
@@ -129,6 +163,54 @@ class IcebergTable:
 
     def read(self) -> DataFrame:
         return self._spark.table(self.name)
+
+    def size(self) -> Size:
+        row = (
+            self._metadata("files")
+            .where("content = 0")
+            .agg(F.sum("record_count"), F.count(F.lit(1)), F.sum("file_size_in_bytes"))
+            .collect()[0]
+        )
+        return Size(rows=row[0] or 0, files=row[1], bytes=row[2] or 0)
+
+    def protect_marks(self) -> None:
+        """Tag the newest snapshot of each writer; Iceberg does not expire what has a tag."""
+        newest: dict[str, int] = {}
+        for snapshot in sorted(self._table().snapshots(), key=lambda each: each.sequenceNumber()):
+            summary = snapshot.summary()
+            for key in WRITERS:
+                writer = summary.get(key)
+                if writer is not None:
+                    newest[f"writer-{writer}"] = int(snapshot.snapshotId())
+        for tag, snapshot_id in newest.items():
+            self._spark.sql(
+                f"ALTER TABLE {self.name} CREATE OR REPLACE TAG `{tag}` AS OF VERSION {snapshot_id}"
+            )
+
+    def compact(self, upkeep: Upkeep) -> str:
+        row = self._call(
+            "rewrite_data_files",
+            f"options => map('target-file-size-bytes', '{upkeep.target_file_bytes}')",
+        )
+        return f"{row[0]} files became {row[1]}"
+
+    def expire(self, upkeep: Upkeep) -> list[str]:
+        before = f"older_than => TIMESTAMP '{upkeep.expire_before:%Y-%m-%d %H:%M:%S}'"
+        row = self._call("expire_snapshots", before, f"retain_last => {upkeep.keep_snapshots}")
+        orphans = f"older_than => TIMESTAMP '{upkeep.orphans_before:%Y-%m-%d %H:%M:%S}'"
+        removed = self._spark.sql(self._procedure("remove_orphan_files", orphans)).count()
+        return [f"{row[0]} data files of old snapshots removed", f"{removed} orphan files removed"]
+
+    def _call(self, procedure: str, *arguments: str) -> Row:
+        return self._spark.sql(self._procedure(procedure, *arguments)).collect()[0]
+
+    def _procedure(self, procedure: str, *arguments: str) -> str:
+        catalog, _, table = self._plain.partition(".")
+        listed = ", ".join((f"table => '{table}'", *arguments))
+        return f"CALL `{catalog}`.system.{procedure}({listed})"
+
+    def _metadata(self, name: str) -> DataFrame:
+        return self._spark.table(f"{self.name}.{name}")
 
     def delete(self, topics: Sequence[str]) -> None:
         listed = ", ".join(f"'{topic}'" for topic in topics)

@@ -1,5 +1,6 @@
 """The mark of a batch in a table, and what the pipeline needs of a table's format."""
 
+import datetime
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -44,6 +45,25 @@ class Origin:
         return " OR ".join(parts) if parts else "false"
 
 
+@attrs.frozen(kw_only=True)
+class Size:
+    """The size of a table as it is now."""
+
+    rows: int
+    files: int
+    bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class Upkeep:
+    """The limits of maintenance."""
+
+    target_file_bytes: int
+    expire_before: datetime.datetime
+    keep_snapshots: int
+    orphans_before: datetime.datetime
+
+
 class Table(Protocol):
     """A table that one or more pipelines write."""
 
@@ -69,8 +89,11 @@ class Table(Protocol):
     def add_owner(self, pipeline: str, pipeline_id: str) -> None:
         """Remember the id of a pipeline, in place of an earlier one of the same name."""
 
-    def has_batch(self, mark: Mark) -> bool:
-        """Whether the rows of a batch are in the table, by its mark or by its offsets."""
+    def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
+        """Whether the rows of a batch are in the table, by its mark.
+
+        ``by_rows`` also takes a row with one of the batch's offsets for a proof: marks can expire.
+        """
 
     def last_batch(self, pipeline_id: str) -> int | None:
         """Return the last batch with a mark of the pipeline, None if there is no such mark."""
@@ -78,10 +101,27 @@ class Table(Protocol):
     def append(self, frame: DataFrame, mark: Mark) -> None:
         """Append the rows of a batch with its mark, all or none of them."""
 
+    def add(self, frame: DataFrame) -> None:
+        """Append rows that belong to no batch."""
+
+    def delete_written(self, other: "Table", origin: Origin) -> int:
+        """Delete the dead letters whose offset the other table has; return their number."""
+
     def positions(self) -> Offsets:
         """Return the offset after the last one in the table, by topic and partition."""
 
     def read(self) -> DataFrame: ...
+
+    def size(self) -> Size: ...
+
+    def protect_marks(self) -> None:
+        """Keep the newest mark of each writer from expiring."""
+
+    def compact(self, upkeep: Upkeep) -> str:
+        """Join small files; return a line about it."""
+
+    def expire(self, upkeep: Upkeep) -> list[str]:
+        """Remove old snapshots and files that belong to none; return lines about it."""
 
     def delete(self, topics: Sequence[str]) -> None:
         """Delete the rows of topics."""

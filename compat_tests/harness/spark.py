@@ -1,0 +1,43 @@
+"""The Spark session of all tests with a broker: the connector, and an Iceberg catalog.
+
+A JVM gets its packages when it starts, so the tests of a run share one session.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from kwire_pipeline import versions
+from kwire_pipeline.config.values import TableFormat
+
+ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+def open_session(warehouse: Path) -> SparkSession:
+    """Open the session; tables of the catalog ``kwire`` are in the warehouse."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    pyspark = versions.installed_pyspark()
+    packages = (
+        versions.kafka_source(pyspark),
+        versions.table_package(pyspark, TableFormat.ICEBERG),
+    )
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars.packages", ",".join(packages))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.extensions", ICEBERG_EXTENSIONS)
+        .config("spark.sql.catalog.kwire", "org.apache.iceberg.spark.SparkCatalog")
+        .config("spark.sql.catalog.kwire.type", "hadoop")
+        .config("spark.sql.catalog.kwire.cache-enabled", "false")
+        .config("spark.sql.catalog.kwire.warehouse", str(warehouse))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,199 @@
+"""Each record is in the table or in the dead letters once, whatever ends a run, and whenever."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+from pyspark.sql import SparkSession
+
+from compat_tests.harness.broker import Broker
+from compat_tests.pipeline.scene import TASKS, Crash, Scene
+from kwire_pipeline.config.values import Start
+from kwire_pipeline.engine.faults import Place
+from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.errors import Refusal
+
+
+@pytest.fixture
+def scene(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Scene:
+    chosen = Scene(spark, broker, topic, tmp_path)
+    chosen.create_topic()
+    return chosen
+
+
+@pytest.mark.parametrize("place", [Place.BEFORE_TABLE, Place.AFTER_TABLE, Place.AFTER_DEAD_LETTERS])
+def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
+    scene: Scene, place: Place
+) -> None:
+    scene.produce(range(40))
+    with pytest.raises(Crash):
+        scene.run(crash=place)
+    scene.produce(range(40, 60))
+    tally = scene.run()
+    assert tally.batches == 2
+    assert scene.batches[0].is_repeated == (place is not Place.BEFORE_TABLE)
+    assert (tally.rows, tally.dead_letters, tally.reasons) == (54, 6, {"not JSON": 6})
+    scene.check_each_once(range(60))
+    assert scene.snapshots() == 2
+    assert scene.run().batches == 0
+
+
+def test_expired_marks_do_not_repeat_a_batch(scene: Scene, spark: SparkSession) -> None:
+    """Compaction and expiry between a crash and the rerun remove the snapshot with the mark."""
+    scene.produce(range(20))
+    with pytest.raises(Crash):
+        scene.run(crash=Place.AFTER_DEAD_LETTERS)
+    for name in (scene.pipeline.table.name, scene.pipeline.dead_letters.table):
+        spark.sql(f"ALTER TABLE kwire.{name} SET TBLPROPERTIES ('other' = 'writer')")
+        spark.sql(f"DELETE FROM kwire.{name} WHERE false")
+        spark.sql(
+            f"CALL kwire.system.rewrite_data_files(table => '{name}', "
+            "options => map('rewrite-all', 'true'))"
+        )
+        spark.sql(
+            f"CALL kwire.system.expire_snapshots(table => '{name}', retain_last => 1, "
+            "older_than => current_timestamp())"
+        )
+    scene.run()
+    scene.check_each_once(range(20))
+
+
+def test_batch_without_misfits_leaves_dead_letters_alone(scene: Scene, spark: SparkSession) -> None:
+    scene.produce([1, 2, 3])
+    scene.run()
+    assert spark.table(f"kwire.{scene.pipeline.dead_letters.table}.snapshots").count() == 0
+
+
+def check_refused(scene: Scene, text: str) -> None:
+    """Assert that a run is refused in one line and that the table keeps its snapshots."""
+    before = scene.snapshots()
+    with pytest.raises(Refusal, match=text) as refusal:
+        scene.run()
+    assert "\n" not in str(refusal.value)
+    assert scene.snapshots() == before
+
+
+def test_deleted_checkpoint_is_refused_and_adopted(scene: Scene) -> None:
+    scene.produce(range(20))
+    scene.run()
+    scene.lose_checkpoint()
+    scene.produce(range(20, 40))
+    check_refused(scene, "there is no checkpoint")
+    scene.run(Intent.ADOPT)
+    scene.check_each_once(range(40))
+
+
+def test_run_from_the_start_replaces_the_rows(scene: Scene) -> None:
+    scene.produce(range(20))
+    scene.run()
+    scene.lose_checkpoint()
+    scene.run(Intent.FROM_START)
+    scene.check_each_once(range(20))
+
+
+def test_deleted_part_of_the_checkpoint_is_refused(scene: Scene) -> None:
+    scene.produce(range(20))
+    scene.run()
+    (part,) = (scene.folder / "checkpoint").glob("spark-*")
+    shutil.rmtree(part)
+    check_refused(scene, "older or incomplete")
+
+
+def test_topic_that_was_made_again_is_refused_and_adopted(scene: Scene) -> None:
+    scene.produce(range(10))
+    scene.run()
+    scene.delete_topic()
+    scene.create_topic()
+    scene.produce(range(10, 30))
+    check_refused(scene, "was deleted and made again")
+    scene.run(Intent.ADOPT)
+    scene.check_each_once(range(30))
+
+
+def test_table_that_was_made_again_is_refused(scene: Scene, spark: SparkSession) -> None:
+    scene.produce(range(10))
+    scene.run()
+    name = f"kwire.{scene.pipeline.table.name}"
+    spark.sql(f"DROP TABLE {name}")
+    with pytest.raises(Refusal, match="there is no table"):
+        scene.run()
+    spark.sql(f"CREATE TABLE {name} (id BIGINT) USING iceberg")
+    check_refused(scene, "was dropped and made again")
+
+
+def test_second_pipeline_of_one_name_into_one_table_is_refused(scene: Scene) -> None:
+    scene.produce(range(10))
+    scene.run()
+    first = scene.pipeline
+    scene.pipeline = attrs.evolve(first, checkpoint=str(scene.folder / "other"))
+    check_refused(scene, "there is no checkpoint in")
+    scene.pipeline = first
+    scene.run()
+    scene.check_each_once(range(10))
+
+
+def test_second_run_at_the_same_time_is_refused(scene: Scene) -> None:
+    """The second run comes while the first one writes a batch."""
+    scene.produce(range(10))
+
+    class RunAgain:
+        refusal = ""
+
+        def reach(self, place: Place) -> None:
+            if place is Place.BEFORE_TABLE and not self.refusal:
+                with pytest.raises(Refusal) as refusal:
+                    scene.run()
+                self.refusal = str(refusal.value)
+
+    again = RunAgain()
+    scene.run(faults=again)
+    assert "writes with the checkpoint" in again.refusal
+    scene.check_each_once(range(10))
+
+
+def test_latest_start_is_resolved_once_for_rows_and_misfits(scene: Scene) -> None:
+    """Records produced after the first run began are read, though that run had nothing to write."""
+    scene.produce(range(20))
+    source = attrs.evolve(scene.pipeline.source, start=Start(at_end=True))
+    scene.pipeline = attrs.evolve(scene.pipeline, source=source)
+    scene.run()
+    scene.produce(range(20, 40))
+    scene.run()
+    scene.check_each_once(range(20, 40))
+
+
+def test_too_many_misfits_are_refused_before_anything_is_written(
+    scene: Scene, spark: SparkSession
+) -> None:
+    scene.pipeline = attrs.evolve(scene.pipeline, max_bad_share=0.05)
+    scene.produce(range(20))
+    with pytest.raises(Refusal, match=r"2 of 20 records do not fit, more than max_bad_share 0\.05"):
+        scene.run()
+    assert scene.rows() == scene.letters() == []
+    scene.pipeline = attrs.evolve(scene.pipeline, max_bad_share=0.1)
+    scene.run()
+    scene.check_each_once(range(20))
+
+
+def test_topic_that_is_not_there_is_refused_in_a_sentence(
+    spark: SparkSession, broker: Broker, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    with pytest.raises(Refusal, match="does not exist at"):
+        Scene(spark, broker, unique("absent"), tmp_path).run()
+
+
+def test_one_partition_uses_all_cores(scene: Scene) -> None:
+    """A batch of one partition is read by as many tasks as its size asks for."""
+    scene.produce(range(30), partition=0)
+    limits = attrs.evolve(scene.pipeline.limits, max_records_per_partition=10)
+    scene.pipeline = attrs.evolve(
+        scene.pipeline, limits=limits, transform="compat_tests.pipeline.scene:note_tasks"
+    )
+    TASKS.clear()
+    scene.run()
+    scene.check_each_once(range(30))
+    assert TASKS[-1] == 3

@@ -1,0 +1,76 @@
+"""The Spark session of a pipeline: packages, jars, and the catalog of its tables."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from kwire_pipeline import versions
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.values import CatalogType, TableFormat
+from kwire_pipeline.jars import jar_files
+
+DEFAULTS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+ICEBERG_EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+DELTA_EXTENSIONS: Final = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+def configuration(pipeline: Pipeline, pyspark: str) -> Mapping[str, str]:
+    """Return Spark's configuration; the user's wins, except that extensions are appended."""
+    user = dict(pipeline.spark.conf)
+    chosen = dict(DEFAULTS)
+    chosen["spark.jars.packages"] = ",".join(versions.packages(pyspark, pipeline))
+    chosen["spark.jars"] = ",".join(jar_files(pipeline.spark.jars))
+    extensions = user.pop("spark.sql.extensions", "")
+    match pipeline.table.format:
+        case TableFormat.ICEBERG:
+            chosen |= iceberg_catalog(pipeline)
+            extensions = _comma_list(ICEBERG_EXTENSIONS, extensions)
+        case TableFormat.DELTA:
+            chosen["spark.sql.catalog.spark_catalog"] = (
+                "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+            )
+            extensions = _comma_list(DELTA_EXTENSIONS, extensions)
+    chosen["spark.sql.extensions"] = extensions
+    return {key: text for key, text in {**chosen, **user}.items() if text}
+
+
+def iceberg_catalog(pipeline: Pipeline) -> dict[str, str]:
+    """Return the configuration of the Iceberg catalog."""
+    catalog = pipeline.table.catalog
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    # A stream writes in a session of its own, so a table that this one has cached gets old.
+    chosen = {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.cache-enabled": "false",
+    }
+    if catalog.type is CatalogType.GLUE:
+        chosen[f"{prefix}.catalog-impl"] = "org.apache.iceberg.aws.glue.GlueCatalog"
+    else:
+        chosen[f"{prefix}.type"] = catalog.type.value
+    if catalog.uri is not None:
+        chosen[f"{prefix}.uri"] = catalog.uri
+    if pipeline.table.warehouse is not None:
+        chosen[f"{prefix}.warehouse"] = pipeline.table.warehouse
+    return chosen | {f"{prefix}.{key}": text for key, text in catalog.options.items()}
+
+
+def open_session(pipeline: Pipeline) -> SparkSession:
+    """Open a session on the pipeline's master, Spark's own, or local[*]."""
+    builder = SparkSession.builder.appName(f"kwire-pipeline {pipeline.name}")
+    for key, text in configuration(pipeline, versions.installed_pyspark()).items():
+        builder = builder.config(key, text)
+    if pipeline.spark.master is not None:
+        builder = builder.master(pipeline.spark.master)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _comma_list(*parts: str) -> str:
+    return ",".join(part for part in parts if part)

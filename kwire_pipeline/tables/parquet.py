@@ -1,0 +1,248 @@
+"""A folder of Parquet files: any reader of Parquet sees committed files only.
+
+A batch is written to a folder beside the table, then one file names all of its files (the commit),
+then each is moved into the table. A run that ends before the commit has added nothing; after it,
+the next run moves the rest. So a reader may see a part of the newest batch for a moment, never a
+row twice, and never a row of a batch that was not committed.
+
+Layout: ``_kwire/table.json`` has the table's id, columns and owners, ``_kwire/commits`` the last
+commit of each pipeline; Spark and others skip names that begin with an underscore.
+"""
+
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
+
+from kwire_pipeline.config.values import Partition, Transform
+from kwire_pipeline.engine.offsets import Offsets, Ranges, later, offsets_of
+from kwire_pipeline.engine.schema import Difference
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.tables.mark import Mark, Origin, Size, Table, Upkeep
+
+META: Final = "_kwire"
+FILE: Final = "table.json"
+STAGING: Final = ".staging"
+SUFFIX: Final = ".parquet"
+
+
+@attrs.frozen(kw_only=True)
+class Meta:
+    """The file that makes a folder a table."""
+
+    table_id: str
+    columns: str
+    """The schema as Spark's JSON."""
+    owners: dict[str, str]
+
+    def dump(self) -> str:
+        return json.dumps(attrs.asdict(self), indent=2) + "\n"
+
+
+@attrs.frozen(kw_only=True)
+class Commit:
+    """The last batch of a pipeline: the files, by their place in staging and in the table."""
+
+    batch_id: int
+    ranges: str
+    moves: tuple[tuple[str, str], ...]
+
+    def dump(self) -> str:
+        return json.dumps(attrs.asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> "Commit":
+        plain = json.loads(text)
+        plain["moves"] = tuple((source, target) for source, target in plain["moves"])
+        return cls(**plain)
+
+
+class ParquetTable:
+    """A table in a folder."""
+
+    def __init__(
+        self, spark: SparkSession, url: str, origin: Origin, *, partition_by: Sequence[Partition]
+    ) -> None:
+        self._spark = spark
+        self.name = url
+        self._root = Folder(spark, url)
+        self._meta = self._root.at(META)
+        self._staging = Folder(spark, f"{url.rstrip('/')}{STAGING}")
+        self._origin = origin
+        self._partitions = dict(map(partition_column, partition_by))
+
+    def exists(self) -> bool:
+        return self._meta.exists(FILE)
+
+    def create(self, schema: StructType) -> None:
+        if self._root.names():
+            raise Refusal(
+                f"{self.name} has files and is no table of a pipeline: choose another name, or "
+                "move the files away"
+            )
+        fields = [*schema.fields]
+        names = {field.name.lower() for field in fields}
+        fields += [
+            StructField(name, kind, True)
+            for name, (kind, _) in self._partitions.items()
+            if name.lower() not in names
+        ]
+        meta = Meta(table_id=uuid.uuid4().hex, columns=StructType(fields).json(), owners={})
+        self._meta.write(FILE, meta.dump())
+
+    def evolve(self, changes: Difference) -> None:
+        if changes.widened:
+            raise Refusal(f"{self.name}: columns of Parquet cannot be widened: choose a new table")
+        fields = [*self._columns().fields, *changes.added]
+        self._meta.write(FILE, attrs.evolve(self._read(), columns=StructType(fields).json()).dump())
+
+    def table_id(self) -> str:
+        return self._read().table_id
+
+    def columns(self) -> StructType:
+        """Return the columns of rows, without those that only name a partition."""
+        derived = {name for name, (_, column) in self._partitions.items() if column is not None}
+        return StructType([field for field in self._columns().fields if field.name not in derived])
+
+    def owners(self) -> dict[str, str]:
+        return self._read().owners
+
+    def add_owner(self, pipeline: str, pipeline_id: str) -> None:
+        meta = self._read()
+        owners = {**meta.owners, pipeline: pipeline_id}
+        self._meta.write(FILE, attrs.evolve(meta, owners=owners).dump())
+
+    def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
+        commit = self._commit(mark.pipeline_id)
+        if commit is None or commit.batch_id != mark.batch_id:
+            return False
+        self._move(commit)
+        return True
+
+    def last_batch(self, pipeline_id: str) -> int | None:
+        commit = self._commit(pipeline_id)
+        return None if commit is None else commit.batch_id
+
+    def append(self, frame: DataFrame, mark: Mark) -> None:
+        derived = {
+            name: column for name, (_, column) in self._partitions.items() if column is not None
+        }
+        folder = f"{mark.pipeline_id[:8]}-{mark.batch_id}"
+        staged = self._staging.at(folder)
+        staged.delete()
+        writer = frame.withColumns(derived).write
+        if self._partitions:
+            writer = writer.partitionBy(*self._partitions)
+        writer.parquet(staged.url)
+        files = sorted(path for path, _ in staged.files() if path.endswith(SUFFIX))
+        commit = Commit(
+            batch_id=mark.batch_id,
+            ranges=mark.ranges.dump(),
+            moves=tuple(
+                (f"{folder}/{path}", _target(path, folder, n)) for n, path in enumerate(files)
+            ),
+        )
+        self._meta.at("commits").write(f"{mark.pipeline_id}.json", commit.dump())
+        self._move(commit)
+
+    def add(self, frame: DataFrame) -> None:
+        raise Refusal(f"{self.name}: rows are added to a Parquet table by batches only")
+
+    def delete_written(self, other: Table, origin: Origin) -> int:
+        raise Refusal(f"{self.name} is a Parquet table, from which rows cannot be deleted")
+
+    def positions(self) -> Offsets:
+        origin = self._origin
+        last = (
+            self.read()
+            .groupBy(f"`{origin.topic}`", f"`{origin.partition}`")
+            .agg(F.max(f"`{origin.offset}`"))
+            .collect()
+        )
+        positions = offsets_of((row[0], row[1], row[2] + 1) for row in last)
+        for pipeline_id in self.owners().values():
+            commit = self._commit(pipeline_id)
+            if commit is not None:
+                positions = later(positions, Ranges.parse(commit.ranges).ends)
+        return positions
+
+    def read(self) -> DataFrame:
+        return self._spark.read.schema(self._columns()).parquet(self.name)
+
+    def size(self) -> Size:
+        files = [size for path, size in self._root.files() if not path.startswith(META)]
+        return Size(rows=self.read().count(), files=len(files), bytes=sum(files))
+
+    def protect_marks(self) -> None:
+        """Commits of Parquet tables do not expire."""
+
+    def compact(self, upkeep: Upkeep) -> str:
+        return "Parquet tables are not compacted: choose iceberg or delta for that"
+
+    def expire(self, upkeep: Upkeep) -> list[str]:
+        return []
+
+    def delete(self, topics: Sequence[str]) -> None:
+        if self._root.names() not in ([], [META]):
+            raise Refusal(
+                f"{self.name} is a Parquet table, from which rows cannot be deleted: remove the "
+                "folder, then run again"
+            )
+
+    def _move(self, commit: Commit) -> None:
+        """Move the files of a commit; those that an earlier run moved stay where they are."""
+        for place, target in commit.moves:
+            source = self._staging.at(place)
+            if source.exists():
+                source.move_to(self._root.at(target))
+        for folder in {place.partition("/")[0] for place, _ in commit.moves}:
+            self._staging.delete(folder)
+
+    def _commit(self, pipeline_id: str) -> Commit | None:
+        text = self._meta.at("commits").read(f"{pipeline_id}.json")
+        return None if text is None else Commit.parse(text)
+
+    def _read(self) -> Meta:
+        text = self._meta.read(FILE)
+        if text is None:
+            raise Refusal(f"{self.name} is no table of a pipeline")
+        return Meta(**json.loads(text))
+
+    def _columns(self) -> StructType:
+        return StructType.fromJson(json.loads(self._read().columns))
+
+
+def _target(path: str, folder: str, number: int) -> str:
+    """Return the place in the table of a staged file: its partition, and a name of its own."""
+    partition, slash, _ = path.rpartition("/")
+    return f"{partition}{slash}batch-{folder}-{number:04d}{SUFFIX}"
+
+
+def partition_column(
+    partition: Partition,
+) -> tuple[str, tuple[IntegerType | DateType | StringType, Column | None]]:
+    """Return the name, type and derivation of a folder's column; none for the column itself."""
+    name = f"`{partition.column}`"
+    match partition.transform:
+        case Transform.IDENTITY:
+            return partition.column, (StringType(), None)
+        case Transform.YEARS:
+            return f"{partition.column}_year", (IntegerType(), F.year(name))
+        case Transform.MONTHS:
+            text = F.date_format(name, "yyyy-MM")
+            return f"{partition.column}_month", (StringType(), text)
+        case Transform.DAYS:
+            return f"{partition.column}_day", (DateType(), F.to_date(name))
+        case Transform.HOURS:
+            text = F.date_format(name, "yyyy-MM-dd-HH")
+            return f"{partition.column}_hour", (StringType(), text)
+    raise Refusal(
+        f"table.partition_by: {partition} is not for Parquet: use a column, or years, months, days "
+        "or hours of one"
+    )

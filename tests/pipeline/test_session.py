@@ -1,0 +1,74 @@
+"""The configuration of a pipeline's Spark session."""
+
+import attrs
+
+from kwire_pipeline.config.model import DeadLetters, Pipeline, Security, Source, Spark, Table
+from kwire_pipeline.config.values import Mechanism, Protocol, TableFormat
+from kwire_pipeline.engine import session, source
+
+ORDERS = Pipeline(
+    name="orders",
+    source=Source(bootstrap="b:1", topics=("orders", "returns")),
+    table=Table(name="shop.orders", warehouse="/lake"),
+    dead_letters=DeadLetters(table="shop.dead"),
+    checkpoint="/lake/checkpoint",
+)
+
+
+def test_users_packages_and_extensions_are_appended() -> None:
+    user = Spark(
+        packages=("a:b:1",), conf={"spark.sql.extensions": "x.Y", "spark.ui.enabled": "true"}
+    )
+    chosen = session.configuration(attrs.evolve(ORDERS, spark=user), "4.0.0")
+    packages = chosen["spark.jars.packages"].split(",")
+    assert packages[0] == "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+    assert "iceberg-spark-runtime-4.0_2.13" in packages[1]
+    assert packages[2:] == ["a:b:1"]
+    assert chosen["spark.sql.extensions"] == f"{session.ICEBERG_EXTENSIONS},x.Y"
+    assert chosen["spark.ui.enabled"] == "true"
+    assert chosen["spark.sql.catalog.kwire.warehouse"] == "/lake"
+    assert "spark.jars" not in chosen
+
+
+def test_parquet_needs_no_catalog() -> None:
+    table = attrs.evolve(ORDERS.table, format=TableFormat.PARQUET)
+    chosen = session.configuration(attrs.evolve(ORDERS, table=table), "4.0.0")
+    assert not any("catalog" in key for key in chosen)
+    assert "spark.sql.extensions" not in chosen
+
+
+def test_source_reads_committed_records_and_fails_when_some_are_gone() -> None:
+    options = source.options(ORDERS, {"returns": "1", "orders": "2"}, {"orders": {0: 5}})
+    assert options["kafka.isolation.level"] == "read_committed"
+    assert options["failOnDataLoss"] == "true"
+    assert options["subscribe"] == "orders,returns"
+    assert options["startingOffsets"] == '{"orders":{"0":5}}'
+    assert options["maxOffsetsPerTrigger"] == "1000000"
+    assert options["includeHeaders"] == "true"
+
+
+def test_pattern_replaces_the_topics() -> None:
+    by_pattern = attrs.evolve(
+        ORDERS.source, topics=(), pattern="o.*", options={"kafka.group.id": "g"}
+    )
+    options = source.options(attrs.evolve(ORDERS, source=by_pattern), {"orders": "1"}, {})
+    assert options["subscribePattern"] == "o.*"
+    assert options["kafka.group.id"] == "g"
+    assert "subscribe" not in options
+
+
+def test_client_logs_in_with_the_quoted_password() -> None:
+    security = Security(
+        protocol=Protocol.SASL_SSL,
+        mechanism=Mechanism.SCRAM_SHA_512,
+        username="me",
+        password='a"b\\',
+        ca_file="/ca.pem",
+    )
+    client = source.client(attrs.evolve(ORDERS.source, security=security))
+    assert client["security.protocol"] == "SASL_SSL"
+    assert client["sasl.jaas.config"].endswith(
+        'ScramLoginModule required username="me" password="a\\"b\\\\";'
+    )
+    assert client["ssl.truststore.location"] == "/ca.pem"
+    assert client["bootstrap.servers"] == "b:1"

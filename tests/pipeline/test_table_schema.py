@@ -1,0 +1,53 @@
+"""The rows' schema against the table's."""
+
+import pytest
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from kwire_pipeline.config.values import Evolution
+from kwire_pipeline.engine.schema import check, difference
+from kwire_pipeline.errors import Refusal
+
+TABLE = StructType(
+    [
+        StructField("id", LongType()),
+        StructField("n", IntegerType()),
+        StructField("price", FloatType()),
+        StructField("old", StringType()),
+    ]
+)
+
+
+def rows(**types: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+def test_same_narrower_and_absent_columns_need_no_change() -> None:
+    assert not difference(TABLE, rows(ID=LongType(), price=FloatType()))
+    assert not difference(TABLE, rows(id=IntegerType()))
+
+
+def test_changes_are_allowed_by_name() -> None:
+    changes = difference(TABLE, rows(n=LongType(), price=DoubleType(), city=StringType()))
+    assert changes.words() == ["add city string", "widen n to bigint", "widen price to double"]
+    check(changes, Evolution.WIDEN, "t")
+    with pytest.raises(Refusal, match="lacks wider columns of the schema \\(n, price\\)"):
+        check(changes, Evolution.ADDITIVE, "t")
+    added = difference(TABLE, rows(city=StringType()))
+    check(added, Evolution.ADDITIVE, "t")
+    with pytest.raises(Refusal, match=r"table\.evolution to additive"):
+        check(added, Evolution.FREEZE, "t")
+
+
+def test_another_type_is_refused_under_any_evolution() -> None:
+    changes = difference(TABLE, rows(id=StringType()))
+    with pytest.raises(Refusal, match="id is bigint in the table and string in the rows"):
+        check(changes, Evolution.WIDEN, "t")
