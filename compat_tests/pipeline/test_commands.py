@@ -1,0 +1,155 @@
+"""The commands beside `run`: verify, status and maintain, and tables of Parquet."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import attrs
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from compat_tests.harness.broker import Broker
+from compat_tests.pipeline.scene import Crash, Scene
+from kwire_pipeline.commands.maintain import maintain_tables
+from kwire_pipeline.commands.replay import replay_letters
+from kwire_pipeline.commands.status import read_status
+from kwire_pipeline.config.values import Evolution, Format, Partition, TableFormat
+from kwire_pipeline.engine.faults import Place
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import Refusal
+
+
+@pytest.fixture
+def scene(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Scene:
+    chosen = Scene(spark, broker, topic, tmp_path)
+    chosen.create_topic()
+    return chosen
+
+
+def test_verify_counts_missing_and_repeated_offsets(scene: Scene, spark: SparkSession) -> None:
+    scene.produce(range(40))
+    scene.run()
+    scene.produce(range(40, 50))  # beyond the position: not yet committed
+    proof = scene.verify()
+    assert proof.is_clean
+    assert (proof.records, proof.once) == (40, 40)
+    table = f"kwire.{scene.pipeline.table.name}"
+    spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id IN (4, 5, 6)")
+    spark.sql(f"DELETE FROM {table} WHERE id IN (7, 8)")
+    proof = scene.verify()
+    assert not proof.is_clean
+    assert (proof.records, proof.once, proof.missing, proof.repeated) == (40, 35, 2, 3)
+    assert any("missing, for example: partition 0 of" in line for line in proof.words())
+
+
+def test_maintenance_keeps_marks_and_waits_for_a_half_done_batch(
+    scene: Scene, spark: SparkSession
+) -> None:
+    scene.with_limit(20)
+    scene.produce(range(60))
+    scene.run()
+    status = read_status(spark, scene.pipeline)
+    assert (status.lag, status.batch_id, status.is_half_done) == (0, 2, False)
+    assert (status.rows, status.dead_letters) == (54, {"not JSON": 6})
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
+    keep_few = attrs.evolve(
+        scene.pipeline.maintenance, keep_snapshots=1, orphans_after=datetime.timedelta(days=60)
+    )
+    scene.pipeline = attrs.evolve(scene.pipeline, maintenance=keep_few)
+    scene.produce(range(60, 80))
+    with pytest.raises(Crash):
+        scene.run(crash=Place.AFTER_TABLE)
+    assert read_status(spark, scene.pipeline).is_half_done
+    with pytest.raises(Refusal, match="half done"):
+        maintain_tables(spark, scene.pipeline, later)
+    scene.run()
+
+    class CrashHere:
+        def reach(self, place: Place) -> None:
+            raise Crash(place.value)
+
+    with pytest.raises(Crash):
+        maintain_tables(spark, scene.pipeline, later, CrashHere())
+    maintain_tables(spark, scene.pipeline, later)
+    marks = spark.table(f"kwire.{scene.pipeline.table.name}.snapshots").select(
+        F.col("summary")["kwire.batch-id"]
+    )
+    assert [row[0] for row in marks.collect() if row[0] is not None] == ["3"]
+    scene.check_each_once(range(80))
+    assert scene.verify().is_clean
+
+
+def test_parquet_files_are_exact_for_readers_that_know_nothing_of_spark(
+    scene: Scene, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run ends between the commit and the moves: no row is there twice, then none is missing."""
+    table = attrs.evolve(
+        scene.pipeline.table,
+        format=TableFormat.PARQUET,
+        warehouse=str(scene.folder / "lake"),
+        partition_by=(Partition.parse("days(at)"),),
+    )
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    scene.produce(range(40))
+    moves = 0
+
+    def move_to(folder: Folder, target: Folder) -> None:
+        nonlocal moves
+        moves += 1
+        if moves == 2:
+            raise Crash("second move")
+        move_file(folder, target)
+
+    move_file = Folder.move_to
+    monkeypatch.setattr(Folder, "move_to", move_to)
+    with pytest.raises(Crash):
+        scene.run()
+    scene.produce(range(40, 50))
+    scene.run()
+    scene.check_each_once(range(50))
+    assert scene.verify().is_clean
+    place = scene.folder / "lake" / table.name.replace(".", "/")
+    files = [str(path) for path in place.glob("*/*.parquet")]
+    ids = sorted(row.id for row in spark.read.parquet(*files).select("id").collect())
+    assert ids == [number for number in range(50) if number % 10 != 9]
+    scene.lose_checkpoint()
+    with pytest.raises(Refusal, match="there is no checkpoint"):
+        scene.run()
+
+
+def test_replay_moves_letters_that_fit_today(scene: Scene, spark: SparkSession) -> None:
+    """A replay that ends between its two steps is finished by the next one."""
+    scene.produce(range(20))
+    narrow = attrs.evolve(scene.pipeline.value, schema="id BIGINT NOT NULL, name INT, at TIMESTAMP")
+    table = attrs.evolve(scene.pipeline.table, evolution=Evolution.WIDEN)
+    wide = scene.pipeline
+    scene.pipeline = attrs.evolve(
+        scene.pipeline, value=narrow, table=table, omit=("name",), columns={}
+    )
+    assert scene.run().dead_letters == 20
+    scene.pipeline = attrs.evolve(wide, table=table)
+    scene.produce(range(20, 30))
+    scene.run()
+
+    class CrashHere:
+        def reach(self, place: Place) -> None:
+            raise Crash(place.value)
+
+    with pytest.raises(Crash):
+        replay_letters(spark, scene.pipeline, CrashHere())
+    assert replay_letters(spark, scene.pipeline) == (18, 3)
+    scene.check_each_once(range(30))
+    assert scene.verify().is_clean
+    assert replay_letters(spark, scene.pipeline) == (0, 3)
+
+
+def test_bytes_are_kept_as_they_are(scene: Scene) -> None:
+    value = attrs.evolve(scene.pipeline.value, format=Format.RAW, schema=None)
+    table = attrs.evolve(scene.pipeline.table, partition_by=())
+    scene.pipeline = attrs.evolve(scene.pipeline, value=value, table=table)
+    scene.produce(range(10))
+    assert scene.run().dead_letters == 0
+    assert len(scene.rows()) == 10
+    assert scene.verify().is_clean

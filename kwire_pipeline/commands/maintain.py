@@ -1,0 +1,58 @@
+"""`kwire-pipeline maintain`: compact small files, expire snapshots, remove orphan files.
+
+It refuses while a batch is half done. The newest snapshot of each writer of a table is tagged, so
+it does not expire: a writer finds in it which batch was the last.
+"""
+
+import datetime
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
+from kwire_pipeline.engine.offline import state_of
+from kwire_pipeline.engine.query import first_line, set_session
+from kwire_pipeline.engine.session import open_session
+from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.tables.mark import Upkeep
+
+
+def maintain(pipeline: Pipeline) -> int:
+    """Maintain both tables of a pipeline and print what was done."""
+    spark = open_session(pipeline)
+    try:
+        lines = maintain_tables(spark, pipeline, datetime.datetime.now(datetime.UTC))
+    except PySparkException as error:
+        raise Failure(first_line(error)) from error
+    finally:
+        spark.stop()
+    print("\n".join(lines))
+    return 0
+
+
+def maintain_tables(
+    spark: SparkSession, pipeline: Pipeline, now: datetime.datetime, faults: Faults = NO_FAULTS
+) -> list[str]:
+    """Maintain the tables; raise Refusal while a batch is half done."""
+    set_session(spark)
+    state = state_of(spark, pipeline)
+    if state.is_half_done:
+        raise Refusal(
+            f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
+        )
+    settings = pipeline.maintenance
+    upkeep = Upkeep(
+        target_file_bytes=settings.target_file_bytes,
+        expire_before=now - settings.expire_after,
+        keep_snapshots=settings.keep_snapshots,
+        orphans_before=now - settings.orphans_after,
+    )
+    lines = []
+    for table in (state.destinations.table, state.destinations.dead_letters):
+        if table is not None and table.exists():
+            table.protect_marks()
+            compaction = table.compact(upkeep)
+            faults.reach(Place.DURING_MAINTAIN)
+            lines += [f"{table.name}: {line}" for line in (compaction, *table.expire(upkeep))]
+    return lines

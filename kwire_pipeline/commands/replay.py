@@ -1,0 +1,87 @@
+"""`kwire-pipeline replay`: put dead letters through today's schema and expectations.
+
+Letters that fit now are appended to the table, then deleted from the dead letters. A letter whose
+offset the table has already (a replay ended between both steps) is only deleted, so each record
+stays in one of the tables.
+"""
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.values import TableFormat
+from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
+from kwire_pipeline.engine.lease import Lease
+from kwire_pipeline.engine.offline import state_of
+from kwire_pipeline.engine.parts import LETTERS, origin_of, shape_of
+from kwire_pipeline.engine.query import first_line, prepare_tables, set_session
+from kwire_pipeline.engine.session import open_session
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.records import frames
+from kwire_pipeline.tables.mark import Table
+
+SPOT = (LETTERS.topic, LETTERS.partition, LETTERS.offset)
+
+
+def replay(pipeline: Pipeline) -> int:
+    """Replay the dead letters of a pipeline and print how many became rows."""
+    spark = open_session(pipeline)
+    try:
+        count, rest = replay_letters(spark, pipeline)
+    except PySparkException as error:
+        raise Failure(first_line(error)) from error
+    finally:
+        spark.stop()
+    print(f"{count:,} dead letters became rows, {rest:,} still do not fit")
+    return 0
+
+
+def replay_letters(
+    spark: SparkSession, pipeline: Pipeline, faults: Faults = NO_FAULTS
+) -> tuple[int, int]:
+    """Replay; return the numbers of letters that became rows, and that are still there."""
+    set_session(spark)
+    if pipeline.table.format is not TableFormat.ICEBERG:
+        raise Refusal("replay needs a table from which rows can be deleted: table.format iceberg")
+    folder = Folder(spark, pipeline.checkpoint)
+    lease = Lease.take(folder)
+    try:
+        state = state_of(spark, pipeline)
+        if state.is_half_done:
+            raise Refusal(
+                f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
+            )
+        if state.identity.has_replaced_topic:
+            raise Refusal(
+                "a topic was deleted and made again, so an offset does not name one record: replay "
+                "is not possible"
+            )
+        table, letters = state.destinations.table, state.destinations.dead_letters
+        if letters is None:
+            raise Refusal("the pipeline has no table of dead letters: there is nothing to replay")
+        shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
+        prepare_tables(spark, pipeline, shape, state.destinations)
+        raw = letters.read().withColumnRenamed("timestamp_type", "timestampType").drop("reason")
+        batch = frames.classify(raw, shape).persist()
+        try:
+            rows = frames.rows(batch, shape)
+            if state.destinations.transform is not None:
+                rows = state.destinations.transform(rows)
+            table.add(without_written(rows, table, pipeline))
+            faults.reach(Place.AFTER_TABLE)
+        finally:
+            batch.unpersist()
+        return letters.delete_written(table, origin_of(pipeline)), letters.read().count()
+    finally:
+        lease.release()
+
+
+def without_written(rows: DataFrame, table: Table, pipeline: Pipeline) -> DataFrame:
+    """Return the rows whose offset the table does not have."""
+    origin = origin_of(pipeline)
+    names = [origin.topic, origin.partition, origin.offset]
+    written = table.read().select(*[F.col(f"`{name}`").alias(f"w_{name}") for name in names])
+    condition = [F.col(f"`{name}`") == F.col(f"`w_{name}`") for name in names]
+    return rows.join(written, on=condition, how="left_anti")
