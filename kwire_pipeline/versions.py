@@ -24,7 +24,7 @@ PIN: Final = "4.0.0"
 
 @attrs.frozen(kw_only=True)
 class Release:
-    """What a minor version of Spark needs. All packages are for Scala 2.13."""
+    """The parts that a minor version of Spark needs. All packages are for Scala 2.13."""
 
     java: tuple[int, int]
     """The first and the last version of Java that it runs on."""

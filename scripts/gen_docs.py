@@ -26,6 +26,7 @@ from kwire.configs.inert import inert_keys  # noqa: E402
 from kwire.configs.topic import TopicConfig  # noqa: E402
 from kwire.handlers import served_on  # noqa: E402
 from kwire.handlers.unserved import UNSERVED  # noqa: E402
+from kwire_pipeline.config.reference import reference  # noqa: E402
 
 INTRODUCTION = """\
 # Configuration
@@ -123,11 +124,24 @@ def metrics_table() -> str:
     )
 
 
+PIPELINE = ROOT / "docs" / "pipeline.md"
+KEYS_BEGIN = "<!-- The tables up to the next comment are made by scripts/gen_docs.py. -->"
+KEYS_END = "<!-- End of the tables. -->"
+
+
+def pipeline() -> str:
+    """Return the page with the reference of keys put between its two comments."""
+    before, _, rest = PIPELINE.read_text().partition(KEYS_BEGIN)
+    after = rest.partition(KEYS_END)[2]
+    return f"{before}{KEYS_BEGIN}\n\n{reference()}\n{KEYS_END}{after}"
+
+
 DOCUMENTS = {
     "docs/compatibility.md": compatibility,
     "docs/configuration.md": configuration,
     "docs/invariants.md": invariants,
     "docs/metrics.md": metrics_table,
+    "docs/pipeline.md": pipeline,
     "docs/protocol.md": protocol,
     "docs/raft-roles.md": raft_roles,
     "docs/transaction-states.md": transaction_states,

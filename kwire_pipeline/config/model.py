@@ -88,7 +88,7 @@ class Source:
     )
     security: Security = section(Security, "The protection of the connections to the brokers.")
     options: Mapping[str, str] = mapping(
-        "More options of Spark's Kafka source, `kafka.` ones for the client; they win."
+        "More options of Spark's Kafka source, `kafka.` ones for the client."
     )
 
 
@@ -238,7 +238,7 @@ class Spark:
     master: str | None = optional_text("The master (default: Spark's own, or local[*]).")
     packages: tuple[str, ...] = texts("Maven coordinates added to those of the pipeline.")
     jars: tuple[str, ...] = texts("Jar files or folders of them, used in place of Maven.")
-    conf: Mapping[str, str] = mapping("More of Spark's configuration; it wins.")
+    conf: Mapping[str, str] = mapping("More of Spark's configuration.")
 
 
 @attrs.frozen(kw_only=True)

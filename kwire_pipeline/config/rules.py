@@ -43,6 +43,7 @@ def problems(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _table(pipeline)
     yield from _mode(pipeline)
     yield from _dead_letters(pipeline)
+    yield from _passed_on(pipeline)
     if pipeline.transform is not None and not re.fullmatch(
         r"[\w.]+:\w+", pipeline.transform, re.ASCII
     ):
@@ -159,6 +160,36 @@ def _dead_letters(pipeline: Pipeline) -> Iterator[Problem]:
         yield "dead_letters.table", "it is the table itself"
     if letters.topic is not None and letters.topic in pipeline.source.topics:
         yield "dead_letters.topic", f"{letters.topic} is read by this pipeline"
+
+
+OWN_KEYS: Final = {
+    "spark.jars.packages": "spark.packages, which adds to the pipeline's own",
+    "spark.jars": "spark.jars",
+    "spark.master": "spark.master",
+}
+OWN_OPTIONS: Final = {
+    "subscribe": "source.topics",
+    "subscribePattern": "source.pattern",
+    "assign": "source.topics",
+    "startingOffsets": "source.start",
+    "endingOffsets": "trigger: available-now",
+    "failOnDataLoss": "source.fail_on_data_loss",
+    "kafka.bootstrap.servers": "source.bootstrap",
+    "kafka.isolation.level": "source.isolation",
+    "maxOffsetsPerTrigger": "limits.max_offsets_per_trigger",
+    "maxRecordsPerPartition": "limits.max_records_per_partition",
+    "minPartitions": "limits.min_partitions",
+}
+
+
+def _passed_on(pipeline: Pipeline) -> Iterator[Problem]:
+    """Options that are passed on do not replace what a key of the file says."""
+    for option in pipeline.spark.conf:
+        if option in OWN_KEYS:
+            yield "spark.conf", f"{option} has a key of its own: {OWN_KEYS[option]}"
+    for option in pipeline.source.options:
+        if option in OWN_OPTIONS:
+            yield "source.options", f"{option} has a key of its own: {OWN_OPTIONS[option]}"
 
 
 # Columns ---------------------------------------------------------------------------------------

@@ -177,6 +177,9 @@ class Column:
             raise ValueError(f"{text!r}: {head} has no fields")
         return cls(root, tuple(path))
 
+    def __str__(self) -> str:
+        return ".".join((self.root.value, *self.path))
+
 
 # Partitions and the sort order -----------------------------------------------------------------
 class Transform(enum.Enum):
@@ -276,6 +279,14 @@ class Start:
                 f"as {{orders: {{0: 100}}}}, not {value!r}"
             ) from None
 
+    def __str__(self) -> str:
+        if self.offsets is not None:
+            return str({topic: dict(offsets) for topic, offsets in self.offsets.items()})
+        if self.timestamp_ms is not None:
+            when = datetime.datetime.fromtimestamp(self.timestamp_ms / 1000, datetime.UTC)
+            return when.isoformat()
+        return "latest" if self.at_end else "earliest"
+
 
 def _epoch_ms(when: datetime.datetime) -> int:
     """Return milliseconds since 1970; a time without a zone is in UTC."""
@@ -316,6 +327,11 @@ class Trigger:
     def available_now(self) -> bool:
         """Whether the run ends when what was there at its start is written."""
         return self.interval is None
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            return AVAILABLE_NOW
+        return f"{self.interval.total_seconds():g} seconds"
 
 
 AVAILABLE_NOW: Final = "available-now"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kwire_pipeline.config.declare import keys
+from kwire_pipeline.config.describe import describe
 from kwire_pipeline.config.document import ConfigError, read_document
 from kwire_pipeline.config.load import Flag, build, load
 from kwire_pipeline.config.model import Pipeline
@@ -184,6 +185,7 @@ def test_every_key_is_a_flag(key: object) -> None:
         ("topics: [orders]", "topics: []", "2: source.topics: expected topics or pattern"),
         ("[orders]", "[orders], pattern: o.*", "2: source.topics: expected topics or pattern, not"),
         ("[orders]", "[a], start: {b: {0: 1}}", "2: source.start: offsets are needed for each of"),
+        ("[orders]", "[orders], options: {minPartitions: 5}", "key of its own: limits.min_parti"),
         ("format: json", "format: jsn", "3: value.format: expected raw, string, json, avro, avro-"),
         ("quantity INT", "quantity INTT", "3: value.schema: quantity: there is no type INTT"),
         ("format: json", "format: avro-registry", "1: registry.url: avro-registry needs the regis"),
@@ -230,6 +232,7 @@ def test_an_error_names_place_key_and_what_is_expected(old: str, new: str, error
         (["limits: {max_offsets_per_trigger: 0}"], "8: limits.max_offsets_per_trigger: expected"),
         (["expectations:", "  positive: {action: drop}"], "9: expectations.positive.check: this"),
         (["expectations:", "  positive: {chek: x}"], "chek: there is no such key; did you"),
+        (["spark: {conf: {spark.jars.packages: x}}"], "own: spark.packages, which adds to the pip"),
         (["omit: [price]"], "8: omit: the value's schema has no field price"),
     ],
 )  # fmt: skip
@@ -288,6 +291,21 @@ def test_what_is_no_mapping_in_utf8_is_refused(tmp_path: Path) -> None:
         load(str(path), [], {})
 
 
+# What is in force ----------------------------------------------------------------------------
+def test_every_key_in_force_is_shown_and_reads_again() -> None:
+    text = with_lines("expectations: {positive: {check: quantity > 0}}", "columns: {customer: key}")
+    lines = describe(read(text, ("source.start", "2026-11-01T00:00:00Z"), ("trigger", "1 minutes")))
+    assert "source.start: 2026-11-01T00:00:00+00:00" in lines
+    assert "trigger: 60 seconds" in lines
+    assert "source.isolation: read_committed (default)" in lines
+    assert "table.partition_by: [days(ordered_at)]" in lines
+    assert "expectations.positive.action: dead-letter (default)" in lines
+    assert "columns: {customer: key}" in lines
+    flags = [line.removesuffix(" (default)").partition(": ") for line in lines]
+    same = read(SMALLEST, *((key, value) for key, _, value in flags))
+    assert describe(same) == lines
+
+
 # Secrets -------------------------------------------------------------------------------------
 SASL = edit(
     "topics: [orders]",
@@ -299,6 +317,7 @@ def test_environment_gives_secrets_that_are_not_shown() -> None:
     pipeline = read(SASL, PASS="opensesame")
     assert pipeline.source.security.password == "opensesame"
     assert "opensesame" not in repr(pipeline)
+    assert "source.security.password: ***" in describe(pipeline)
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
