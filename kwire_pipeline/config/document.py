@@ -35,7 +35,7 @@ class Document:
     """The file's name in errors."""
     top: Mapping[str, Plain]
     lines: Mapping[Path, int]
-    """From 1. A key's line, not that of its value."""
+    """The line of each key, not that of its value; the first is 1."""
 
     def place(self, path: Path) -> str:
         """Return FILE:LINE of a value, or of the section that lacks it."""
