@@ -6,6 +6,7 @@ Every key of the file is a flag as well, and the flag comes first: ``--source.bo
 """
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import os
@@ -16,6 +17,7 @@ from typing import Final, NoReturn
 
 import attrs
 
+from kwire_pipeline.commands.check import preflight
 from kwire_pipeline.config.document import ConfigError
 from kwire_pipeline.config.load import TABLE, Flag, find_key, load
 from kwire_pipeline.config.model import Pipeline, Source, Table
@@ -209,9 +211,31 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
         if code == 0 and not options.no_spark and is_available("sample"):
             code = importlib.import_module("kwire_pipeline.commands.sample").sample(pipeline)
         return code
+    preflight(pipeline, environment)
     names = [argument_name(option) for option, _ in COMMANDS[name].options]
-    code = getattr(module, name)(pipeline, **{name: getattr(options, name) for name in names})
-    return code
+    call = functools.partial(getattr(module, name), pipeline)
+    return run_on_spark(functools.partial(call, **{n: getattr(options, n) for n in names}))
+
+
+def run_on_spark(command: Callable[[], int]) -> int:
+    """Call a command; an error of Spark that it does not explain becomes one line."""
+    try:
+        return command()
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        raise Failure(spark_problem(str(error))) from None
+
+
+def spark_problem(text: str) -> str:
+    """Return an error of Spark as a sentence: the first line that says something."""
+    if "JAVA_GATEWAY_EXITED" in text:
+        return (
+            "Spark ended while it started, for the reason above; if Maven cannot be reached, run "
+            f"`{PROGRAM} jars DIR FILE` where it can and set spark.jars to DIR"
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"Spark failed: {lines[0] if lines else 'it gave no reason'}"
 
 
 def writer(secrets: set[str]) -> Callable[[str], None]:

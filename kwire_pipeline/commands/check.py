@@ -9,7 +9,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlparse
 
 from kwire_pipeline import versions
@@ -19,6 +19,8 @@ from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
 from kwire_pipeline.jars import jar_files
 from kwire_pipeline.java import check_java
 
+GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which has started Java already."""
 Check: TypeAlias = Callable[[], str]
 """Returns what is right; raises Refusal or Failure."""
 
@@ -40,10 +42,17 @@ def check(
     return code
 
 
+def preflight(pipeline: Pipeline, environment: Mapping[str, str]) -> None:
+    """Raise the first problem of a set-up, in a moment, before Spark would meet it in a minute."""
+    for _, run in checks(pipeline, environment):
+        run()
+
+
 def checks(pipeline: Pipeline, environment: Mapping[str, str]) -> Iterator[tuple[str, Check]]:
     """Yield the checks in the order in which a run would meet their problems."""
     yield "pyspark", lambda: check_pyspark(pipeline)
-    yield "java", lambda: f"Java {check_java(versions.installed_pyspark(), environment)}"
+    if GATEWAY not in environment:
+        yield "java", lambda: f"Java {check_java(versions.installed_pyspark(), environment)}"
     for key, name in (("table", pipeline.table.warehouse), ("offsets", pipeline.checkpoint)):
         if name is not None:
             yield key, functools.partial(check_folder, name)

@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from kwire_pipeline import cli
 from kwire_pipeline.broker import look_up
-from kwire_pipeline.commands.check import check_folder, check_transform
-from kwire_pipeline.config.load import load
+from kwire_pipeline.commands.check import check_folder, check_transform, preflight
+from kwire_pipeline.config.load import Flag, load
 from kwire_pipeline.config.model import Source
 from kwire_pipeline.errors import Failure, Refusal
 from tests.pipeline.test_load import SMALLEST
@@ -145,6 +146,30 @@ def test_transform_beside_the_file(file: str, capsys: pytest.CaptureFixture[str]
         check_transform("clean_orders:wash")
     with pytest.raises(Refusal, match="cannot be imported: division by zero"):
         check_transform("broken_orders:clean")
+
+
+# Commands on Spark ---------------------------------------------------------------------------
+def test_a_command_on_spark_is_refused_before_spark_starts(
+    file: str, monkeypatch: pytest.MonkeyPatch, closed_port: int
+) -> None:
+    bootstrap = [Flag("source.bootstrap", f"127.0.0.1:{closed_port}")]
+    with pytest.raises(Refusal, match="JAVA_HOME is /no/java"):
+        preflight(load(file, bootstrap, {}), {"JAVA_HOME": "/no/java"})
+    with pytest.raises(Failure, match="connection refused"):
+        preflight(load(file, bootstrap, {}), {"JAVA_HOME": "/no/java", "PYSPARK_GATEWAY_PORT": "1"})
+
+
+def test_errors_of_spark_are_one_sentence() -> None:
+    def fail_to_start() -> int:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    def fail_later() -> int:
+        raise PySparkException("\n\nJob aborted\n\tat org.apache.spark")
+
+    with pytest.raises(Failure, match="if Maven cannot be reached, run `kwire-pipeline jars DIR"):
+        cli.run_on_spark(fail_to_start)
+    with pytest.raises(Failure, match=r"^Spark failed: Job aborted$"):
+        cli.run_on_spark(fail_later)
 
 
 # init and secrets ----------------------------------------------------------------------------
