@@ -1,7 +1,9 @@
-"""A generator of realistic events: orders of a shop, some of them damaged.
+"""A generator of realistic events: orders of a shop over some days, some of them damaged.
 
-The same seed gives the same events. The damage is of kinds that pipelines meet: truncated JSON, a
-field of the wrong type, a missing identity, bytes that are not text.
+The same seed gives the same events. There are more orders in the evening than at night; a few are
+late, as from a phone that was offline. The damage is of kinds that pipelines meet: truncated JSON,
+a field of the wrong type, a missing identity, bytes that are not text, a field that is there twice,
+two orders in one record.
 """
 
 import argparse
@@ -11,12 +13,35 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
+import attrs
+
 SCHEMA: Final = (
     "order_id STRING NOT NULL, customer BIGINT, item STRING, quantity INT, price DOUBLE, "
     "country STRING, ordered_at TIMESTAMP"
 )
 ITEMS: Final = (("kettle", 34.9), ("lamp", 19.5), ("chair", 89.0), ("desk", 249.0), ("rug", 64.0))
 COUNTRIES: Final = ("DE", "FR", "IT", "NL", "PL", "SE")
+CHANNELS: Final = (b"web", b"app", b"store")
+BY_HOUR: Final = (
+    *(2, 1, 1, 1, 1, 2, 4, 8, 12, 14, 15, 17),
+    *(20, 18, 15, 14, 15, 18, 24, 30, 34, 28, 16, 6),
+)
+"""The share of a day's orders in each hour of the day, in UTC."""
+HOUR_MS: Final = 3_600_000
+LATEST_MS: Final = 12 * HOUR_MS
+"""The longest time from an order to its event."""
+
+
+@attrs.frozen
+class Event:
+    """One event, as it is produced."""
+
+    key: bytes
+    """The customer."""
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    timestamp_ms: int
+    """The time of arrival; a late order was made earlier."""
 
 
 class Future(Protocol):
@@ -29,15 +54,54 @@ class Future(Protocol):
 class Producer(Protocol):
     """A Kafka producer, as kafka-python's."""
 
-    def send(self, topic: str, /, *, key: bytes, value: bytes) -> Future: ...
+    def send(
+        self,
+        topic: str,
+        /,
+        *,
+        key: bytes,
+        value: bytes,
+        headers: list[tuple[str, bytes]],
+        timestamp_ms: int,
+    ) -> Future: ...
 
     def close(self) -> None: ...
+
+
+def orders(
+    count: int, *, seed: int, damaged: float, late: float, start_ms: int, hours: int
+) -> Iterator[Event]:
+    """Yield ``count`` events from ``start_ms`` on, in the order of their arrival.
+
+    ``damaged`` and ``late`` are shares from 0 to 1.
+    """
+    chance = random.Random(seed)
+    for number, arrival_ms in enumerate(arrivals(chance, count, start_ms, hours)):
+        is_late = chance.random() < late
+        ordered_ms = arrival_ms - (chance.randrange(HOUR_MS, LATEST_MS) if is_late else 0)
+        order = order_of(chance, number, ordered_ms)
+        value = json.dumps(order).encode()
+        if chance.random() < damaged:
+            value = damage(chance, order, value)
+        headers = (
+            ("channel", chance.choice(CHANNELS)),
+            ("trace", f"{chance.getrandbits(64):016x}".encode()),
+        )
+        yield Event(str(order["customer"]).encode(), value, headers, arrival_ms)
+
+
+def arrivals(chance: random.Random, count: int, start_ms: int, hours: int) -> list[int]:
+    """Return times of ``count`` orders within some hours, more of them in busy hours."""
+    first_hour = start_ms // HOUR_MS
+    weights = [BY_HOUR[(first_hour + hour) % 24] for hour in range(hours)]
+    chosen = chance.choices(range(hours), weights=weights, k=count)
+    return sorted(start_ms + hour * HOUR_MS + chance.randrange(HOUR_MS) for hour in chosen)
 
 
 def events(
     count: int, *, seed: int, damaged: float, start_ms: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield ``count`` pairs of key (the customer) and value; ``damaged`` is a share from 0 to 1."""
+    """Yield ``count`` pairs of key and value, a quarter of a second apart on average."""
     chance = random.Random(seed)
     at_ms = start_ms
     for number in range(count):
@@ -45,7 +109,7 @@ def events(
         order = order_of(chance, number, at_ms)
         value = json.dumps(order).encode()
         if chance.random() < damaged:
-            value = damage(chance, order, value)
+            value = damage(chance, order, value, kind_count=4)
         yield str(order["customer"]).encode(), value
 
 
@@ -63,15 +127,22 @@ def order_of(chance: random.Random, number: int, at_ms: int) -> dict[str, object
     }
 
 
-def damage(chance: random.Random, order: dict[str, object], value: bytes) -> bytes:
-    kind = chance.randrange(4)
+def damage(
+    chance: random.Random, order: dict[str, object], value: bytes, kind_count: int = 6
+) -> bytes:
+    """Return the value with damage of one of the first ``kind_count`` kinds."""
+    kind = chance.randrange(kind_count)
     if kind == 0:
         return value[: len(value) // 2]
     if kind == 1:
         return json.dumps({**order, "quantity": "a few"}).encode()
     if kind == 2:
         return json.dumps({k: v for k, v in order.items() if k != "order_id"}).encode()
-    return b"\xff\xfe" + value[2:]
+    if kind == 3:
+        return b"\xff\xfe" + value[2:]
+    if kind == 4:  # A field that is there twice; the last one counts.
+        return value[:-1] + b', "quantity": 1}'
+    return value + json.dumps({**order, "order_id": f"{order['order_id']}-2"}).encode()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -80,41 +151,63 @@ def main(arguments: Sequence[str] | None = None) -> None:
     top.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT,...")
     top.add_argument("--topic", default="orders", help="default: %(default)s")
     top.add_argument("--count", type=int, default=10_000, help="default: %(default)s")
+    for name, default, meaning in (
+        ("--damaged", 0.01, "share of damaged ones"),
+        ("--late", 0.02, "share of orders that arrive hours after they were made"),
+    ):
+        top.add_argument(
+            name, type=float, default=default, metavar="SHARE",
+            help=f"{meaning}, 0 to 1 (default: %(default)s)",
+        )  # fmt: skip
     top.add_argument(
-        "--damaged",
-        type=float,
-        default=0.01,
-        metavar="SHARE",
-        help="share of damaged ones, 0 to 1 (default: %(default)s)",
+        "--hours", type=int, default=48, help="the time up to now that they span (%(default)s)"
     )
     top.add_argument(
         "--seed", type=int, default=1, help="same seed, same events (default: %(default)s)"
     )
     options = top.parse_args(arguments)
-    if not 0 <= options.damaged <= 1:
-        top.error("--damaged: a share from 0 to 1")
+    for name, share in (("--damaged", options.damaged), ("--late", options.late)):
+        if not 0 <= share <= 1:
+            top.error(f"{name}: a share from 0 to 1")
+    if options.count < 0 or options.hours < 1:
+        top.error("--count, --hours: expected a number above 0")
 
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 
     try:
-        sent = send(KafkaProducer, options)
+        count = send(KafkaProducer, options)
     except KafkaError as error:
         top.exit(1, f"kwire-events: {error}\n")
-    print(f"{sent} events in {options.topic}")
+    print(f"{count} events in {options.topic}")
 
 
 def send(producers: Callable[..., Producer], options: argparse.Namespace) -> int:
     """Send the events and return their number; raise KafkaError unless all are acknowledged."""
     now = datetime.datetime.now(datetime.UTC)
     producer = producers(bootstrap_servers=options.bootstrap_servers, acks="all", linger_ms=20)
-    start_ms = int(now.timestamp() * 1000) - options.count * 250
-    generated = events(options.count, seed=options.seed, damaged=options.damaged, start_ms=start_ms)
-    sent = [producer.send(options.topic, key=key, value=value) for key, value in generated]
-    for future in sent:
+    generated = orders(
+        options.count,
+        seed=options.seed,
+        damaged=options.damaged,
+        late=options.late,
+        start_ms=int(now.timestamp() * 1000) - options.hours * HOUR_MS,
+        hours=options.hours,
+    )
+    futures = [
+        producer.send(
+            options.topic,
+            key=event.key,
+            value=event.value,
+            headers=list(event.headers),
+            timestamp_ms=event.timestamp_ms,
+        )
+        for event in generated
+    ]
+    for future in futures:
         future.get(timeout=60)
     producer.close()
-    return len(sent)
+    return len(futures)
 
 
 if __name__ == "__main__":
