@@ -88,41 +88,81 @@ def _matches(pattern: str, name: str) -> bool:
 
 def _metadata(source: Source, address: str, timeout_s: float) -> tuple[str, dict[str, int]]:
     """Return the cluster's id and its topics with their counts of partitions."""
-    from kafka import KafkaAdminClient, errors
+    from kafka import KafkaAdminClient
 
-    security = source.security
-    options = {
+    with _explain(source, address):
+        client = KafkaAdminClient(**_options(source, timeout_s))
+        try:
+            described = client.describe_topics(list(source.topics) or None)
+            cluster_id = client.describe_cluster()["cluster_id"]
+        finally:
+            client.close()
+    topics = {t["name"]: len(t["partitions"]) for t in described if t["error_code"] == 0}
+    return cluster_id, topics
+
+
+def sample(source: Source, count: int, timeout_s: float = TIMEOUT_S) -> list[bytes | None]:
+    """Return the values of up to ``count`` records, the newest of each partition."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    brokers = look_up(source, timeout_s)
+    partitions = [
+        TopicPartition(topic, number)
+        for topic, partition_count in brokers.topics.items()
+        for number in range(partition_count)
+    ]
+    values: list[bytes | None] = []
+    with _explain(source, brokers.address):
+        options = {**_options(source, timeout_s), "isolation_level": source.isolation.value}
+        consumer = KafkaConsumer(**options)
+        try:
+            consumer.assign(partitions)
+            starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+            share = max(1, count // max(1, len(partitions)))
+            for partition in partitions:
+                consumer.seek(partition, max(starts[partition], ends[partition] - share))
+            unread = {p for p in partitions if ends[p] > starts[p]}
+            while unread and (batches := consumer.poll(timeout_ms=int(timeout_s * 1000))):
+                for records in batches.values():
+                    values.extend(record.value for record in records)
+                unread = {p for p in unread if consumer.position(p) < ends[p]}
+        finally:
+            consumer.close()
+    return values
+
+
+def _options(source: Source, timeout_s: float) -> dict[str, object]:
+    """Return the options of a client of kafka-python."""
+    return {
         "bootstrap_servers": source.bootstrap.split(","),
         "client_id": "kwire-pipeline",
-        "security_protocol": security.protocol.value,
+        "security_protocol": source.security.protocol.value,
         "request_timeout_ms": int(timeout_s * 1000),
         "bootstrap_timeout_ms": int(timeout_s * 1000),
         **dict(_security(source)),
     }
-    with _silence("kafka"):
-        try:
-            client = KafkaAdminClient(**options)
-            try:
-                described = client.describe_topics(list(source.topics) or None)
-                cluster_id = client.describe_cluster()["cluster_id"]
-            finally:
-                client.close()
-        except (
-            errors.SaslAuthenticationFailedError,
-            errors.UnsupportedSaslMechanismError,
-        ) as error:
-            raise Refusal(
-                f"{address} refuses the user {security.username} with "
-                f"{security.mechanism.value}: {error}"
-            ) from None
-        except errors.KafkaError as error:
-            raise Failure(
-                f"{address} takes connections, but does not answer as a Kafka broker with "
-                f"{security.protocol.value} ({type(error).__name__}): are source.bootstrap and "
-                "source.security right?"
-            ) from None
-    topics = {t["name"]: len(t["partitions"]) for t in described if t["error_code"] == 0}
-    return cluster_id, topics
+
+
+@contextlib.contextmanager
+def _explain(source: Source, address: str) -> Iterator[None]:
+    """Turn an error of the client into a sentence about the broker at an address."""
+    from kafka import errors
+
+    security = source.security
+    try:
+        with _silence("kafka"):
+            yield
+    except (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError) as error:
+        raise Refusal(
+            f"{address} refuses the user {security.username} with {security.mechanism.value}: "
+            f"{error}"
+        ) from None
+    except errors.KafkaError as error:
+        raise Failure(
+            f"{address} takes connections, but does not answer as a Kafka broker with "
+            f"{security.protocol.value} ({type(error).__name__}): are source.bootstrap and "
+            "source.security right?"
+        ) from None
 
 
 def _security(source: Source) -> Iterator[tuple[str, str]]:

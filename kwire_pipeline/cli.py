@@ -184,9 +184,10 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
     module = importlib.import_module(f"kwire_pipeline.commands.{name}")
     code: int
     if name == "init":
-        code = module.init(options.file, flags)
+        for note in module.init(options.file, flags, environment):
+            print(note)
         print(f"{options.file} is written; edit it, then: {PROGRAM} check {options.file}")
-        return code
+        return 0
     if name == "jars" and options.file is None:
         code = module.jars(default_pipeline(), options.folder, "FILE.yaml", environment, print)
         return code

@@ -7,11 +7,13 @@ from typing import Final
 
 import yaml
 
+from kwire_pipeline.broker import sample
 from kwire_pipeline.config.declare import Plain, own_keys
-from kwire_pipeline.config.document import Document
+from kwire_pipeline.config.document import Document, overlay
 from kwire_pipeline.config.load import Flag, build, overlay_flags
-from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.config.model import Pipeline, Source
+from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.infer import infer_ddl
 
 HEAD: Final = """\
 # A pipeline: topics into one table. docs/pipeline.md lists all keys, and
@@ -19,22 +21,60 @@ HEAD: Final = """\
 """
 
 
-def init(file: str, flags: Sequence[Flag]) -> int:
-    """Write a file that does not exist yet; raise Refusal if it does, or if a flag is wrong."""
+SAMPLE_COUNT: Final = 1000
+PLACEHOLDER: Final = "id BIGINT, name STRING"
+
+
+def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> list[str]:
+    """Write a file that does not exist yet and return notes for its author.
+
+    The schema of JSON values is inferred from the newest records, if a broker answers. Raise
+    Refusal if the file exists, or if a flag is wrong.
+    """
     path = Path(file)
     # A variable stays one in the file: two dollars are a dollar.
     verbatim = [Flag(flag.key, flag.text.replace("${", "$${")) for flag in flags]
     values = overlay_flags(template(path.stem), verbatim, {})
-    text = render(path.name, values)
-    build(Document(file, values, {}))
+    trial = values
+    needs_schema = needs_a_schema(values)
+    if needs_schema:
+        trial = overlay(values, ("value", "schema"), PLACEHOLDER)
+    build(Document(file, trial, {}))
+    notes = []
+    if path.exists():
+        raise Refusal(f"{file} is there already: choose another name, or edit it")
+    if needs_schema:
+        # Here the variables are needed.
+        values_now = overlay_flags(template(path.stem), flags, environment)
+        source = build(Document(file, overlay(values_now, ("value", "schema"), PLACEHOLDER), {}))
+        schema, note = infer(source.source)
+        notes.append(note)
+        if schema is not None:
+            values = overlay(values, ("value", "schema"), schema)
     try:
         with path.open("x", encoding="utf-8") as output:
-            output.write(text)
-    except FileExistsError:
-        raise Refusal(f"{file} is there already: choose another name, or edit it") from None
+            output.write(render(path.name, values))
     except OSError as error:
         raise Refusal(f"{file} cannot be written: {error.strerror}") from None
-    return 0
+    return notes
+
+
+def needs_a_schema(values: Mapping[str, Plain]) -> bool:
+    """Whether the values of the topic are JSON of a schema that is not there."""
+    value = values.get("value")
+    return isinstance(value, Mapping) and value.get("format") == "json" and "schema" not in value
+
+
+def infer(source: Source) -> tuple[str | None, str]:
+    """Return the schema of the newest records, if there are any, and a note about it."""
+    try:
+        values = sample(source, SAMPLE_COUNT)
+    except (Failure, Refusal) as error:
+        return None, f"add value.schema, which was not inferred: {error}"
+    schema = infer_ddl(values)
+    if schema is None:
+        return None, f"add value.schema: there is no JSON object in {len(values)} records"
+    return schema, f"value.schema is that of {len(values)} records: correct its types, add NOT NULL"
 
 
 def template(stem: str) -> dict[str, Plain]:
@@ -58,16 +98,13 @@ def render(file: str, values: Mapping[str, Plain]) -> str:
     for name, value in values.items():
         meaning = own[name].meaning
         if name == "value" and isinstance(value, Mapping) and "schema" not in value:
-            meaning += (
-                '\n# Add schema: "id BIGINT NOT NULL, name STRING, at TIMESTAMP", or the first run '
-                "infers it and pins it."
-            )
+            meaning += '\n# Add schema: "id BIGINT NOT NULL, name STRING, at TIMESTAMP".'
         is_section = not isinstance(value, str)
         entry = yaml.safe_dump(
             {name: value},
             sort_keys=False,
             default_flow_style=None if is_section else False,
-            width=100,
+            width=1000,
         )
         lines.append(f"# {meaning}\n{entry}")
     return "\n".join(lines)

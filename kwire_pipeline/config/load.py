@@ -22,6 +22,7 @@ from kwire_pipeline.config.document import (
     read_document,
     texts_of,
 )
+from kwire_pipeline.config.gaps import gaps
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.rules import problems
 from kwire_pipeline.config.secrets import redact
@@ -59,7 +60,7 @@ def build(
     pipeline = builder.section(Pipeline, top, ())
     errors = list(builder.errors)
     if pipeline is not None:
-        errors = [(_path(key), text) for key, text in problems(pipeline)]
+        errors = [(_path(key), text) for key, text in (*problems(pipeline), *gaps(pipeline))]
     if pipeline is None or errors:
         secrets = frozenset(t for t in texts_of(top) if isinstance(t, Secret))
         lines = [

@@ -118,7 +118,7 @@ class ValueFormat:
     format: Format = choice("The format of values.", default=Format.JSON)
     schema: str | None = optional_text(
         "The schema: Spark's DDL for json, Avro's JSON for avro; `@FILE` reads it from a file; "
-        "without one the first run infers it and pins it beside the checkpoint.",
+        "`init` infers one from the newest records and pins it here.",
         may_be_file=True,
     )
     timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
@@ -129,9 +129,6 @@ class ValueFormat:
     subject: str | None = optional_text("The registry's subject (default: TOPIC-value).")
     message: str | None = optional_text("The name of the Protobuf message.")
     descriptor: str | None = optional_text("The file of the compiled Protobuf descriptor set.")
-    sample_records: int = integer(
-        "The number of records from which a schema is inferred.", default=1000, low=1
-    )
 
 
 RecordFormat: TypeAlias = KeyFormat | ValueFormat

@@ -90,8 +90,9 @@ def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Pro
             yield f"{part}.schema", str(error)
         else:
             yield from _timestamps(part, record, fields)
-    if record.schema is None and (kind is Format.AVRO or (kind is Format.JSON and part == "key")):
-        yield f"{part}.schema", f"{kind.value} needs a schema"
+    if record.schema is None and kind in (Format.AVRO, Format.JSON):
+        hint = ", such as id BIGINT, name STRING" if kind is Format.JSON else ""
+        yield f"{part}.schema", f"{kind.value} needs a schema{hint}"
     if record.schema is not None and kind not in (Format.JSON, Format.AVRO):
         yield f"{part}.schema", f"{kind.value} takes no schema"
     if kind is Format.AVRO_REGISTRY and pipeline.registry.url is None:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """py4j leaves sockets to the garbage collector."""
+    """py4j leaves sockets to the garbage collector, kafka-python reads its tables in an old way."""
     for item in items:
         if item.path.parent.name != "pipeline":
             continue
@@ -17,6 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(
             pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
         )
+        item.add_marker(pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated"))
 
 
 @pytest.fixture(scope="session")

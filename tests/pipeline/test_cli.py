@@ -108,8 +108,6 @@ def test_check_of_a_wrong_set_up_is_code_2_though_the_broker_is_down_too(
     assert "wrong java      JAVA_HOME is /no/java" in capsys.readouterr().out
 
 
-# kafka-python reads its tables in a way that is deprecated.
-@pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")
 def test_a_server_that_speaks_no_kafka_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -177,7 +175,8 @@ def test_init_writes_a_file_that_loads(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     flags = ["--source.topics", "a", "--source.topics", "b", "--trigger", "30 seconds"]
     flags += ["--source.security.protocol", "SASL_SSL", "--source.security.username", "me"]
-    assert cli.main(["init", "web-shop.yaml", *flags, "--source.security.password", "${P}"]) == 0
+    flags += ["--value.schema", "id BIGINT", "--source.security.password", "${P}"]
+    assert cli.main(["init", "web-shop.yaml", *flags]) == 0
     text = Path("web-shop.yaml").read_text()
     assert "# The pipeline's name" in text
     pipeline = load("web-shop.yaml", [], {"P": "opensesame"})

@@ -8,7 +8,8 @@ import pytest
 from kwire_pipeline.config.declare import keys
 from kwire_pipeline.config.describe import describe
 from kwire_pipeline.config.document import ConfigError, read_document
-from kwire_pipeline.config.load import Flag, build, load
+from kwire_pipeline.config.gaps import GAPS, Gap
+from kwire_pipeline.config.load import Flag, build, find_key, load
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import (
     Action,
@@ -73,9 +74,9 @@ def test_every_section() -> None:
             "limits: {max_offsets_per_trigger: 2_000_000}",
             "maintenance: {expire_after: 2 days}",
             "spark: {master: 'local[2]', conf: {spark.executor.memory: 2g}}",
-            "metrics: {port: 9400}",
-        ).replace("quantity INT,", "quantity INT, at TIMESTAMP,")
-        + "commit_group: orders-lag\ntransform:\n"
+            "metrics: {host: 0.0.0.0}",
+            "transform:",
+        )
     )
     assert pipeline.columns["customer"] == Column(Root.KEY)
     assert pipeline.columns["trace"] == Column(Root.HEADERS, ("trace.id",))
@@ -291,6 +292,16 @@ def test_what_is_no_mapping_in_utf8_is_refused(tmp_path: Path) -> None:
         load(str(path), [], {})
 
 
+# What is not served yet ----------------------------------------------------------------------
+@pytest.mark.parametrize("gap", GAPS, ids=str)
+def test_a_value_that_no_command_serves_is_refused(gap: Gap) -> None:
+    """Every gap names a key, and a value that the key takes."""
+    assert find_key(gap.key) is not None
+    lines = errors(SMALLEST, (gap.key, gap.value or "9400"))
+    words = f"{gap.value} is not available yet" if gap.value else "is not available yet"
+    assert f"--{gap.key}: {words}" in lines
+
+
 # What is in force ----------------------------------------------------------------------------
 def test_every_key_in_force_is_shown_and_reads_again() -> None:
     text = with_lines("expectations: {positive: {check: quantity > 0}}", "columns: {customer: key}")
@@ -327,7 +338,7 @@ def test_a_variable_that_is_not_set_is_named() -> None:
 
 
 def test_two_dollars_are_no_variable() -> None:
-    assert read(with_lines("commit_group: a$${PASS}")).commit_group == "a${PASS}"
+    assert read(with_lines("spark: {master: 'a$${PASS}'}")).spark.master == "a${PASS}"
 
 
 def test_errors_show_no_secret() -> None:

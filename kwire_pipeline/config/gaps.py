@@ -1,0 +1,55 @@
+"""The keys and values of the file that no command serves yet: refused by name, and listed.
+
+Rules of this file: whatever the model has and the engine does not is here, so that a value without
+effect is never accepted in silence. Delete a line together with the gap.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from kwire_pipeline.config.describe import show
+from kwire_pipeline.config.model import Pipeline
+
+
+@attrs.frozen
+class Gap:
+    """A value of a key, or every value but the default."""
+
+    key: str
+    value: str | None = None
+    """None for every value but the default."""
+
+    def __str__(self) -> str:
+        return self.key if self.value is None else f"{self.key}: {self.value}"
+
+
+GAPS: Final = (
+    Gap("key.format", "json"),
+    Gap("key.format", "avro"),
+    Gap("key.format", "avro-registry"),
+    Gap("key.format", "protobuf"),
+    Gap("value.format", "avro"),
+    Gap("value.format", "avro-registry"),
+    Gap("value.format", "protobuf"),
+    Gap("table.format", "delta"),
+    Gap("table.format", "parquet"),
+    Gap("table.mode", "upsert"),
+    Gap("table.tombstones", "ignore"),
+    Gap("table.evolution", "rescue"),
+    Gap("dead_letters.topic"),
+    Gap("commit_group"),
+    Gap("metrics.port"),
+)
+
+
+def gaps(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    """Yield the path and a sentence for each value of a configuration that is not served yet."""
+    for gap in GAPS:
+        section: object = pipeline
+        for name in gap.key.split("."):
+            section = getattr(section, name)
+        if section is not None and gap.value in (None, show(section)):
+            served = "" if gap.value is None else f"{gap.value} "
+            yield gap.key, f"{served}is not available yet"
