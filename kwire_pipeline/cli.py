@@ -43,7 +43,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Say what is wrong with FILE, Java, pyspark, folders, brokers and topics; write nothing.",
         (("--no-spark", "leave out the sample of records, which needs a JVM"),),
     ),
-    "plan": Command("Show all options and the changes of the schema; write nothing."),
+    "plan": Command("Show every key in force and the packages of the session; write nothing."),
     "run": Command(
         "Write records to the table until the end of the topics, or for ever at an interval.",
         (

@@ -157,6 +157,19 @@ def test_a_command_on_spark_is_refused_before_spark_starts(
         preflight(load(file, bootstrap, {}), {"JAVA_HOME": "/no/java", "PYSPARK_GATEWAY_PORT": "1"})
 
 
+def test_plan_shows_what_is_in_force(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_: None)
+    monkeypatch.setenv("WHERE", "opensesame")
+    assert cli.main(["plan", file, "--checkpoint", "${WHERE}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "source.topics: [orders]" in lines
+    assert "checkpoint: ***" in lines
+    assert "limits.max_offsets_per_trigger: 1000000 (default)" in lines
+    assert "package: org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0" in lines
+
+
 def test_errors_of_spark_are_one_sentence() -> None:
     def fail_to_start() -> int:
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})

@@ -1,0 +1,60 @@
+"""docs/pipeline.md: its examples load, and its table of versions is the one that is used."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kwire_pipeline import versions
+from kwire_pipeline.cli import COMMANDS
+from kwire_pipeline.config.document import overlay, read_document
+from kwire_pipeline.config.load import Flag, build
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text()
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+INLINE = re.findall(r"`((?:source|spark|trigger|transform): [^`]+)`", PAGE)
+ENVIRONMENT = {"KAFKA_PASSWORD": "x"}
+SCHEMA = (
+    "order_id STRING NOT NULL, item STRING, quantity INT, price DOUBLE, country STRING, "
+    "address STRUCT<city: STRING>, ordered_at TIMESTAMP"
+)
+
+
+def test_the_page_has_examples() -> None:
+    assert len(EXAMPLES) >= 4
+    assert len(INLINE) >= 3
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES[1:], *INLINE])
+def test_examples_fit_into_the_smallest_file(example: str) -> None:
+    values = dict(read_document("page", EXAMPLES[0], ENVIRONMENT).top)
+    for key, value in read_document("page", example.replace("...", "a:1"), ENVIRONMENT).top.items():
+        values = overlay(values, (key,), value)
+    document = read_document("page", "name: orders", {})
+    flags = [Flag("value.schema", SCHEMA), Flag("key.format", "string")]
+    build(type(document)("page", values, {}), flags)
+
+
+def test_smallest_file_of_the_page_is_complete() -> None:
+    build(read_document("page", EXAMPLES[0], {}))
+
+
+def test_versions_of_the_page_are_those_in_use() -> None:
+    rows = dict(re.findall(r"^\| (4\.\d\.\d) \| (.*) \|$", PAGE, re.MULTILINE))
+    assert tuple(rows) == versions.CHECKED
+    for version, row in rows.items():
+        release = versions.release_of(version)
+        java, iceberg, delta, _ = row.split(" | ")
+        assert java == f"{release.java[0]} to {release.java[1]}"
+        for coordinate, shown in ((release.iceberg, iceberg), (release.delta, delta)):
+            if coordinate is not None:
+                _, artifact, number = coordinate.split(":")
+                assert shown == f"{artifact.removesuffix('_2.13')} {number}"
+            else:
+                assert shown == "there is none"
+
+
+def test_every_command_and_exit_code_is_on_the_page() -> None:
+    for name in COMMANDS:
+        assert f"| `{name} FILE` |" in PAGE
+    assert "0 done; 1 a failure that a rerun may cure" in PAGE
