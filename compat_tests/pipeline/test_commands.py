@@ -17,6 +17,7 @@ from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.values import Evolution, Format, Partition, TableFormat
 from kwire_pipeline.engine.faults import Place
+from kwire_pipeline.engine.planning import plan_run
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 
@@ -143,6 +144,25 @@ def test_replay_moves_letters_that_fit_today(scene: Scene, spark: SparkSession) 
     scene.check_each_once(range(30))
     assert scene.verify().is_clean
     assert replay_letters(spark, scene.pipeline) == (0, 3)
+
+
+def test_plan_shows_the_changes_and_writes_nothing(scene: Scene, spark: SparkSession) -> None:
+    name = scene.pipeline.table.name
+    (begin, change) = plan_run(spark, scene.pipeline)
+    assert begin == "a run begins at source.start"
+    assert change.startswith(f"a run creates {name} (id bigint, name string, at timestamp, kafka_")
+    assert not (scene.folder / "checkpoint").exists()
+    scene.run()
+    assert plan_run(spark, scene.pipeline)[1:] == [f"{name} has all columns"]
+    value = attrs.evolve(scene.pipeline.value, schema="id BIGINT NOT NULL, city STRING")
+    scene.pipeline = attrs.evolve(scene.pipeline, value=value)
+    with pytest.raises(Refusal, match=r"lacks new columns of the schema \(city\)"):
+        plan_run(spark, scene.pipeline)
+    table = attrs.evolve(scene.pipeline.table, evolution=Evolution.ADDITIVE)
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    assert plan_run(spark, scene.pipeline)[1:] == [f"{name}: add city string"]
+    scene.run()
+    assert plan_run(spark, scene.pipeline)[1:] == [f"{name} has all columns"]
 
 
 def test_bytes_are_kept_as_they_are(scene: Scene) -> None:

@@ -17,6 +17,8 @@ from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.errors import Refusal
 
+CHECKSUM = 7145867457329436511
+
 
 @pytest.fixture
 def scene(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Scene:
@@ -40,6 +42,18 @@ def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     scene.check_each_once(range(60))
     assert scene.snapshots() == 2
     assert scene.run().batches == 0
+
+
+def test_rows_have_one_checksum_on_every_broker(scene: Scene) -> None:
+    """kwire and Apache Kafka give the same rows, at the same offsets."""
+    scene.produce(range(100))
+    scene.run()
+    columns = "id, name, at, kafka_partition, kafka_offset"
+    table = f"kwire.{scene.pipeline.table.name}"
+    (row,) = scene.spark.sql(
+        f"SELECT count(*), bit_xor(xxhash64({columns})) FROM {table}"
+    ).collect()
+    assert tuple(row) == (90, CHECKSUM)
 
 
 def test_expired_marks_do_not_repeat_a_batch(scene: Scene, spark: SparkSession) -> None:

@@ -1,14 +1,26 @@
-"""The command `plan`: every key in force and the packages of the session; nothing is written."""
+"""The command `plan`: every key in force, the session's packages, and what a run would change."""
 
 from kwire_pipeline import versions
 from kwire_pipeline.config.describe import describe
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.engine.planning import plan_run
+from kwire_pipeline.engine.session import open_session
 
 
 def plan(pipeline: Pipeline) -> int:
-    """Print a line for each key that has a value, defaults marked and secrets hidden."""
+    """Print each key with its value, defaults marked and secrets hidden, then the plan of a run."""
     pyspark = versions.installed_pyspark()
     lines = [*describe(pipeline), f"pyspark: {pyspark}"]
     lines += [f"package: {name}" for name in versions.packages(pyspark, pipeline)]
-    print("\n".join(lines))
+    print("\n".join(lines), flush=True)
+    print("\n".join(changes(pipeline)))
     return 0
+
+
+def changes(pipeline: Pipeline) -> list[str]:
+    """Return what a run would do to the tables; this needs Spark and the brokers."""
+    spark = open_session(pipeline)
+    try:
+        return plan_run(spark, pipeline)
+    finally:
+        spark.stop()

@@ -6,6 +6,7 @@ written before the table gets the pipeline's name, so a run that ends in between
 
 import uuid
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import attrs
 from pyspark.errors import PySparkException
@@ -29,7 +30,8 @@ from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.mark import Table
 
-POLL_S = 1
+POLL_S: Final = 1
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 class Stopped(Exception):
@@ -64,9 +66,16 @@ def run_pipeline(
 
 
 def set_session(spark: SparkSession) -> None:
-    """Set what results depend on: a failing SQL expression is null, times are in UTC."""
+    """Set what results depend on: a failing SQL expression is null, times are in UTC.
+
+    A streaming query has no adaptive execution, so Spark's default of 200 partitions would make
+    hundreds of tasks for each small batch.
+    """
     spark.conf.set("spark.sql.ansi.enabled", "false")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
+    context = spark.sparkContext
+    if not context.getConf().contains(SHUFFLE_PARTITIONS):
+        spark.conf.set(SHUFFLE_PARTITIONS, str(context.defaultParallelism))
 
 
 @attrs.frozen(kw_only=True)

@@ -123,13 +123,13 @@ class IcebergTable:
         return max(batches, default=None)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
-        writer = frame.writeTo(self.name).option("fanout-enabled", "true")
+        writer = self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true")
         for key, text in summary_of(mark).items():
             writer = writer.option(f"snapshot-property.{key}", text)
         writer.append()
 
     def add(self, frame: DataFrame) -> None:
-        frame.writeTo(self.name).option("fanout-enabled", "true").append()
+        self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true").append()
 
     def delete_written(self, other: Table, origin: Origin) -> int:
         before = self.read().count()
@@ -200,6 +200,16 @@ class IcebergTable:
         orphans = f"older_than => TIMESTAMP '{upkeep.orphans_before:%Y-%m-%d %H:%M:%S}'"
         removed = self._spark.sql(self._procedure("remove_orphan_files", orphans)).count()
         return [f"{row[0]} data files of old snapshots removed", f"{removed} orphan files removed"]
+
+    def _with_all_columns(self, frame: DataFrame) -> DataFrame:
+        """Return the frame with null in the columns that only the table has."""
+        names = {name.lower() for name in frame.columns}
+        absent = {
+            field.name: F.lit(None).cast(field.dataType)
+            for field in self.columns().fields
+            if field.name.lower() not in names
+        }
+        return frame.withColumns(absent)
 
     def _call(self, procedure: str, *arguments: str) -> Row:
         return self._spark.sql(self._procedure(procedure, *arguments)).collect()[0]

@@ -161,6 +161,7 @@ def test_plan_shows_what_is_in_force(
     file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_: None)
+    monkeypatch.setattr("kwire_pipeline.commands.plan.changes", lambda pipeline: ["creates it"])
     monkeypatch.setenv("WHERE", "opensesame")
     assert cli.main(["plan", file, "--checkpoint", "${WHERE}"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -168,6 +169,7 @@ def test_plan_shows_what_is_in_force(
     assert "checkpoint: ***" in lines
     assert "limits.max_offsets_per_trigger: 1000000 (default)" in lines
     assert "package: org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0" in lines
+    assert lines[-1] == "creates it"
 
 
 def test_errors_of_spark_are_one_sentence() -> None:

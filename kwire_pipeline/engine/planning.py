@@ -1,0 +1,48 @@
+"""The plan of a run: where it begins, and what it changes in the tables. Nothing is written."""
+
+from pyspark.sql import SparkSession
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.engine import identity, schema, source
+from kwire_pipeline.engine.cluster import Cluster
+from kwire_pipeline.engine.identity import Begin, Identity, Intent
+from kwire_pipeline.engine.offline import checkpoint_name, half_done
+from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
+from kwire_pipeline.engine.query import facts_of, set_session, topics_of
+from kwire_pipeline.engine.storage import Folder
+
+BEGINNINGS = {
+    Begin.NEW: "a run begins at source.start",
+    Begin.CONTINUE: "a run continues at the checkpoint's offsets",
+}
+
+
+def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
+    """Return what a run would do; raise the Refusal with which it would end."""
+    set_session(spark)
+    folder = Folder(spark, pipeline.checkpoint)
+    text = folder.read(identity.FILE)
+    stored = None if text is None else Identity.parse(text)
+    shape = shape_of(pipeline, pipeline.value.schema)
+    destinations = destinations_of(spark, pipeline)
+    cluster = Cluster(spark, source.client(pipeline.source))
+    try:
+        topics = topics_of(pipeline, cluster)
+        facts = facts_of(stored, folder, destinations, cluster, topics)
+    finally:
+        cluster.close()
+    begin = identity.decide(
+        pipeline.name, pipeline.checkpoint, pipeline.table.name, stored, facts, Intent.CONTINUE
+    )
+    lines = [BEGINNINGS[begin]]
+    if stored is not None and half_done(folder.at(checkpoint_name(stored.pipeline_id))) is not None:
+        lines.append("a batch is half done: a run finishes it first")
+    rows = rows_schema(spark, shape, destinations)
+    if not destinations.table.exists():
+        columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in rows.fields)
+        return [*lines, f"a run creates {pipeline.table.name} ({columns})"]
+    changes = schema.difference(destinations.table.columns(), rows)
+    schema.check(changes, pipeline.table.evolution, pipeline.table.name)
+    if not changes:
+        return [*lines, f"{pipeline.table.name} has all columns"]
+    return [*lines, *(f"{pipeline.table.name}: {line}" for line in changes.words())]
