@@ -18,7 +18,7 @@ class Place(enum.Enum):
 
 
 class Faults(Protocol):
-    """What a test does at a place: raise, or end the process."""
+    """The action of a test at a place: raise, or end the process."""
 
     def reach(self, place: Place) -> None: ...
 
