@@ -437,16 +437,13 @@ class BrokerConfig(Config):
         30000, "How long a follower may lag before it leaves the replicas in sync."
     )
     replica_lag_max_messages = optional_integer(
-        "How many records a follower may be behind before it leaves the replicas in sync; as in "
-        "Kafka before 0.9, but without a limit by default.", kind=Kind.LONG, low=1, internal=True
+        "Records that a replica in sync may lack.", kind=Kind.LONG, low=1, internal=True
     )
     replica_socket_receive_buffer_bytes = integer(
         65536, "The receive buffer of a follower's socket.", effective=False
     )
     replica_socket_timeout_ms = integer(30000, "How long a follower's request may take.")
-    replication_quota_window_num = integer(
-        11, "How many windows the rate of throttled replicas is measured over.", low=1
-    )
+    replication_quota_window_num = integer(11, "Windows of the rate of throttled replicas.", low=1)
     replication_quota_window_size_seconds = integer(1, "How long such a window is.", low=1)
     leader_replication_throttled_rate = long(
         LONG_MAX, "Bytes a second that a leader sends to throttled replicas.", low=0,

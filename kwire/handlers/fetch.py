@@ -403,7 +403,7 @@ class _Reading:
         )
         if self.watch is not None:
             self.watch.add(requested.ref, partition)
-            requested.is_settled = self._is_settled(partition, requested, result)
+            requested.is_settled = _is_settled(self.replica, partition, requested, result)
         if holds_back:
             self.holds_back = True
         else:
@@ -414,15 +414,6 @@ class _Reading:
         if self.replica > _CONSUMER and result.diverging is None:
             self._follower(partition, requested)
         return self._answer(partition, requested, result)
-
-    def _is_settled(
-        self, partition: Partition, requested: FetchPartition, result: ReadResult
-    ) -> bool:
-        """Whether only a change of the partition can change the answer."""
-        if requested.fetch_offset < result.end_offset or result.diverging is not None:
-            return False
-        leader = partition.leader
-        return self.replica < 0 or (leader is not None and self.replica in leader.isr)
 
     def _redirect(self, partition: Partition, requested: FetchPartition, broker: int) -> Answer:
         """Name the follower to read from, without records (KIP-392)."""
@@ -529,6 +520,16 @@ class _Reading:
         """Close the files of answers that will not be sent."""
         for region in self.regions:
             region.close()
+
+
+def _is_settled(
+    replica: int, partition: Partition, requested: FetchPartition, result: ReadResult
+) -> bool:
+    """Whether only a change of the partition can change the answer."""
+    if requested.fetch_offset < result.end_offset or result.diverging is not None:
+        return False
+    leader = partition.leader
+    return replica < 0 or (leader is not None and replica in leader.isr)
 
 
 def _nearest_follower(context: Context, rack: str, leader: Leader, offset: int) -> int | None:
