@@ -222,6 +222,8 @@ def run_on_spark(command: Callable[[], int]) -> int:
     """Call a command; an error of Spark that it does not explain becomes one line."""
     try:
         return command()
+    except ConnectionError:  # py4j's own errors end in this one when the JVM is gone.
+        raise Failure("Spark's JVM ended during the command: run it again") from None
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise

@@ -179,6 +179,11 @@ def test_errors_of_spark_are_one_sentence() -> None:
     def fail_later() -> int:
         raise PySparkException("\n\nJob aborted\n\tat org.apache.spark")
 
+    def lose_jvm() -> int:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    with pytest.raises(Failure, match="Spark's JVM ended during the command: run it again"):
+        cli.run_on_spark(lose_jvm)
     with pytest.raises(Failure, match="if Maven cannot be reached, run `kwire-pipeline jars DIR"):
         cli.run_on_spark(fail_to_start)
     with pytest.raises(Failure, match=r"^Spark failed: Job aborted$"):
