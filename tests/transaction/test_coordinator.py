@@ -196,14 +196,14 @@ async def test_former_coordinator_stops_sending(autojump_clock: object) -> None:
         await subject.end(producer, commit=True)
         await trio.sleep(5)
         subject.coordinator.service.on_resigned(0)
-        subject.coordinator.on_role_changed(_resigned())
+        subject.coordinator.on_role_changed(_role_of_a_follower())
         await trio.sleep(2)
         sent = len(subject.brokers.requests)
         await trio.sleep(60)
         assert len(subject.brokers.requests) == sent
 
 
-def _resigned() -> Led:
+def _role_of_a_follower() -> Led:
     return Led(leader=None, leader_epoch=9)
 
 
