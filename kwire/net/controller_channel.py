@@ -43,21 +43,23 @@ _NOT_CONTROLLER: Final = errors.NotController.code
 class ControllerChannel:
     """The channel from one node to the active controller; a listener of the quorum.
 
-    ``asking`` carries this node's own requests, ``altering`` the ISRs that it proposes, and
-    ``forwarding`` requests that may take longer.
+    Each purpose has a pool of connections, since a request waits for those before it on its
+    connection: this node's own requests (registration and heartbeats), the ISRs that it proposes,
+    and the requests of clients, which may take longer.
     """
 
     def __init__(
         self,
         quorum: RaftService,
-        asking: ConnectionPool,
-        altering: ConnectionPool,
-        forwarding: ConnectionPool,
+        *,
+        own_requests: ConnectionPool,
+        isr_proposals: ConnectionPool,
+        client_requests: ConnectionPool,
     ) -> None:
         self._quorum = quorum
-        self._asking = asking
-        self._altering = altering
-        self._forwarding = forwarding
+        self._own_requests = own_requests
+        self._isr_proposals = isr_proposals
+        self._client_requests = client_requests
         self._leader_changed = Signal()
         self._attempts: dict[trio.CancelScope, Node] = {}
         """Attempts under way, each with the controller that it is sent to."""
@@ -67,24 +69,24 @@ class ControllerChannel:
 
     async def ask(self, request: Body) -> Body:
         """Send a request of this node itself; the time limit is that of one heartbeat."""
-        return await self._ask(self._asking, request)
+        return await self._ask(self._own_requests, request)
 
     async def alter(self, request: Body) -> Body:
         """Send an ISR proposal of this node; the time limit is that of one heartbeat."""
-        return await self._ask(self._altering, request)
+        return await self._ask(self._isr_proposals, request)
 
-    async def _ask(self, links: ConnectionPool, request: Body) -> Body:
+    async def _ask(self, pool: ConnectionPool, request: Body) -> Body:
         try:
-            return await self._insist(links, request)
+            return await self._insist(pool, request)
         except errors.RequestTimedOut:
             node = self._quorum.leader_node()
             if node is not None:  # a late answer would hold up the next request
-                links.drop(node.host, node.port)
+                pool.drop(node.host, node.port)
             raise
 
     async def insist(self, request: Body) -> Body:
         """Send a request for a client; the time limit is that of a request."""
-        return await self._insist(self._forwarding, request)
+        return await self._insist(self._client_requests, request)
 
     async def _insist(self, pool: ConnectionPool, request: Body) -> Body:
         """Try until an active controller answers; raise RequestTimedOut after the time limit."""
@@ -164,7 +166,7 @@ class ControllerChannel:
 
         request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version="1")
         try:
-            await self._asking.call(node.host, node.port, request)
+            await self._own_requests.call(node.host, node.port, request)
         except ConnectionRefused:
             self._refused.add(node.id)
         except OutOfReach:

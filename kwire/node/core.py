@@ -162,13 +162,12 @@ def _assemble(
     publisher = MetadataPublisher()
     quorum = _make_quorum(config, identity, logs, endpoints, network)
     name = str(config.node_id)
+    heartbeat_s = config.broker_heartbeat_interval_ms / 1000
     channel = ControllerChannel(
         quorum,
-        asking=ConnectionPool(network, name, timeout_s=config.broker_heartbeat_interval_ms / 1000),
-        altering=ConnectionPool(
-            network, name, timeout_s=config.broker_heartbeat_interval_ms / 1000
-        ),
-        forwarding=ConnectionPool(network, name, timeout_s=config.request_timeout_ms / 1000),
+        own_requests=ConnectionPool(network, name, timeout_s=heartbeat_s),
+        isr_proposals=ConnectionPool(network, name, timeout_s=heartbeat_s),
+        client_requests=ConnectionPool(network, name, timeout_s=config.request_timeout_ms / 1000),
     )
     controller = _make_controller(config, identity, quorum, publisher, random, clock)
     snapshotter = Snapshotter(quorum, publisher, build.snapshot_cadence(config), clock)

@@ -140,9 +140,9 @@ class Process:
         self.publisher = MetadataPublisher()
         self.channel = ControllerChannel(
             self.quorum,
-            asking=self._links(config.broker_heartbeat_interval_ms / 1000),
-            altering=self._links(config.broker_heartbeat_interval_ms / 1000),
-            forwarding=self._links(ASK_SECONDS),
+            own_requests=self._links(config.broker_heartbeat_interval_ms / 1000),
+            isr_proposals=self._links(config.broker_heartbeat_interval_ms / 1000),
+            client_requests=self._links(ASK_SECONDS),
         )
         state = ControllerState(
             config=config,

@@ -76,7 +76,13 @@ def time_out() -> Any:
 
 
 def channel_over(pool: ConnectionPool, quorum: RaftService) -> ControllerChannel:
-    return ControllerChannel(quorum, pool, pool, pool)  # type: ignore[arg-type]
+    connections: Any = pool
+    return ControllerChannel(
+        quorum,  # type: ignore[arg-type]
+        own_requests=connections,
+        isr_proposals=connections,
+        client_requests=connections,
+    )
 
 
 def announce(channel: ControllerChannel, quorum: RaftService, leader: int) -> None:

@@ -411,7 +411,13 @@ async def send_by_channel(exchange: Exchange, way: Way, timeout_s: float) -> Cha
     first = exchange.frames[0]
     peers = Peers(exchange, first.t, timeout_s)
     quorum = RaftService()
-    channel = ControllerChannel(quorum, peers, peers, peers)  # type: ignore[arg-type]
+    links: Any = peers
+    channel = ControllerChannel(
+        quorum,  # type: ignore[arg-type]
+        own_requests=links,
+        isr_proposals=links,
+        client_requests=links,
+    )
     leader_times = list(leaders(exchange.number, exchange.source))
     earlier = [leader for t, leader in leader_times if t <= first.t] or [node_of(first.target)]
     quorum.leader = Node(earlier[-1], "h", earlier[-1])
