@@ -51,8 +51,8 @@ AlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionRespo
 
 
 @attrs.frozen(eq=False)
-class _Sent:
-    """A proposal that waits for its answer, and the leader that made it."""
+class _PendingProposal:
+    """A proposal that is to be sent or waits for its answer, and the leader that made it."""
 
     leader: Leader
     proposal: Proposal
@@ -75,7 +75,7 @@ class IsrChanges:
     lag_max_s: float
     _led: set[Partition] = attrs.field(factory=set)
     """Partitions with followers that this broker leads."""
-    _proposals: dict[Partition, _Sent] = attrs.field(factory=dict)
+    _proposals: dict[Partition, _PendingProposal] = attrs.field(factory=dict)
     """Proposals that are still to be sent."""
     _has_proposals: Signal = attrs.field(factory=Signal)
     _has_followers: Signal = attrs.field(factory=Signal)
@@ -109,15 +109,15 @@ class IsrChanges:
         """Send proposals and look for late followers until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send_all)
-            nursery.start_soon(self._look_for_laggards)
+            nursery.start_soon(self._propose_without_laggards)
             task_status.started()
 
     def _propose(self, partition: Partition, leader: Leader, proposal: Proposal | None) -> None:
         if proposal is not None:
-            self._proposals[partition] = _Sent(leader, proposal)
+            self._proposals[partition] = _PendingProposal(leader, proposal)
             self._has_proposals.notify()
 
-    async def _look_for_laggards(self) -> None:
+    async def _propose_without_laggards(self) -> None:
         """Propose ISRs without late followers, twice in ``replica.lag.time.max.ms``.
 
         A change of the brokers is a reason to look at once: a broker that was fenced holds up no
@@ -135,10 +135,11 @@ class IsrChanges:
                 if leader is None or not leader.followers:
                     self._led.discard(partition)
                     continue
-                self._look(partition, leader)
+                self._check_followers(partition, leader)
                 await slices.pause()
 
-    def _look(self, partition: Partition, leader: Leader) -> None:
+    def _check_followers(self, partition: Partition, leader: Leader) -> None:
+        """Move the high watermark, complete deletions, and propose an ISR without laggards."""
         now = self.now()
         self._complete(partition, leader.advance(now))
         if partition.deletions:
@@ -155,62 +156,70 @@ class IsrChanges:
         while True:
             while not self._proposals:
                 await self._has_proposals.wait()
-            sent, self._proposals = self._proposals, {}
-            sent = {p: s for p, s in sent.items() if p.leader is s.leader and s.is_pending}
-            unanswered = await self._send(sent) if sent else {}
+            proposals, self._proposals = self._proposals, {}
+            current = {
+                partition: pending
+                for partition, pending in proposals.items()
+                if partition.leader is pending.leader and pending.is_pending
+            }
+            unanswered = await self._send(current) if current else {}
             if unanswered:
-                for partition, proposal in unanswered.items():
-                    self._proposals.setdefault(partition, proposal)
+                for partition, pending in unanswered.items():
+                    self._proposals.setdefault(partition, pending)
                 await trio.sleep(RETRY_S)
 
-    async def _send(self, sent: dict[Partition, _Sent]) -> dict[Partition, _Sent]:
+    async def _send(
+        self, proposals: dict[Partition, _PendingProposal]
+    ) -> dict[Partition, _PendingProposal]:
         """Send proposals and take up the answers; return the proposals to send again."""
         request = AlterPartitionRequest(
-            broker_id=self.node, broker_epoch=self.broker_epoch(), topics=self._topics(sent)
+            broker_id=self.node, broker_epoch=self.broker_epoch(), topics=self._topics(proposals)
         )
         try:
             response = await self.alter_partition(request)
             errors.raise_for_code(response.error_code)
         except KafkaError as error:
             log.debug("AlterPartition failed error=%r", error)
-            return sent
-        unanswered = dict(sent)
-        by_key = {(p.topic_id, p.partition): p for p in sent}
+            return proposals
+        unanswered = dict(proposals)
+        by_key = {(p.topic_id, p.partition): p for p in proposals}
         for topic in response.topics:
             for answer in topic.partitions:
                 partition = by_key.get((topic.topic_id, answer.partition_index))
-                if partition is not None and self._take(partition, sent[partition], answer):
+                if partition is not None and self._on_answered(
+                    partition, proposals[partition], answer
+                ):
                     unanswered.pop(partition, None)
         return unanswered
 
-    def _topics(self, sent: dict[Partition, _Sent]) -> list[RequestTopic]:
+    def _topics(self, proposals: dict[Partition, _PendingProposal]) -> list[RequestTopic]:
         """Return the request's form of proposals, grouped by topic."""
         topics: dict[bytes, RequestTopic] = {}
-        for partition, unsent in sent.items():
+        for partition, pending in proposals.items():
             topic = topics.setdefault(partition.topic_id, RequestTopic(topic_id=partition.topic_id))
-            epochs = {self.node: self.broker_epoch(), **unsent.proposal.broker_epochs}
+            epochs = {self.node: self.broker_epoch(), **pending.proposal.broker_epochs}
             topic.partitions.append(
                 RequestPartition(
                     partition_index=partition.partition,
-                    leader_epoch=unsent.leader.leader_epoch,
+                    leader_epoch=pending.leader.leader_epoch,
                     new_isr_with_epochs=[
                         RequestPartition.BrokerState(broker_id=node, broker_epoch=epochs[node])
-                        for node in sorted(unsent.proposal.isr)
+                        for node in sorted(pending.proposal.isr)
                     ],
-                    partition_epoch=unsent.proposal.partition_epoch,
+                    partition_epoch=pending.proposal.partition_epoch,
                 )
             )
         return list(topics.values())
 
-    def _take(
+    def _on_answered(
         self,
         partition: Partition,
-        sent: _Sent,
+        pending: _PendingProposal,
         answer: AlterPartitionResponse.TopicData.PartitionData,
     ) -> bool:
         """Take up the controller's answer for one partition; return False to send it again."""
-        leader, code = sent.leader, answer.error_code
-        if partition.leader is not leader or not sent.is_pending:
+        leader, code = pending.leader, answer.error_code
+        if partition.leader is not leader or not pending.is_pending:
             return True  # Newer metadata was faster.
         if code in _REFUSED:
             self._complete(partition, leader.on_isr_refused(self.now()))

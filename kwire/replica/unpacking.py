@@ -87,11 +87,11 @@ class Unpacker:
         try:
             plain = _unpack_small(payload, header.compression)
             if plain is not None:
-                return await _walk(plain, header)
+                return await _check_record_keys(plain, header)
             async with self._walks:
                 work = partial(_unpack, payload, header.compression, PAYLOAD_MAX)
                 plain = await trio.to_thread.run_sync(work, limiter=self.threads)
-                return await _walk(plain, header)
+                return await _check_record_keys(plain, header)
         except (BadPayload, iterate.BadRecords) as error:
             raise InvalidRecord(str(error)) from None
 
@@ -125,7 +125,7 @@ def _unpack_small(payload: memoryview, codec: int) -> bytes | None:
         return None
 
 
-async def _walk(plain: bytes, header: BatchHeader) -> None:
+async def _check_record_keys(plain: bytes, header: BatchHeader) -> None:
     """Raise InvalidRecord for a batch with records that have no key."""
     bad: list[int] = []
     for index, has_key in enumerate(iterate.keys(plain, header)):

@@ -19,7 +19,7 @@ from kwire.handlers.shared.config_resources import (
     ConfigResource,
     Result,
     add_results,
-    check_altering,
+    check_may_alter,
     check_not_other_broker,
     resources_of,
 )
@@ -59,7 +59,7 @@ class Altering(Generic[Req, Resp]):
         refusals = self._refuse(
             request,
             self.response_type.AlterConfigsResourceResponse,
-            lambda kind, name: check_altering(context, kind, name),
+            lambda kind, name: check_may_alter(context, kind, name),
         )
         response = await context.decide(self.decide, request)
         add_results(response.responses, refusals, order)

@@ -45,7 +45,7 @@ def check_config_allowed(context: Context, operation: str, resource_type: int, n
         context.check_allowed(operation, "Cluster", CLUSTER)
 
 
-def check_altering(context: Context, resource_type: int, name: str) -> None:
+def check_may_alter(context: Context, resource_type: int, name: str) -> None:
     """Raise a KafkaError unless the client may change a resource's settings on this node."""
     if context.listener_type is ListenerType.BROKER:
         check_not_other_broker(context, resource_type, name)

@@ -28,7 +28,7 @@ RefuseOtherBrokers = Callable[[Context, Req], Sequence[ConfigResource]]
 returns the results for them."""
 
 
-def _keep(response: object) -> None:
+def _discard_nothing(response: object) -> None:
     """Do nothing: most answers hold only memory."""
 
 
@@ -41,7 +41,7 @@ class Handler(Generic[Req, Resp]):
     refuse: Callable[[Req, KafkaError], Resp | None]
     """Makes the answer to a request that fails as a whole."""
     refuse_other_brokers: RefuseOtherBrokers[Req] | None = None
-    discard: Callable[[Resp], None] = _keep
+    discard: Callable[[Resp], None] = _discard_nothing
     """Releases the resources of an answer that will not be sent."""
 
     async def __call__(self, context: Context, request: Req) -> Resp | None:
@@ -84,7 +84,7 @@ def handles(
     *,
     refuse: Callable[[Req, KafkaError], Body] | None = None,
     refuse_other_brokers: RefuseOtherBrokers[Req] | None = None,
-    discard: Callable[[Body], None] = _keep,
+    discard: Callable[[Body], None] = _discard_nothing,
 ) -> Callable[[Callable[[Context, Req], Awaitable[Body]]], Handler[Req, Body]]:
     """Make an ``async def`` the handler of one API.
 
