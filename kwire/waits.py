@@ -8,8 +8,9 @@ comes true once, as the end of a flush, :class:`trio.Event` is enough; tasks tha
 import heapq
 from typing import Final
 
-import attrs
 import trio
+
+from kwire import attrs
 
 _ENDED_MIN: Final = 16
 """Entries of ended waits that never cause a heap to be rebuilt."""

@@ -6,13 +6,11 @@ brokers, C for the controller's, and F if brokers forward it to the active contr
 """
 
 import enum
-from functools import cached_property
 from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.schema import Message, Request, Versions
 
 
@@ -47,13 +45,13 @@ class Api:
         """Whether 4.3 has this version, and not only as an unstable one."""
         return self.first <= version <= self.stable
 
-    @cached_property
+    @property
     def request(self) -> type[Request[object]]:
         """The request's message class, imported on first use."""
         request: type[Request[object]] = getattr(self._messages(), f"{self.name}Request")
         return request
 
-    @cached_property
+    @property
     def response(self) -> type[Message]:
         """The response's message class, imported on first use."""
         response: type[Message] = getattr(self._messages(), f"{self.name}Response")

@@ -5,8 +5,7 @@ The compiler and the JSON form both use layouts; nothing here handles bytes.
 
 from typing import Final, get_args
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.schema import Attribute, Message, Wire, spec_of
 from kwire.codec.schema import fields as fields_of
 from kwire.types import ZERO_UUID

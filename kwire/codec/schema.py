@@ -35,8 +35,7 @@ from typing import (
     dataclass_transform,
 )
 
-import attrs
-
+from kwire import attrs
 from kwire.types import ZERO_UUID
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from functools import lru_cache
 from itertools import dropwhile
 from typing import Final, NamedTuple
 
-import attrs
-
+from kwire import attrs
 from kwire.configs.broker import BrokerConfig, all_broker_keys, family
 from kwire.configs.declare import Key, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig

@@ -9,8 +9,7 @@ for other requests.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.records.build import encode_record, of_payload
 from kwire.records.header import HEADER_SIZE
 

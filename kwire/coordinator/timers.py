@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from math import inf
 
-import attrs
+from kwire import attrs
 
 _SLACK = 64
 

@@ -1,7 +1,6 @@
 """The parts of one decision about groups, collected before it is returned as a whole."""
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.join_group import JoinGroupResponse
 from kwire.codec.messages.sync_group import SyncGroupResponse
 from kwire.coordinator.decision import Answer, Decision, Moment, Record, Timer

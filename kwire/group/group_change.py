@@ -1,7 +1,6 @@
 """The changes that the records of one batch make to one group, applied at once."""
 
-import attrs
-
+from kwire import attrs
 from kwire.group.offsets import Committed
 
 

@@ -5,8 +5,7 @@ A fenced commit writes no offset, a refused deletion removes nothing, and no rea
 
 from collections.abc import Iterator
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.draft import Draft

@@ -9,8 +9,7 @@ records.
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
 from kwire.records.header import NO_PRODUCER
 from kwire.types import ZERO_UUID

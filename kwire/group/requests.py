@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.describe_groups import DescribeGroupsResponse
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import attrs
+from kwire import attrs
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig

@@ -10,8 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVarTuple
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse

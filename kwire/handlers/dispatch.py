@@ -8,8 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.apis import BY_KEY, BY_NAME, Api, ListenerType
 from kwire.codec.compile import Decoder, Part, decoder, encoder
 from kwire.codec.frame import Body, leading_int32, read_header, response_parts

@@ -9,8 +9,7 @@ client's connection.
 
 import ipaddress
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.compile import decode
 from kwire.codec.frame import read_header

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final
 
-import attrs
+from kwire import attrs
 
 VERSION: Final = 0
 UNDEFINED: Final = (-1, -1)

@@ -8,8 +8,7 @@ failed one was to sync.
 from collections.abc import Sequence
 from contextlib import suppress
 
-import attrs
-
+from kwire import attrs
 from kwire.log.disk import Disk, pin_all
 from kwire.log.formats import names
 from kwire.log.segments.segment import Segment

@@ -14,8 +14,7 @@ import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import CorruptMessage
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
@@ -111,6 +110,10 @@ class StoredOffsets:
     """Damage below this end offset is not from a crash: it raises CorruptMessage, without a cut."""
 
 
+NO_OFFSETS: Final = StoredOffsets()
+"""The offsets of a log that no checkpoint has."""
+
+
 def open_log(
     disk: Disk,
     directory: str,
@@ -118,7 +121,7 @@ def open_log(
     *,
     now_ms: int,
     config: LogConfig = DEFAULTS,
-    offsets: StoredOffsets = StoredOffsets(),
+    offsets: StoredOffsets = NO_OFFSETS,
 ) -> PartitionLog:
     """Open a log, or create it in an empty directory, without pausing."""
     steps = opening(disk, directory, partition, now_ms=now_ms, config=config, offsets=offsets)

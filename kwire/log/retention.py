@@ -7,8 +7,7 @@ segment stays until it is old (or the log too large), and so do the segments aft
 
 from collections.abc import Sequence
 
-import attrs
-
+from kwire import attrs
 from kwire.log.config import LogConfig
 from kwire.log.segments.segment import Segment
 

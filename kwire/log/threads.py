@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.log.disk import Disk
 from kwire.log.trouble import lacks_descriptors
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.log.disk import pin_all
 from kwire.log.segments.segment import Segment
 from kwire.records.header import BatchHeader, Buffer, headers

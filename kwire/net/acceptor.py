@@ -11,10 +11,10 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-import attrs
 import trio
 from trio.lowlevel import ParkingLot, wait_readable
 
+from kwire import attrs
 from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
 from kwire.net.listener import Listener
 

@@ -9,10 +9,10 @@ from collections import deque
 from contextlib import suppress
 from typing import Final, TypeVar
 
-import attrs
 import trio
 from trio.lowlevel import ParkingLot, wait_readable
 
+from kwire import attrs
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import Body, read_response, request_frame
 from kwire.codec.messages.api_versions import ApiVersionsRequest

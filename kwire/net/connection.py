@@ -10,10 +10,10 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import attrs
 import trio
 from trio.lowlevel import checkpoint
 
+from kwire import attrs
 from kwire.net.framing import BufferPool, Framer
 from kwire.net.listener import Listener, Session
 from kwire.net.readiness import WatchedSocket

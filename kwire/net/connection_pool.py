@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import attrs
 import trio
+
+from kwire import attrs
 
 if TYPE_CHECKING:
     from kwire.clock import Clock

@@ -8,7 +8,7 @@ brokers use among themselves is protected: its connections replace idle ones of 
 from collections import Counter
 from collections.abc import Mapping
 
-import attrs
+from kwire import attrs
 
 UNLIMITED = (1 << 31) - 1
 

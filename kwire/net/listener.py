@@ -5,8 +5,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-import attrs
-
+from kwire import attrs
 from kwire.metrics import Cell
 from kwire.net.limits import Limits, Rate
 from kwire.net.send import Part

@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-import attrs
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, Task, checkpoint, wait_readable
+
+from kwire import attrs
 
 DIRECT: Final = 128
 """Connections that wait with trio."""

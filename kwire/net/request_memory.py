@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import attrs
 import trio
+
+from kwire import attrs
 
 STALLED_S: Final = 10.0
 

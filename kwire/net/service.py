@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-import attrs
 import trio
 from trio.lowlevel import ParkingLot
 
+from kwire import attrs
 from kwire.log.threads import DiskThreads
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Metrics
 from kwire.net.acceptor import Acceptor

@@ -1,7 +1,8 @@
 """Lets only a few tasks go on in each turn of the loop when many become ready together."""
 
-import attrs
 from trio.lowlevel import ParkingLot, checkpoint
+
+from kwire import attrs
 
 
 @attrs.define(eq=False)

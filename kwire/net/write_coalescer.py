@@ -7,9 +7,9 @@ connection's task runs: when that task waits for anything, :meth:`WriteCoalescer
 from collections.abc import Sequence
 from typing import Final, TypeGuard
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.net.send import Part, Sender
 
 COALESCED_BYTES: Final = 4096

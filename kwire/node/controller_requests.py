@@ -8,10 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.codec.frame import Body
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest

@@ -12,8 +12,7 @@ from functools import partial
 from ipaddress import IPv6Address
 from random import Random
 
-import attrs
-
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.codec.apis import ListenerType
 from kwire.codec.messages.controller_registration import ControllerRegistrationRequest

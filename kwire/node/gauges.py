@@ -8,9 +8,7 @@ import platform
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-import attrs
-
-from kwire import __version__
+from kwire import __version__, attrs
 from kwire import metrics as m
 from kwire.clock import Clock
 from kwire.group.service import GroupCoordinator

@@ -9,8 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import UnsupportedVersion
 from kwire.net.connection_pool import ConnectionPool, OutOfReach
 from kwire.replica.ports import LeaderUnreachable

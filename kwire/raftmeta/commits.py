@@ -6,10 +6,9 @@ have received them; at the end of the leadership that appended them, those that 
 
 from collections import deque
 
-import attrs
 import trio
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.errors import KafkaError
 
 

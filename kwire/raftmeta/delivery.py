@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError

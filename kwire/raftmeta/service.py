@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Driver

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 
 NO_SESSION: Final = 0

@@ -15,10 +15,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import attrs
 import trio
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from kwire.drive import Slices
 from kwire.errors import KafkaError

@@ -18,7 +18,7 @@ method. Rules:
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-import attrs
+from kwire import attrs
 
 
 class HasHighWatermark(Protocol):

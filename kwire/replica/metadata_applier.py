@@ -11,9 +11,9 @@ Rules:
 from collections.abc import Callable, Mapping, Set
 from typing import Final
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.drive import Slices, give_way
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN

@@ -6,7 +6,7 @@ The controller never allocates a block twice, even if this broker fails, so ids 
 
 from collections.abc import Awaitable, Callable
 
-import attrs
+from kwire import attrs
 
 
 @attrs.define(eq=False)

@@ -6,9 +6,9 @@ One task at a time syncs a log. Each fsync serves every batch before it.
 import logging
 from typing import Final
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.errors import KafkaStorageError
 from kwire.replica.completion import Completion
 from kwire.replica.partition import Partition

@@ -6,8 +6,7 @@ all waits of the partition end: their requests check the role again.
 
 from collections.abc import Callable
 
-import attrs
-
+from kwire import attrs
 from kwire.log.config import LogConfig
 from kwire.replica.completion import Completion
 from kwire.replica.leader import Leader

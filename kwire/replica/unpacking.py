@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.errors import InvalidRecord
 from kwire.log.disk import Disk
 from kwire.log.threads import DiskThreads

@@ -12,8 +12,9 @@ from random import Random
 from typing import NamedTuple
 from unittest.mock import patch
 
-import attrs
 from trio._core import _run
+
+from kwire import attrs
 
 
 class Violation(AssertionError):

@@ -12,8 +12,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from zlib import crc32
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,

@@ -9,10 +9,9 @@ from contextlib import suppress
 from random import Random
 from typing import Final, Protocol, TypeVar
 
-import attrs
 import trio
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest

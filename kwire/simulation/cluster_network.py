@@ -7,9 +7,9 @@ answered, refused because no node listens, or left without an answer until it ti
 from collections.abc import Awaitable, Callable
 from random import Random
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.net.connection_pool import ConnectionRefused, OutOfReach
 
 Serve = Callable[[object], Awaitable[object]]

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
-import attrs
 import trio
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.broker_registration import (

@@ -13,10 +13,10 @@ from typing import Final, TypeVar, TypeVarTuple
 from unittest.mock import patch
 from zlib import crc32
 
-import attrs
 import trio
 from trio.testing import MockClock
 
+from kwire import attrs
 from kwire.simulation.clockwork import Violation, deterministic_trio
 from kwire.simulation.cluster_checks import Books
 from kwire.simulation.cluster_clients import Client

@@ -6,8 +6,7 @@ hold everything committed, the target of each reassignment, and the ids that wer
 
 from collections.abc import Callable, Iterable, Mapping
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.partition_index import PartitionIndex, Place

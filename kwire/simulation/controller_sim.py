@@ -8,8 +8,7 @@ broker comes back, every partition gets its leader and every reassignment reache
 from itertools import accumulate
 from random import Random
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.controller.partitions import UNCLEAN
 from kwire.simulation import controller_steps as steps
 from kwire.simulation.controller_checks import demand

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.load import broker_config
 from kwire.errors import KafkaError, NotController

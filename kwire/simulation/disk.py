@@ -14,8 +14,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.log.descriptors import Descriptors
 from kwire.log.disk import TEMPORARY, AlreadyLocked, Entry, File, Lock, Space
 from kwire.log.trouble import RESERVE, RESERVE_BYTES, Health, Trouble, trouble

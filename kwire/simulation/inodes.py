@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Final, TypeAlias
 
-import attrs
-
+from kwire import attrs
 from kwire.records.header import Buffer
 
 PAGE: Final = 512

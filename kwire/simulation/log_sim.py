@@ -17,10 +17,10 @@ from contextlib import suppress
 from itertools import count
 from random import Random
 
-import attrs
 import trio
 import trio.testing
 
+from kwire import attrs
 from kwire.errors import KafkaError, KafkaStorageError
 from kwire.log import timestamp_search
 from kwire.log.config import LogConfig

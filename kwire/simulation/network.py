@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-import attrs
-
+from kwire import attrs
 from kwire.simulation.clockwork import Scheduler
 
 

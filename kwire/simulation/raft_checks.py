@@ -21,8 +21,7 @@ from collections.abc import Hashable, Sequence
 from operator import itemgetter
 from zlib import crc32
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta.raft import messages

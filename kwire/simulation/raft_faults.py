@@ -8,8 +8,7 @@ failing, full and rotten disks, skewed clocks, snapshots, and what the operators
 from collections.abc import Collection
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.simulation.clockwork import Violation
 from kwire.simulation.raft_node import SimNode
 from kwire.simulation.raft_operators import Operators

@@ -5,8 +5,7 @@ import errno
 from collections.abc import Callable, Iterable
 from random import Random
 
-import attrs
-
+from kwire import attrs
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.raft.events import SnapshotLoaded, SnapshotRefused

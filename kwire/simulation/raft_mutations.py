@@ -10,9 +10,7 @@ from math import inf
 from types import SimpleNamespace
 from typing import Final
 
-import attrs
-
-from kwire import errors
+from kwire import attrs, errors
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 from kwire.codec.messages.vote import VoteRequest, VoteResponse

@@ -10,8 +10,7 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse

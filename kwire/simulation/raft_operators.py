@@ -5,8 +5,7 @@ voter set of at least three, and one voter moves at a time; the next change of e
 until the voter set has the node's current disk and address.
 """
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.raftmeta.raft.events import Received, Resign, Shutdown, UpgradeKraftVersion

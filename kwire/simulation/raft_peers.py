@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.raftmeta.raft.voters import Node
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.raftmeta.delivery import LeaderAndEpoch, Listener
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet

@@ -8,8 +8,7 @@ so that the lower number's timers run out first.
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, cast
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest

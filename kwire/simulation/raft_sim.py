@@ -5,8 +5,7 @@ must elect, commit and agree, and by drills (:mod:`kwire.simulation.raft_drills`
 :mod:`kwire.simulation.raft_checks` checks every step.
 """
 
-import attrs
-
+from kwire import attrs
 from kwire.simulation import raft_drills
 from kwire.simulation.raft_faults import FaultyQuorum
 from kwire.simulation.raft_node import SimNode

@@ -7,8 +7,7 @@ and snapshots are taken. The faults are in :mod:`kwire.simulation.raft_faults`.
 from random import Random
 from typing import Self
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.raftmeta.raft.events import Append, Appended, SnapshotTaken
 from kwire.raftmeta.raft.log_state import SnapshotId

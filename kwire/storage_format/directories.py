@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, parse_address

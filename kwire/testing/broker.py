@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.testing.wire import WireClient
 
 READY: Final = "kwire ready on "

@@ -4,11 +4,11 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-import attrs
 import pytest
 import trio
 import trio.testing
 
+from kwire import attrs
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory

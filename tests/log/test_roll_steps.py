@@ -4,10 +4,10 @@ import copy
 from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 
-import attrs
 import pytest
 import trio
 
+from kwire import attrs
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names

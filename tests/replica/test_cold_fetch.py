@@ -2,9 +2,9 @@
 
 import threading
 
-import attrs
 import pytest
 
+from kwire import attrs
 from kwire.log.disk import File
 from kwire.log.formats import names
 from kwire.records import header

@@ -1,23 +1,33 @@
-"""Modules that a fresh node must not have imported once it has started and stopped.
+"""Modules and classes that a fresh node must not have loaded once it has started and stopped.
 
-Times differ from machine to machine; the modules that are loaded do not.  A module that this
-test refuses belongs into the function that needs it.
+Times differ from machine to machine; the modules and classes that are loaded do not.  A module that
+this test refuses belongs into the function that needs it.
 """
 
+import json
 import signal
 import subprocess
 import sys
+from typing import NamedTuple
 
 import pytest
 
 from kwire.handlers import SERVED
 
 PROGRAM = """
-import sys
+import json, sys
+import attrs
 import kwire.cli
 
 kwire.cli.main(["serve", "--port", "0", "--ephemeral"])
-print(*sorted(sys.modules))
+slow_classes = [
+    f"{name}.{key}"
+    for name, module in sys.modules.items()
+    for key, value in vars(module).items()
+    if isinstance(value, type) and name == value.__module__ and name.startswith("kwire.")
+    if any(isinstance(field, attrs.Attribute) for field in getattr(value, "__attrs_attrs__", ()))
+]
+print(json.dumps([sorted(sys.modules), slow_classes]))
 """
 
 HEAVY = {
@@ -43,11 +53,20 @@ HEAVY = {
 MESSAGE_MODULES_AT_MOST = 20
 MODULES_OF_KWIRE_AT_MOST = 245
 """A dozen of them are packages without code."""
+CLASSES_OF_ATTRS_AT_MOST = 80
+"""Each takes half a millisecond; those of :mod:`kwire.attrs` take a tenth of that."""
+
+
+class Loaded(NamedTuple):
+    """The modules of a node, and the classes of kwire that attrs itself made."""
+
+    modules: set[str]
+    classes: list[str]
 
 
 @pytest.fixture(scope="module")
-def modules() -> set[str]:
-    """Return the modules of a node that started on an empty directory, and stopped."""
+def fresh_node() -> Loaded:
+    """Return the modules and classes of a node that started on an empty directory, and stopped."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         stdout=subprocess.PIPE,
@@ -57,9 +76,14 @@ def modules() -> set[str]:
         assert node.stdout is not None
         assert node.stdout.readline().startswith("kwire ready on ")
         node.send_signal(signal.SIGTERM)
-        loaded = set(node.stdout.read().split())
+        modules, classes = json.loads(node.stdout.read())
     assert node.returncode == 0
-    return loaded
+    return Loaded(set(modules), classes)
+
+
+@pytest.fixture(scope="module")
+def modules(fresh_node: Loaded) -> set[str]:
+    return fresh_node.modules
 
 
 def test_slow_modules_are_not_imported(modules: set[str]) -> None:
@@ -82,3 +106,7 @@ def test_unused_modules_are_not_imported(modules: set[str]) -> None:
     own = {name for name in modules if name.partition(".")[0] == "kwire"}
     assert len(own) <= MODULES_OF_KWIRE_AT_MOST, len(own)
     assert not {name for name in own if name.startswith("kwire.testing")}
+
+
+def test_few_classes_are_made_by_attrs_itself(fresh_node: Loaded) -> None:
+    assert len(fresh_node.classes) <= CLASSES_OF_ATTRS_AT_MOST, sorted(fresh_node.classes)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Generic, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,

@@ -8,8 +8,7 @@ the answer in their places.
 
 from contextlib import suppress
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.compile import Part
 from kwire.codec.frame import Body, read_header, response_to, with_body

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar, overload
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import Body
 from kwire.codec.schema import fields, spec_of

@@ -4,9 +4,9 @@ Rule: a log is not truncated, closed, renamed or removed while a thread works on
 most one flush and one write of queued batches at a time; both may run together.
 """
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.log.partition_log import PartitionLog
 
 

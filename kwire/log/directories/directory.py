@@ -11,8 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.log import recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, Lock

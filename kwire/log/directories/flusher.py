@@ -7,9 +7,9 @@ cannot be cancelled once its thread runs. A flush that finds no descriptors is r
 import logging
 from typing import Final
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.errors import KafkaStorageError
 from kwire.log.directories.busy_logs import BusyLogs

@@ -6,9 +6,9 @@ to between two segments; a renamed file is removed after ``file.delete.delay.ms`
 
 import logging
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError

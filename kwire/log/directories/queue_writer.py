@@ -7,9 +7,9 @@ Rules: a log with queued batches has one task, which gives one job at a time to 
 import logging
 from collections.abc import Callable
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.log.disk import Disk
 from kwire.log.segments.segment import Segment

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError

@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.log.disk import Disk
 from kwire.log.formats import names
 from kwire.types import TopicPartition, uuid_bytes, uuid_text

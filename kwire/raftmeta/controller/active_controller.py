@@ -3,9 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
-import attrs
-
-from kwire import errors
+from kwire import attrs, errors
 from kwire.raftmeta.controller.mutation_quota import Requester
 from kwire.raftmeta.controller.service import Controller, Decide
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.mutation_quota import Requester
 from kwire.raftmeta.metadata.internal_topics import creatable

@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.types import NO_LEADER
 

@@ -12,8 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import ThrottlingQuotaExceeded
 from kwire.raftmeta.metadata.image import QuotaEntity
 

@@ -11,8 +11,7 @@ when a leader is named, also when a replica leaves the assignment, and below met
 import enum
 from collections.abc import Callable
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.metadata_records import PartitionChangeRecord
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER

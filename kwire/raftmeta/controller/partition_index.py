@@ -9,8 +9,7 @@ so the same history gives the same order in every process.
 from collections.abc import Collection, Iterator
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.image_loader import STEP_RECORDS, Steps, run_steps

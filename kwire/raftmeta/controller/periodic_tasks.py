@@ -6,10 +6,9 @@ task decides in slices and ends without an error when leadership is lost.
 
 import math
 
-import attrs
 import trio
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.clock import Clock
 from kwire.raftmeta.controller.brokers import decide_fence_stale
 from kwire.raftmeta.controller.leaders import decide_leader_updates, resume_leader_updates

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import BROKER, TOPIC

@@ -10,9 +10,9 @@ decides on an image, brokers publish them, and a snapshot is an image written as
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import attrs
 from immutables import Map
 
+from kwire import attrs
 from kwire.codec.messages.metadata_records import (
     AccessControlEntryRecord,
     DelegationTokenRecord,

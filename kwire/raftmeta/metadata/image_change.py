@@ -9,9 +9,9 @@ damaged log and raises :class:`ReplayError`; the image it started from is unchan
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-import attrs
 from immutables import Map, MapMutation
 
+from kwire import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import TOPIC
 from kwire.raftmeta.metadata.image import (

@@ -11,8 +11,7 @@ takes a second to apply. The last step replaces the image, so no reader sees hal
 from collections.abc import Generator, Iterable, Mapping
 from typing import Final, TypeAlias, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,

@@ -6,7 +6,7 @@ for it; the records that a restart replays count again, since the last snapshot 
 
 import math
 
-import attrs
+from kwire import attrs
 
 
 @attrs.define(kw_only=True)

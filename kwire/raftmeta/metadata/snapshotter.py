@@ -9,9 +9,9 @@ when more has changed.
 import logging
 from collections.abc import Sequence
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents

@@ -5,8 +5,7 @@ snapshots: the one before the newest, so that a node that is a little behind nee
 or the newest where ``metadata.max.retention.*`` leave no room for more.
 """
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.raft.events import CleanLog, SnapshotLoaded, SnapshotRefused, SnapshotTaken
 from kwire.raftmeta.raft.roles import Follower, Leader
 from kwire.raftmeta.raft.state import RaftState

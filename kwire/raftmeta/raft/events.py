@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, TypeAlias
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import KafkaError
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import TYPE_CHECKING
 
-import attrs
+from kwire import attrs
 
 if TYPE_CHECKING:
     from kwire.codec.messages.fetch import FetchRequest

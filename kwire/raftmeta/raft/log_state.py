@@ -6,7 +6,7 @@ appending only, epochs never fall along the log, and an epoch is added by its fi
 
 from typing import NamedTuple
 
-import attrs
+from kwire import attrs
 
 
 class SnapshotId(NamedTuple):

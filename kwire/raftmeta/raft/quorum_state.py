@@ -6,8 +6,7 @@ not start, for it may have voted.
 
 import json
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.types import ZERO_UUID, uuid_bytes, uuid_text
 

@@ -9,8 +9,7 @@ The effects' contract is that of :mod:`kwire.raftmeta.raft.events`.
 from math import inf
 from typing import assert_never
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.raft import cleaning, election, progress, start_stop
 from kwire.raftmeta.raft.events import (
     Answered,

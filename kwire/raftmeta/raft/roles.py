@@ -10,8 +10,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import TypeAlias
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.raft.held_fetches import HeldFetches
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.voters import Node, ReplicaKey, Voter

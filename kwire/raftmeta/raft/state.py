@@ -9,8 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.raft import transitions
 from kwire.raftmeta.raft.events import Committed, Effect, SaveElection, Send
 from kwire.raftmeta.raft.log_state import LogState, SnapshotId

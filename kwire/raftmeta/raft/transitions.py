@@ -7,8 +7,7 @@ QuorumState, but for the only voter of a quorum, which leads without a vote.
 
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.raft.roles import (
     Candidate,
     Follower,

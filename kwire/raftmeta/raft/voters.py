@@ -8,8 +8,7 @@ the set is the configured one and directory ids are unknown (zero), so ids alone
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.control_records import VotersRecord
 from kwire.types import ZERO_UUID
 

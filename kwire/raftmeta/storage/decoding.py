@@ -3,8 +3,7 @@
 A snapshot of 100,000 partitions takes 2.7 s to decode.
 """
 
-import attrs
-
+from kwire import attrs
 from kwire.drive import Slices
 from kwire.raftmeta.storage.records import (
     CommittedBatch,

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, get_args
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.compile import Decoder, Part, decoder, encoder
 from kwire.codec.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from kwire.codec.messages.metadata_records import MetadataRecord

@@ -9,8 +9,7 @@ import logging
 from math import inf
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.raftmeta.storage.storage import MetadataStorage
 

@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import PositionOutOfRange
 from kwire.raftmeta.raft.events import (
     AppendLog,

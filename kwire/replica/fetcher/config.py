@@ -1,6 +1,6 @@
 """The settings of a broker's fetchers."""
 
-import attrs
+from kwire import attrs
 
 
 @attrs.frozen

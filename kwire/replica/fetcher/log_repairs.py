@@ -6,9 +6,7 @@ UnexpectedOffset or LeaderUnreachable if it could not be done, and is tried agai
 
 import logging
 
-import attrs
-
-from kwire import errors
+from kwire import attrs, errors
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.errors import KafkaStorageError, OffsetOutOfRange

@@ -10,8 +10,7 @@ Pure state. Rules:
 
 from typing import Final, NamedTuple
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.replica.fetch_sessions import INITIAL_EPOCH, NO_SESSION
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from random import Random
 from typing import Final, TypeVar
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest

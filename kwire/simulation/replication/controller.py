@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -11,10 +11,10 @@ from collections import deque
 from random import Random
 from typing import Final
 
-import attrs
 import trio
 import trio.testing
 
+from kwire import attrs
 from kwire.errors import KafkaError
 from kwire.log.config import LogConfig
 from kwire.raftmeta.metadata.image import PartitionImage

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 from kwire.errors import NotController
