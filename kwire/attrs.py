@@ -15,7 +15,7 @@ by the module that made its base.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from reprlib import recursive_repr
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar, cast, get_origin
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar, cast
 
 from attrs import NOTHING, evolve
 from attrs.exceptions import FrozenInstanceError
@@ -146,7 +146,7 @@ def _own_fields(body: dict[str, object], kw_only: bool) -> Iterator[_Field]:
 def _is_class_variable(kind: object) -> bool:
     if isinstance(kind, str):
         return kind.startswith(("ClassVar", "typing.ClassVar"))
-    return kind is ClassVar or get_origin(kind) is ClassVar
+    return kind is ClassVar or getattr(kind, "__origin__", None) is ClassVar
 
 
 def _class_cells(body: Mapping[str, object]) -> Iterator[CellType]:

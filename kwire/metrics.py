@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-import attrs
+from kwire import attrs
 
 
 class Kind(enum.Enum):

@@ -9,8 +9,7 @@ written changes nothing, and ``apply`` is the same code for a written and for a 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import KafkaError
 from kwire.records.header import NO_PRODUCER
 

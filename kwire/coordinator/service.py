@@ -19,9 +19,9 @@ from itertools import chain, count
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Machine, Moment, Opaque, Step
 from kwire.coordinator.shard import Phase, Shard, Wait

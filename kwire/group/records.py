@@ -9,8 +9,7 @@ import struct
 from importlib import import_module
 from typing import Final, Protocol
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.compile import decode, decoder, encode
 from kwire.codec.messages.consumer_protocol import ConsumerProtocolSubscription
 from kwire.codec.messages.offset_records import (

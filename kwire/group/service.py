@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-import attrs
-
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.codec.messages.delete_groups import DeleteGroupsResponse
 from kwire.codec.messages.describe_groups import DescribeGroupsResponse

@@ -6,7 +6,7 @@ a changed setting makes a new object.
 
 from typing import Final
 
-import attrs
+from kwire import attrs
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 

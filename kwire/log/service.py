@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig, LogSettings

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import TOPIC
 from kwire.errors import raise_for_code

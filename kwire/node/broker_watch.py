@@ -9,9 +9,9 @@ by :mod:`kwire.raftmeta.controller.process_probe`, and whether the broker is fen
 import logging
 from typing import Final
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.early_fencing import decide_fence_ended

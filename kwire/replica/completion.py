@@ -6,8 +6,7 @@
 from collections.abc import Callable
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.leader import HighWatermarkChange
 from kwire.replica.partition import Partition

@@ -1,7 +1,6 @@
 """The replica layer's interface for coordinators: append, wait for commit, read back."""
 
-import attrs
-
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.records.header import Buffer, parse
 from kwire.replica.partition import ACKS_ALL

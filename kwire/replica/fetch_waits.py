@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.drive import Wakes
 from kwire.replica.fetch_sessions import Session
 from kwire.replica.partition import Partition

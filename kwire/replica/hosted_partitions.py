@@ -8,8 +8,7 @@ log by the newest metadata, so a deferred partition is usable at once.
 import logging
 from collections.abc import Callable, Iterator
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import (
     KafkaStorageError,
     NotLeaderOrFollower,

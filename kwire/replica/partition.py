@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-import attrs
+from kwire import attrs
 
 if TYPE_CHECKING:
     from kwire.codec.messages.fetch import FetchResponse

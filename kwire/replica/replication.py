@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.types import NO_LEADER
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ The partitions themselves come, change and go in :mod:`kwire.replica.metadata_ap
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.errors import (
     KafkaStorageError,
     MessageTooLarge,

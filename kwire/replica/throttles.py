@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Set
 from math import inf
 
-import attrs
+from kwire import attrs
 
 
 def is_throttled(replicas: Set[str], partition: int, broker: int) -> bool:

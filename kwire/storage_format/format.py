@@ -8,8 +8,7 @@ checkpoint 0-0 that names the first of them.  A feature is written only when it 
 from collections.abc import Mapping
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 from kwire.log.formats.checkpoints import MetaProperties
 from kwire.raftmeta.raft.log_state import SnapshotId

@@ -53,7 +53,7 @@ HEAVY = {
 MESSAGE_MODULES_AT_MOST = 20
 MODULES_OF_KWIRE_AT_MOST = 245
 """A dozen of them are packages without code."""
-CLASSES_OF_ATTRS_AT_MOST = 80
+CLASSES_OF_ATTRS_AT_MOST = 25
 """Each takes half a millisecond; those of :mod:`kwire.attrs` take a tenth of that."""
 
 

@@ -7,8 +7,7 @@ which its node lacks.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.clock import Clock, SystemClock
 from kwire.codec.apis import ListenerType
 from kwire.configs.broker import BrokerConfig

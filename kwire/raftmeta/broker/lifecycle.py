@@ -10,10 +10,9 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, overload
 
-import attrs
 import trio
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.clock import Clock
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatResponse

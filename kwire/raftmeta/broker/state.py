@@ -8,9 +8,7 @@ by a new one, since the metadata may have changed; the states are Kafka's.
 import enum
 from typing import Final
 
-import attrs
-
-from kwire import errors
+from kwire import attrs, errors
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.broker_registration import (
     BrokerRegistrationRequest,

@@ -7,8 +7,7 @@ is not fenced a whole session in which to send a heartbeat.
 import math
 from collections.abc import Mapping
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.metadata.image import BrokerImage
 
 

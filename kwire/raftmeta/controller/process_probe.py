@@ -14,7 +14,7 @@ The caller connects when an attempt is ``due`` and reports what came of it.
 import math
 from typing import Final
 
-import attrs
+from kwire import attrs
 
 BETWEEN_REFUSALS_S: Final = 0.05
 BACKOFF_MAX_S: Final = 5.0

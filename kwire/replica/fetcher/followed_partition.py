@@ -1,7 +1,6 @@
 """A partition that this broker follows: where its log ends, and what was fetched for it."""
 
-import attrs
-
+from kwire import attrs
 from kwire.records.header import HEADER_SIZE, Buffer, parse
 from kwire.replica.fetcher.session import Position
 from kwire.replica.partition import NO_EPOCH, Partition

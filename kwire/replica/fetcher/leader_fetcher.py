@@ -18,10 +18,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-import attrs
 import trio
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.drive import Slices
 from kwire.errors import KafkaError

@@ -6,9 +6,9 @@ leads or the partition has no leader. A fetcher without partitions ends.
 
 from collections.abc import Callable
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.leader_fetcher import LeaderFetcher
 from kwire.replica.partition import Partition
