@@ -5,7 +5,7 @@
 six functions for each class when the class is defined, which took a quarter of the time that a node
 needs to start.  Here ``__eq__`` and ``__hash__`` are compiled when they are first called and
 ``__init__`` for a class's second object, to the same code as attrs'; all classes share one
-``__repr__`` (docs/decisions/0021-classes-compiled-on-first-use.md).
+``__repr__`` (docs/decisions/0025-classes-compiled-on-first-use.md).
 
 Rules: only what kwire's classes use is here (no converters, validators, ordering or cached
 properties); ``tests/test_attrs.py`` compares these classes with those of attrs.  A subclass is made

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Final
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.codec.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,

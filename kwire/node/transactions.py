@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
+from kwire import attrs
 from kwire.net.connection_pool import ConnectionPool
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.types import TRANSACTION_STATE

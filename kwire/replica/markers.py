@@ -10,8 +10,7 @@ transaction, by producer epoch (KIP-1228).
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-import attrs
-
+from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import (

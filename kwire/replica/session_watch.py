@@ -13,8 +13,7 @@ was in sync. A fetch visits it again only after a change. Rules:
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-import attrs
-
+from kwire import attrs
 from kwire.replica.fetch_sessions import Ref, Session
 from kwire.replica.partition import Partition
 from kwire.replica.purgatory import ByteWaits, Watch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
+from kwire import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

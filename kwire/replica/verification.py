@@ -9,8 +9,7 @@ open, its further batches need no guard.
 
 from typing import Final, NamedTuple
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
 from kwire.log.producers import Producer, ProducerStates
 from kwire.records.header import CONTROL, NO_SEQUENCE, BatchHeader

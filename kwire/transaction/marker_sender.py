@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-import attrs
 import trio
 
+from kwire import attrs
 from kwire.errors import (
     NONE,
     InvalidProducerEpoch,

@@ -7,8 +7,7 @@ is what is written.  docs/transaction-states.md is generated from :data:`PREVIOU
 from enum import IntEnum
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.types import TopicPartition
 
 NO_ID: Final = -1

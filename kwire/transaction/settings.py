@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import attrs
+from kwire import attrs
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig

@@ -10,8 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from functools import partial
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.codec.messages.transaction_records import TransactionLogValue
 from kwire.coordinator.decision import (
     NOTHING,

@@ -9,8 +9,7 @@ transaction bumps it once).
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import attrs
-
+from kwire import attrs
 from kwire.errors import (
     NONE,
     ConcurrentTransactions,

@@ -16,7 +16,7 @@ was paused or cut off for that long must neither acknowledge nor serve as a lead
 
 import math
 
-import attrs
+from kwire import attrs
 
 
 @attrs.define

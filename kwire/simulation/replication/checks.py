@@ -7,8 +7,7 @@ what is new since the last look, or all of a log that was truncated meanwhile.
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-import attrs
-
+from kwire import attrs
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.replica.partition import Partition
 from kwire.simulation.replication.broker import SimReplicaBroker

@@ -6,8 +6,7 @@ offset holds for a log as long as its generation stays.
 
 from typing import Final
 
-import attrs
-
+from kwire import attrs
 from kwire.log.partition_log import PartitionLog
 from kwire.records.header import headers
 from kwire.records.iterate import records
