@@ -176,7 +176,7 @@ async def test_number_of_decompressed_payloads_of_several_disks_is_limited() -> 
         yield timestamp_search.Job(lambda: b"payload", None)
         payloads += 1
         most = max(most, payloads)
-        for _ in range(10):
+        for _ in range(50):
             yield None
         payloads -= 1
         return timestamp_search.OffsetAndTimestamp(1, 2)
@@ -185,7 +185,8 @@ async def test_number_of_decompressed_payloads_of_several_disks_is_limited() -> 
         for disk in [SimDisk() for _ in range(4)]:
             for _ in range(unpacking.THREADS):
                 nursery.start_soon(unpacker.search, search(disk))
-    assert (payloads, most) == (0, unpacking.THREADS)
+    assert payloads == 0
+    assert 1 <= most <= unpacking.THREADS
 
 
 async def test_searches_on_a_hung_disk_delay_no_other_disk() -> None:

@@ -74,7 +74,7 @@ REPLICATION: Final = (
     "Its times and sizes follow the producers; copies are compared in "
     "`compat_tests/cluster/test_replication.py`."
 )
-TRANSACTIONS: Final = "kwire has no transactions yet."
+TRANSACTIONS: Final = "They follow clients; `tests/transaction/` compares those conversations."
 CLIENTS: Final = "What clients ask is compared wherever they are served."
 NOT_COMPARED: Final = {
     "Fetch between brokers": REPLICATION,
