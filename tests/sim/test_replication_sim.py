@@ -14,7 +14,7 @@ from kwire.simulation.replication.sim import (
 from tests.support.sim.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_STEPS", "30"))
-MUTATION_SEEDS = 40
+MUTATION_SEEDS = 100
 FIRST = todays_seeds(1).start
 
 

@@ -141,12 +141,13 @@ class ReplicationSim:
 
     def _act(self, nursery: trio.Nursery) -> None:
         if self._is_calm_needed():
+            self._start_fragile(nursery)
             return
         act, weight = zip(
             *(
                 (self._kill, 3),
                 (self._start, 5),
-                (self._lose_power, 1),
+                (self._lose_power, 2),
                 (self._cut, 2),
                 (self._split, 2),
                 (self._mend, 4),
@@ -193,6 +194,13 @@ class ReplicationSim:
         self.note("power loss", broker.id)
         broker.lose_power()
         self._fragile = broker.id
+
+    def _start_fragile(self, nursery: trio.Nursery) -> None:
+        """Start a broker that lost power, perhaps before its session has ended."""
+        broker = self.brokers[self._fragile]
+        if not broker.is_alive and not broker.is_starting and self.random.random() < 0.5:
+            self.note("start", broker.id)
+            broker.start(nursery)
 
     def _is_calm_needed(self) -> bool:
         """Whether a broker that lost power may still count as in sync, or be eligible."""
