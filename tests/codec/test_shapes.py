@@ -115,28 +115,6 @@ WIDENED: list[tuple[Any, list[int], Any, dict[str, Any]]] = [
         {"groups": [Group(group_id="g")]},
     ),
     (
-        add_partitions_to_txn,
-        [0, 3],
-        AddPartitions(
-            v3_and_below_transactional_id="x",
-            v3_and_below_producer_id=3,
-            v3_and_below_producer_epoch=4,
-            v3_and_below_topics=[TxnTopic(name="t", partitions=[1])],
-        ),
-        {
-            "transactions": [
-                Txn(
-                    transactional_id="x",
-                    producer_id=3,
-                    producer_epoch=4,
-                    topics=[TxnTopic(name="t", partitions=[1])],
-                )
-            ]
-        },
-    ),
-    (metadata, [0], MetadataRequest(topics=[]), {"topics": None}),
-    (metadata, [1, 13], MetadataRequest(topics=[]), {"topics": []}),
-    (
         update_features,
         [0],
         UpdateFeaturesRequest(
@@ -144,6 +122,8 @@ WIDENED: list[tuple[Any, list[int], Any, dict[str, Any]]] = [
         ),
         {"feature_updates": [Feature(feature="f", max_version_level=0, upgrade_type=2)]},
     ),
+    (metadata, [0], MetadataRequest(topics=[]), {"topics": None}),
+    (metadata, [1, 13], MetadataRequest(topics=[]), {"topics": []}),
 ]
 
 
@@ -154,6 +134,24 @@ def test_old_request_is_widened(
     for version in versions:
         old = decode_in(request_, version)
         assert module.widen_request(old, version) == type(request_)(**expected)
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_old_request_adds_the_partitions_of_one_clients_transaction(version: int):
+    request = AddPartitions(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=3,
+        v3_and_below_producer_epoch=4,
+        v3_and_below_topics=[TxnTopic(name="t", partitions=[1])],
+    )
+    transaction = Txn(
+        transactional_id="x",
+        producer_id=3,
+        producer_epoch=4,
+        topics=[TxnTopic(name="t", partitions=[1])],
+    )
+    widened = add_partitions_to_txn.widen_request(decode_in(request, version), version)
+    assert widened == AddPartitions(transactions=[transaction], from_broker=False)
 
 
 def decode_in(message: Any, version: int) -> Any:

@@ -91,6 +91,8 @@ async def test_calls_share_a_connection() -> None:
 
 async def test_request_without_answer_closes_its_connection() -> None:
     async with network() as (pool, other):
+        await pool.call("127.0.0.1", other.port, heartbeat("g"))
+        assert other.connection_count == 1
         pool.timeout_s = 0.02
         with pytest.raises(OutOfReach, match="no answer"):
             await pool.call("127.0.0.1", other.port, heartbeat("silent"))

@@ -33,9 +33,9 @@ from tests.support.transaction.world import NAME, T0, T1, U0, Led, World
 async def world() -> AsyncIterator[World]:
     """Make a world whose coordinator serves."""
     async with trio.open_nursery() as nursery:
-        made = World(nursery)
-        await made.start()
-        yield made
+        subject = World(nursery)
+        await subject.start()
+        yield subject
         nursery.cancel_scope.cancel()
 
 
