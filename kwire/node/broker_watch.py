@@ -98,7 +98,11 @@ class BrokerWatch:
             probe.on_failed(self.clock.now())
         else:
             async with stream:
-                address: Address = stream.socket.getpeername()[:2]
+                try:
+                    address: Address = stream.socket.getpeername()[:2]
+                except OSError:  # The host has reset the connection already.
+                    probe.on_failed(self.clock.now())
+                    return
                 probe.on_accepted(address, self.clock.now())
                 await _wait_end(stream)
             probe.on_ended(self.clock.now())

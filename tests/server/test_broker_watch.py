@@ -1,15 +1,18 @@
 """A controller's connections to other brokers, over real sockets."""
 
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import attrs
+import pytest
 import trio
 
 from kwire.clock import SystemClock
 from kwire.codec.messages import metadata_records as r
+from kwire.node import broker_watch
 from kwire.node.broker_watch import BrokerWatch
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.delivery import LeaderAndEpoch
@@ -47,6 +50,11 @@ class Process:
         for stream in self.connections:
             await stream.aclose()
         self.connections.clear()
+
+    async def reset_connections(self) -> None:
+        for stream in self.connections:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await self.close_connections()
 
     async def end(self) -> None:
         self.listener.close()
@@ -108,4 +116,30 @@ async def test_new_active_controller_uses_the_proof_that_it_has() -> None:
             await wait_fenced(controller)
         assert not controller.state.image.brokers[2].fenced, "it is not the active controller"
         controller.on_leadership(LeaderAndEpoch(1, 7, is_active=True))
+        await wait_fenced(controller)
+
+
+async def test_connection_that_is_reset_at_once_ends_no_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process()
+    connect = broker_watch._connect
+    is_reset = trio.Event()
+
+    async def connect_and_be_reset(host: str, port: int, *, is_numeric: bool) -> trio.SocketStream:
+        stream = await connect(host, port, is_numeric=is_numeric)
+        if not is_reset.is_set():
+            await process.accept()
+            await process.reset_connections()
+            await trio.lowlevel.wait_readable(stream.socket)
+            is_reset.set()
+        return stream
+
+    monkeypatch.setattr(broker_watch, "_connect", connect_and_be_reset)
+    async with watch(process) as controller:
+        with trio.fail_after(PATIENCE_S):
+            await is_reset.wait()
+        await process.accept()
+        assert not controller.state.image.brokers[2].fenced
+        await process.end()
         await wait_fenced(controller)
