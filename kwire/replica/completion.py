@@ -45,9 +45,17 @@ class Completion:
 
     def on_copied(self, partition: Partition) -> None:
         """Complete the fetches of consumers that read from this follower."""
-        size = partition.on_committed(partition.high_watermark)
-        if size and partition in self.fetch_waits:
-            self.fetch_waits.on_readable(partition, _STABLE, size)
+        before, after = partition.copied, partition.readable_ends
+        if after.high_watermark == before.high_watermark:
+            return
+        partition.copied = after
+        size = partition.on_committed(after.high_watermark)
+        if partition not in self.fetch_waits:
+            return
+        self.fetch_waits.on_readable(partition, _STABLE, size)
+        may_end_transaction = before.stable < before.high_watermark
+        if may_end_transaction and after.stable > before.stable:
+            self.fetch_waits.on_transaction_ended(partition)
 
     def on_role_changed(self, partition: Partition) -> None:
         """End all waits of a partition: their requests have to check its role again."""

@@ -86,6 +86,13 @@ class OffsetLookupResult(NamedTuple):
     leader_epoch: int
 
 
+class ReadableEnds(NamedTuple):
+    """The end offsets of what consumers may read."""
+
+    high_watermark: int = 0
+    stable: int = 0
+
+
 UNKNOWN_OFFSET: Final = OffsetLookupResult(-1, -1, -1)
 
 
@@ -120,6 +127,8 @@ class Partition:
     verifications: Verifications = attrs.field(factory=Verifications)
     uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
     """End offset and size of the batches appended or copied above the high watermark."""
+    copied: ReadableEnds = ReadableEnds()
+    """What consumers could read from this follower when their waits were last completed."""
 
     @property
     def config(self) -> LogConfig:
@@ -133,6 +142,10 @@ class Partition:
     def last_stable_offset(self) -> int:
         log = self.log
         return log.producers.last_stable_offset(log.high_watermark, log.start_offset)
+
+    @property
+    def readable_ends(self) -> ReadableEnds:
+        return ReadableEnds(self.high_watermark, self.last_stable_offset)
 
     def _stored_end(self, before: int) -> int:
         """Return the end offset of the stored records: written and, if the topic requires, synced.
@@ -167,6 +180,7 @@ class Partition:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.uncommitted.clear()
+        self.copied = self.readable_ends
 
     def check_leader(self, epoch: int = NO_EPOCH) -> Leader:
         """Return the leader's state if this broker leads and the request's epoch is current."""

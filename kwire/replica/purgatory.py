@@ -139,7 +139,7 @@ class ByteWaits(Generic[Key, T]):
 
     def pop_isolation(self, key: Key, isolation: FetchIsolation) -> list[T]:
         """Remove and return all waits of an isolation level, whose bound moved by unknown bytes."""
-        waits = [w for w in self.watched.get(key, ()) if w.isolation is isolation]
+        waits = [wait for wait in self._waits(key) if wait.isolation is isolation]
         shared_reads = SharedReads() if len(waits) > 1 else None
         for wait in waits:
             self.discard(wait)

@@ -6,10 +6,12 @@ import trio
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import RACK_AWARE_SELECTOR, BrokerConfig
+from kwire.records import control
 from kwire.records.build import New, batch
 from kwire.replica.fetcher.followed_partition import FollowedPartition
 from kwire.replica.partition import Partition
 from tests.handlers.test_fetch import at, fetch, values, write
+from tests.handlers.test_idle_sessions import Fetcher
 from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, create_topic
 
 HERE, THERE, NOWHERE = "here", "there", "nowhere"
@@ -81,6 +83,48 @@ async def test_long_poll_at_a_follower_ends_with_the_high_watermark(autojump_clo
         (data,) = await fetch(subject, at("t", 1), max_wait_ms=60_000)
     assert values(data) == [(1, b"b")]
     assert trio.current_time() == pytest.approx(2)
+
+
+@pytest.mark.parametrize("has_session", [False, True])
+async def test_end_of_a_transaction_wakes_read_committed_fetch_at_a_follower(
+    autojump_clock: trio.testing.MockClock, has_session: bool
+) -> None:
+    """The marker alone has fewer bytes than the fetch requests; the records before it count."""
+    subject = broker()
+    partition = await create_topic(subject, replicas=(2, NODE), leader=2)
+    followed = FollowedPartition(partition, 2, 0)
+    records = batch(
+        [New(b"k", b"x" * 500)],
+        timestamp_ms=NOW_MS,
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    followed.append(records, 1, 0, NOW_MS)
+    subject.replicas._completion.on_copied(partition)
+    fetcher = Fetcher(subject, isolation_level=1, min_bytes=400)
+    if has_session:
+        assert not (await fetcher.fetch(0))[0].records
+    marker = control.end_txn_marker(
+        commit=True,
+        coordinator_epoch=0,
+        producer_id=5,
+        producer_epoch=0,
+        timestamp_ms=NOW_MS,
+        base_offset=1,
+    )
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def replicate() -> None:
+            await trio.sleep(1)
+            followed.append(marker, 2, 0, NOW_MS)
+            subject.replicas._completion.on_copied(partition)
+
+        answers = await fetcher.fetch(*(() if has_session else (0,)), wait_ms=60_000)
+    assert values(answers[0])[0] == (0, b"x" * 500)
+    assert trio.current_time() == pytest.approx(1)
 
 
 async def leader_of_three(**settings: str) -> tuple[Broker, Partition]:

@@ -20,8 +20,8 @@ FEW = 20
 class Fetcher:
     """A client with a session over all partitions of the topic."""
 
-    def __init__(self, subject: Broker, replica: int = -1) -> None:
-        self.subject, self.replica = subject, replica
+    def __init__(self, subject: Broker, replica: int = -1, **fields: int) -> None:
+        self.subject, self.replica, self.fields = subject, replica, fields
         self.id = self.epoch = 0
 
     async def fetch(
@@ -41,6 +41,7 @@ class Fetcher:
                 forgotten_topics_data=[removal] if removed else [],
                 max_wait_ms=wait_ms,
                 replica_state=FetchRequest.ReplicaState(replica_id=self.replica),
+                **self.fields,
             ),
             17,
         )

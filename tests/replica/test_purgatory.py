@@ -11,6 +11,7 @@ from kwire.replica.purgatory import (
     SharedRead,
     SharedReads,
     WaitTimes,
+    Watch,
 )
 
 
@@ -45,6 +46,17 @@ def test_change_of_role_completes_all_fetches_of_the_partition():
     assert subject.pop_all("p") == ["a", "b"]
     assert subject.pop_all("p") == []
     assert subject.pop_complete("q", FetchIsolation.STABLE, 1) == ["c"]
+
+
+def test_end_of_a_transaction_completes_read_committed_fetches_of_sessions() -> None:
+    waits: ByteWaits[str, str] = ByteWaits()
+    for name, isolation in (("a", FetchIsolation.STABLE), ("b", FetchIsolation.HIGH_WATERMARK)):
+        watch: Watch[str, str] = Watch(lambda _: None)
+        waits.watch(watch, "p")
+        watch.wait = ByteWait(name, isolation, 100, watch=watch)
+    assert waits.pop_isolation("p", FetchIsolation.STABLE) == ["a"]
+    assert waits.pop_isolation("p", FetchIsolation.STABLE) == []
+    assert waits.pop_isolation("p", FetchIsolation.HIGH_WATERMARK) == ["b"]
 
 
 def test_discarded_wait_does_not_complete():
