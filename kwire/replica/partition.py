@@ -170,16 +170,16 @@ class Partition:
         self.leader = leader
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
-        self.uncommitted.clear()
         self.verifications.clear()
         leader.advance(now)
+        self._drop_committed()
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
         """Stop leading."""
         self.leader = None
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
-        self.uncommitted.clear()
+        self._drop_committed()
         self.copied = self.readable_ends
 
     def check_leader(self, epoch: int = NO_EPOCH) -> Leader:
@@ -267,12 +267,27 @@ class Partition:
             return _EVERYONE
         return _UNCOMMITTED
 
+    def on_copied(self, end_offset: int, size: int) -> None:
+        """Count a copied range; what a truncation has removed is not counted any more."""
+        while self.uncommitted and self.uncommitted[-1][0] >= end_offset:
+            self.uncommitted.pop()
+        self.uncommitted.append((end_offset, size))
+
     def on_committed(self, end_offset: int) -> int:
-        """Return the bytes that became readable as the high watermark moved to an offset."""
+        """Return the bytes that became readable as the high watermark moved to an offset.
+
+        At least 1: the sizes of records that were written before the broker started are not known.
+        """
         size = 0
         while self.uncommitted and self.uncommitted[0][0] <= end_offset:
             size += self.uncommitted.popleft()[1]
-        return size
+        return max(1, size)
+
+    def _drop_committed(self) -> None:
+        """Count only what is left above the high watermark, for a new role."""
+        self.on_committed(self.high_watermark)
+        while self.uncommitted and self.uncommitted[-1][0] > self.log.end_offset:
+            self.uncommitted.pop()
 
     def on_stored(self, now: float) -> HighWatermarkChange | None:
         """Advance the leader's log end offset after a thread has written or synced records."""

@@ -85,6 +85,30 @@ async def test_long_poll_at_a_follower_ends_with_the_high_watermark(autojump_clo
     assert trio.current_time() == pytest.approx(2)
 
 
+@pytest.mark.parametrize("is_copied_before_start", [False, True])
+async def test_commit_of_the_former_leaders_records_wakes_consumers(
+    autojump_clock: trio.testing.MockClock, is_copied_before_start: bool
+) -> None:
+    subject, followed = await follower_of_two()
+    partition = followed.partition
+    if is_copied_before_start:
+        partition.uncommitted.clear()
+    await subject.publish(
+        r.PartitionChangeRecord(partition_id=0, topic_id=partition.topic_id, leader=NODE)
+    )
+    assert (partition.high_watermark, partition.log.end_offset) == (1, 2)
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def replicate() -> None:
+            await trio.sleep(1)
+            await fetch(subject, at("t", 2, current_leader_epoch=1), replica_id=2)
+
+        (data,) = await fetch(subject, at("t", 1), max_wait_ms=60_000)
+    assert values(data) == [(1, b"b")]
+    assert trio.current_time() == pytest.approx(1)
+
+
 @pytest.mark.parametrize("has_session", [False, True])
 async def test_end_of_a_transaction_wakes_read_committed_fetch_at_a_follower(
     autojump_clock: trio.testing.MockClock, has_session: bool
