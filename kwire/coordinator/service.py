@@ -345,11 +345,8 @@ class CoordinatorService(Generic[M]):
             return False
         try:
             self._perform(shard, shard.machine.due(name, self._moment()))
-        except KafkaError as error:
-            log.warning(
-                "deadline put off partition=%s name=%s error=%r", shard.partition, name, error
-            )
-            shard.timers.set(name, now + _RETRY_SECONDS)
+        except Exception as error:  # noqa: BLE001  A fault must not end the node.
+            shard.timers.set(name, now + _log_failure(f"deadline {name}", shard.partition, error))
         return True
 
     async def _take_steps(self, nursery: trio.Nursery) -> None:
@@ -364,14 +361,16 @@ class CoordinatorService(Generic[M]):
                         break
                     try:
                         self._perform(shard, step(self._moment()))
-                    except KafkaError as error:
-                        log.warning("step put off partition=%s error=%r", shard.partition, error)
-                        nursery.start_soon(self._retry_steps, shard, chain((step,), steps))
+                    except Exception as error:  # noqa: BLE001  A fault must not end the node.
+                        delay_s = _log_failure("step", shard.partition, error)
+                        is_fault = not isinstance(error, KafkaError)
+                        rest = chain(steps, (step,)) if is_fault else chain((step,), steps)
+                        nursery.start_soon(self._retry_steps, shard, rest, delay_s)
                         break
                     await slices.pause()
 
-    async def _retry_steps(self, shard: Shard[M], steps: Iterator[Step]) -> None:
-        await trio.sleep(_RETRY_SECONDS)
+    async def _retry_steps(self, shard: Shard[M], steps: Iterator[Step], delay_s: float) -> None:
+        await trio.sleep(delay_s)
         self._schedule_steps(shard, steps)
 
     def _queue(self, shard: Shard[M]) -> None:
@@ -430,6 +429,15 @@ class CoordinatorService(Generic[M]):
             end,
             (self.clock.now() - began) * 1000,
         )
+
+
+def _log_failure(subject: str, partition: TopicPartition, error: Exception) -> float:
+    """Log an error and return the seconds after which to try again: after a fault later."""
+    if isinstance(error, KafkaError):
+        log.warning("%s put off partition=%s error=%r", subject, partition, error)
+        return _RETRY_SECONDS
+    log.error("%s failed partition=%s", subject, partition, exc_info=error)
+    return _RETRY_MAX_SECONDS
 
 
 def _to_client_error(error: KafkaError) -> KafkaError:

@@ -67,6 +67,9 @@ class TransactionCoordinator:
     _has_undispatched: Signal = attrs.field(factory=Signal, init=False)
     _completions: dict[str, set[trio.Event]] = attrs.field(factory=dict, init=False)
     """The requests that wait for the markers of a transactional id's last transaction."""
+    _timed_out: dict[str, None] = attrs.field(factory=dict, init=False)
+    """The transactional ids whose timed-out transactions need a producer id to be aborted."""
+    _has_timed_out: Signal = attrs.field(factory=Signal, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.service = CoordinatorService(
@@ -86,6 +89,7 @@ class TransactionCoordinator:
             server_version=self.server_version,
             on_prepared=partial(self.on_prepared, index),
             on_completed=self.on_completed,
+            on_id_needed=self.on_id_needed,
         )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -94,6 +98,7 @@ class TransactionCoordinator:
             await nursery.start(self.sender.run)
             await nursery.start(self.service.run)
             nursery.start_soon(self._dispatch_all, nursery)
+            nursery.start_soon(self._abort_with_ids)
             task_status.started()
 
     def on_role_changed(self, partition: LedPartition) -> None:
@@ -219,6 +224,35 @@ class TransactionCoordinator:
 
     async def _read(self, transactional_id: str, look: Callable[[TransactionShard], R]) -> R:
         return await self.service.read(self.partition_of(transactional_id), look)
+
+    # Time-outs
+
+    def on_id_needed(self, transactional_id: str) -> None:
+        """Abort the timed-out transaction of a transactional id that needs a producer id."""
+        self._timed_out[transactional_id] = None
+        self._has_timed_out.set()
+
+    async def _abort_with_ids(self) -> None:
+        """Abort transactions that need producer ids; the next deadline repeats what fails."""
+        while True:
+            await self._has_timed_out.wait()
+            self._has_timed_out.clear()
+            while self._timed_out:
+                transactional_id = next(iter(self._timed_out))
+                try:
+                    await self._abort_with_id(transactional_id)
+                except KafkaError as error:
+                    logger.warning(
+                        "abort waits transactional_id=%s error=%r", transactional_id, error
+                    )
+                self._timed_out.pop(transactional_id)
+
+    async def _abort_with_id(self, transactional_id: str) -> None:
+        producer_id = await self.take_id()
+        await self._call(
+            transactional_id,
+            lambda shard, *when: shard.abort_with_id(transactional_id, producer_id, *when),
+        )
 
     # Markers
 

@@ -27,7 +27,7 @@ from kwire.transaction import transitions
 from kwire.transaction.model import NO_ID, State, Transaction
 from kwire.transaction.records import load, record_of, store, tombstone, transaction_of
 from kwire.transaction.settings import TransactionSettings
-from kwire.transaction.transitions import Change, Producer
+from kwire.transaction.transitions import Change, Producer, ProducerIdNeeded
 from kwire.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,8 @@ class TransactionShard:
     """Called when a transaction is prepared; its record may not be committed yet."""
     on_completed: Callable[[str], None] = lambda _: None
     """Called when all markers of a transaction are written."""
+    on_id_needed: Callable[[str], None] = lambda _: None
+    """Called when the abort of a transactional id's transaction needs a producer id."""
     transactions: dict[str, Transaction] = attrs.field(factory=dict, init=False)
     ongoing: dict[str, None] = attrs.field(factory=dict, init=False)
     prepared: set[str] = attrs.field(factory=set, init=False)
@@ -169,8 +171,12 @@ class TransactionShard:
         if transaction is None or not transaction.is_timed_out(moment.wall_ms):
             return NOTHING
         log.info("transaction timed out transactional_id=%s", transactional_id)
-        change = self._change(moment, None)
-        return self._write(transaction, transitions.fence(transaction, change), moment)
+        try:
+            after = transitions.fence(transaction, self._change(moment, None))
+        except ProducerIdNeeded:
+            self.on_id_needed(transactional_id)
+            return NOTHING
+        return self._write(transaction, after, moment)
 
     def _expire(self, transactional_ids: list[str]) -> Iterator[Step]:
         for start in range(0, len(transactional_ids), _EXPIRED_AT_ONCE):
@@ -186,6 +192,16 @@ class TransactionShard:
                 if candidate is not None and candidate.is_expired(moment.wall_ms, expiration_ms)
             )
         )
+
+    def abort_with_id(
+        self, transactional_id: str, fresh_id: int, moment: Moment, ticket: int
+    ) -> Decision:
+        """Abort a timed-out transaction, after which its transactional id has another id."""
+        current = self.transactions.get(transactional_id)
+        if current is None or not current.is_timed_out(moment.wall_ms):
+            return Decision(answers=(Answer(ticket, None),))
+        after = transitions.fence(current, self._change(moment, fresh_id))
+        return self._write(current, after, moment, ticket)
 
     # Requests
 

@@ -1,6 +1,6 @@
 """The coordinator service under a clock that jumps: waits, loads, deadlines, resignations."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Hashable
 from math import inf
 
 import pytest
@@ -8,6 +8,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+from kwire import attrs
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.coordinator.decision import NOTHING, Decision, Moment
@@ -24,6 +25,7 @@ from kwire.errors import (
     UnknownMemberId,
     UnstableOffsetCommit,
 )
+from kwire.group.shard import GroupShard
 from kwire.records.build import New, batch
 from kwire.records.control import ControlType, control_key, end_txn_value
 from kwire.records.header import parse
@@ -418,3 +420,49 @@ async def test_group_named_twice_in_a_deletion_has_one_result() -> None:
 def test_decision_is_empty_by_default() -> None:
     assert Decision() == NOTHING
     assert Moment(1.0, 2).wall_ms == 2
+
+
+@attrs.define(kw_only=True)
+class FaultyShard(GroupShard):
+    """Groups whose first deadline raises an unexpected error."""
+
+    deadlines: list[float] = attrs.field(factory=list)
+
+    def due(self, name: Hashable, moment: Moment) -> Decision:
+        self.deadlines.append(moment.now)
+        if len(self.deadlines) == 1:
+            raise ZeroDivisionError
+        return NOTHING
+
+
+async def test_unexpected_error_in_a_step_or_a_deadline_is_tried_again_later(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = make_node()
+    index = node.groups.partition_of("g")
+    shard = FaultyShard(new_id=lambda: "m", settings=lambda: node.settings)
+    node.service.make = lambda _: shard
+    node.service.on_elected(index, 0)
+    failures = [ZeroDivisionError(), ZeroDivisionError()]
+    steps: list[str] = []
+
+    def faulty_step(moment: Moment) -> Decision:
+        steps.append("faulty")
+        if failures:
+            raise failures.pop()
+        return Decision(timers=(("deadline", moment.now + 1),))
+
+    def sound_step(moment: Moment) -> Decision:
+        steps.append("sound")
+        return NOTHING
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.service.run)
+        node.service.schedule_for_all(lambda _: (faulty_step, sound_step))
+        await trio.sleep(300)
+        assert steps == ["faulty", "sound", "faulty", "faulty"]
+        assert len(shard.deadlines) == 2
+        await node.groups.commit(commit_request(1))
+        nursery.cancel_scope.cancel()
+    assert "step failed" in caplog.text
+    assert "deadline deadline failed" in caplog.text

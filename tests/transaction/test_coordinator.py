@@ -22,7 +22,7 @@ from kwire.errors import (
     ProducerFenced,
     TransactionalIdNotFound,
 )
-from kwire.transaction.model import State
+from kwire.transaction.model import MAX_EPOCH, State
 from kwire.transaction.settings import TransactionSettings
 from kwire.transaction.transitions import Producer
 from kwire.types import NO_LEADER, TopicPartition
@@ -254,6 +254,30 @@ async def test_transaction_that_takes_too_long_is_aborted(
             await subject.add(producer, T0)
         with pytest.raises(KafkaError):
             await subject.end(producer, commit=True, version=version)
+
+
+async def test_transaction_that_takes_too_long_is_aborted_at_the_last_epoch(
+    autojump_clock: object,
+) -> None:
+    """Invariant 55."""
+    async with world() as subject:
+        producer = await subject.init(timeout_ms=20_000)
+        subject.set_epoch(MAX_EPOCH - 1)
+        last = Producer(producer.id, MAX_EPOCH - 1)
+        await subject.add(last, T0)
+        subject.id_failures = [NetworkException()]
+        await trio.sleep(50)
+        assert subject.directions() == [False]
+        state = await subject.state()
+        assert (state.state, state.producer_epoch) == (State.COMPLETE_ABORT, 0)
+        assert state.producer_id != producer.id
+        with pytest.raises(InvalidProducerIdMapping):
+            await subject.add(last, T0)
+        heir = await subject.init()
+        await subject.add(heir, T0)
+        await subject.end(heir, commit=True)
+        await subject.settle()
+        assert subject.directions() == [False, True]
 
 
 async def test_restart_of_the_coordinator_does_not_stop_the_time_out(

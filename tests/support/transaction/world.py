@@ -122,6 +122,8 @@ class World:
     """The coordinator's."""
     coordinator: TransactionCoordinator = attrs.field(init=False)
     _scope: trio.CancelScope | None = None
+    id_failures: list[KafkaError] = attrs.field(factory=list)
+    """The errors of the next requests for a producer id."""
     _next_id: int = 1000
 
     def __attrs_post_init__(self) -> None:
@@ -157,6 +159,8 @@ class World:
                 task_status.started(scope)
 
     async def _take_id(self) -> int:
+        if self.id_failures:
+            raise self.id_failures.pop()
         self._next_id += 1
         return self._next_id
 
@@ -184,6 +188,11 @@ class World:
     async def settle(self, seconds: float = 30.0) -> None:
         """Let all that is due within some seconds happen."""
         await trio.sleep(seconds)
+
+    def set_epoch(self, epoch: int, name: str = NAME) -> None:
+        """Move a transactional id to a producer epoch."""
+        (shard,) = self.coordinator.service.machines()
+        shard.transactions[name] = attrs.evolve(shard.transactions[name], producer_epoch=epoch)
 
     async def state(self, name: str = NAME) -> Transaction:
         return await self.coordinator.describe(name)
