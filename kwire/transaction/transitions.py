@@ -3,7 +3,9 @@
 Rules: a function returns the next state, or the same one if there is nothing to write, or raises
 the protocol's error.  The epochs follow KIP-360 (a producer that goes on after an error), KIP-890
 (from `transaction.version` 2 on each end bumps the epoch) and KAFKA-19367 (fencing an open
-transaction bumps it once).
+transaction bumps it once).  While markers are missing every request gets ConcurrentTransactions
+before its producer is compared: the state may not name the producer yet that the end has handed out
+(KAFKA-18660).
 """
 
 from collections.abc import Iterable, Mapping
@@ -69,10 +71,10 @@ def initialize(
     ``expected`` is the identity of a producer that goes on after an error; a newer producer of the
     same id fences it.
     """
-    if expected is not None and not _may_continue(transaction, expected):
-        raise ProducerFenced
     if transaction.state.is_prepared:
         raise ConcurrentTransactions
+    if expected is not None and not _may_continue(transaction, expected):
+        raise ProducerFenced
     if transaction.state is State.ONGOING:
         return fence(transaction, change)
     start = attrs.evolve(transaction, timeout_ms=timeout_ms, partitions=frozenset(), start_ms=-1)
@@ -115,8 +117,6 @@ def add_partitions(
 ) -> Transaction:
     """Return the state with these partitions in the transaction, which begins with the first."""
     current = _check_owner(transaction, producer)
-    if current.state.is_prepared:
-        raise ConcurrentTransactions
     is_ongoing = current.state is State.ONGOING
     if is_ongoing and partitions <= current.partitions:
         return current
@@ -134,8 +134,6 @@ def verify_partitions(
 ) -> Mapping[TopicPartition, int]:
     """Return for each partition whether it is in the producer's transaction, as an error code."""
     current = _check_owner(transaction, producer)
-    if current.state.is_prepared:
-        raise ConcurrentTransactions
     return {
         partition: NONE if partition in current.partitions else TransactionAbortable.code
         for partition in partitions
@@ -143,8 +141,12 @@ def verify_partitions(
 
 
 def _check_owner(transaction: Transaction | None, producer: Producer) -> Transaction:
-    """Return the state if the producer is its owner."""
-    if transaction is None or transaction.producer_id != producer.id:
+    """Return the state if no markers are missing and the producer is its owner."""
+    if transaction is None:
+        raise InvalidProducerIdMapping
+    if transaction.state.is_prepared:
+        raise ConcurrentTransactions
+    if transaction.producer_id != producer.id:
         raise InvalidProducerIdMapping
     if transaction.producer_epoch != producer.epoch:
         raise ProducerFenced
@@ -167,6 +169,8 @@ def end(
         return _end_without_bump(_check_owner(transaction, producer), change, commit=commit)
     if transaction is None:
         raise InvalidProducerIdMapping
+    if transaction.state.is_prepared:
+        raise ConcurrentTransactions
     is_rotated = (
         transaction.previous_producer_id == producer.id
         and producer.epoch == MAX_EPOCH - 1
@@ -190,9 +194,6 @@ def end(
 
 def _is_valid_epoch(transaction: Transaction, producer: Producer, *, is_retry: bool) -> bool:
     is_current = transaction.producer_epoch == producer.epoch
-    if transaction.state.is_prepared:
-        # The new producer id takes effect with the end, so a rotation cannot be retried yet.
-        return transaction.producer_epoch == producer.epoch + 1
     if transaction.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
         return is_current or is_retry
     return is_current
@@ -209,8 +210,6 @@ def _repeat_end(transaction: Transaction, *, commit: bool) -> Transaction:
     """Return the state if it is the end that the producer asks for once more."""
     if transaction.state is State.EMPTY or transaction.is_commit != commit:
         raise InvalidTxnState
-    if transaction.state.is_prepared:
-        raise ConcurrentTransactions
     return transaction
 
 

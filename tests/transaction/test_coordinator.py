@@ -322,6 +322,39 @@ async def test_repeated_end_has_the_same_answer_and_the_other_direction_is_refus
         assert subject.directions() == [True]
 
 
+@pytest.mark.parametrize("epoch", [3, MAX_EPOCH - 1])
+async def test_next_transaction_is_concurrent_while_markers_are_missing(
+    epoch: int, autojump_clock: object
+) -> None:
+    """Invariant 58."""
+    async with world() as subject:
+        producer = await subject.init()
+        subject.set_epoch(epoch)
+        producer = Producer(producer.id, epoch)
+        await subject.add(producer, T0)
+        subject.brokers.may_serve = trio.Event()
+        following = await subject.end(producer, commit=True)
+        assert (following.id == producer.id) == (epoch == 3)
+        attempts: list[Callable[[], Awaitable[object]]] = [
+            lambda: subject.add(following, T1),
+            lambda: subject.coordinator.verify(NAME, following, [T1]),
+            lambda: subject.end(following, commit=False),
+            lambda: subject.end(following, commit=True),
+            lambda: subject.init(producer=following),
+            lambda: subject.end(producer, commit=True),
+        ]
+        for attempt in attempts:
+            with pytest.raises(ConcurrentTransactions):
+                await attempt()
+        subject.brokers.may_serve.set()
+        await subject.settle()
+        assert await subject.end(producer, commit=True) == following
+        await subject.add(following, T1)
+        await subject.end(following, commit=False)
+        await subject.settle()
+        assert (subject.directions(T0), subject.directions(T1)) == ([True], [False])
+
+
 async def test_delayed_end_does_not_touch_the_next_transaction(autojump_clock: object) -> None:
     """Invariant 57."""
     async with world() as subject:
