@@ -99,7 +99,9 @@ async def _decide(
             producer,
             frozenset(partitions),
             client_version=_BROKER_VERSION if from_broker else 0,
-        )
+        ),
+        # The leader's guard is older than a marker that is still missing: it has to ask again.
+        repeat=not from_broker,
     )
     return dict.fromkeys(partitions, NONE)
 

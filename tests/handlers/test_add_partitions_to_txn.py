@@ -1,0 +1,85 @@
+"""AddPartitionsToTxn while the markers of the producer's last transaction are missing."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from kwire.codec.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from kwire.errors import NONE, ConcurrentTransactions
+from kwire.transaction.model import State
+from kwire.transaction.transitions import Producer
+from tests.support.handlers.broker import Broker, broker, create_topic
+from tests.support.transaction.world import NAME, T0, World
+
+
+@asynccontextmanager
+async def coordinator() -> AsyncIterator[tuple[Broker, World, Producer]]:
+    """Make a broker with a coordinator whose only transaction lacks its marker."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.start()
+        subject = broker()
+        await create_topic(subject)
+        subject.services.transactions = lambda: world.coordinator
+        producer = await world.init()
+        await world.add(producer, T0)
+        world.brokers.may_serve = trio.Event()
+        yield subject, world, await world.end(producer, commit=True)
+        nursery.cancel_scope.cancel()
+
+
+def request_of(producer: Producer, version: int) -> AddPartitionsToTxnRequest:
+    topics = [AddPartitionsToTxnTopic(name=T0.topic, partitions=[T0.partition])]
+    if version < 4:
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=NAME,
+            v3_and_below_producer_id=producer.id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=topics,
+        )
+    transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        transactional_id=NAME,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        topics=topics,
+    )
+    return AddPartitionsToTxnRequest(transactions=[transaction])
+
+
+async def test_broker_is_answered_at_once_while_a_marker_is_missing(
+    autojump_clock: object,
+) -> None:
+    """Its guard would let records into a transaction that a later marker ends (invariant 56)."""
+    async with coordinator() as (subject, world, producer):
+        assert world.brokers.may_serve is not None
+        codes: list[int] = []
+
+        async def add() -> None:
+            answer = await subject.call(request_of(producer, 5), 5)
+            (topic,) = answer.results_by_transaction[0].topic_results
+            codes.append(topic.results_by_partition[0].partition_error_code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(add)
+            await trio.sleep(0.05)
+            world.brokers.may_serve.set()
+        assert codes == [ConcurrentTransactions.code]
+        await world.settle()
+        await add()
+        assert codes[1:] == [NONE]
+
+
+async def test_producer_is_answered_when_the_missing_marker_is_written(
+    autojump_clock: object,
+) -> None:
+    async with coordinator() as (subject, world, producer):
+        assert world.brokers.may_serve is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(subject.call, request_of(producer, 3), 3)
+            await trio.sleep(0.05)
+            world.brokers.may_serve.set()
+        assert (await world.state()).state is State.ONGOING
