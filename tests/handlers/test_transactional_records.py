@@ -471,6 +471,15 @@ class TestVerification:
         assert await send(subject) == (0, 0)
         assert verifier_of(subject).questions == []
 
+    async def test_partitions_are_added_while_verification_is_disabled(self):
+        """Without it the coordinator would send no marker, and the transaction never end."""
+        subject, _ = await node()
+        subject.services.config = BrokerConfig(
+            {"transaction.partition.verification.enable": "false"}
+        )
+        assert await send(subject, version=NEW) == (0, 0)
+        assert verifier_of(subject).questions == [("tx", 5, 0, [T], True)]
+
     async def test_plain_batch_inside_a_transaction_is_refused(self):
         """Invariant 63."""
         subject, _ = await node()

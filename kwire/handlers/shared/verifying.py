@@ -107,7 +107,7 @@ async def _verify_once(
 def _begin(
     context: Context, partition: Partition, batch: TransactionalBatch, adds_partitions: bool
 ) -> Verified:
-    if not context.config.transaction_partition_verification_enable:
+    if not (adds_partitions or context.config.transaction_partition_verification_enable):
         return Verified(NOT_REQUIRED)
     try:
         partition.check_leader()
