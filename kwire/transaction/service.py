@@ -309,17 +309,17 @@ class TransactionCoordinator:
 
     async def complete(self, ends: Sequence[TransactionEnd]) -> None:
         """Write that all markers of these transactions are written."""
-        by_index: dict[int, list[Transaction]] = {}
+        by_index: dict[int, list[TransactionEnd]] = {}
         for end in ends:
-            by_index.setdefault(end.index, []).append(end.transaction)
-        for index, transactions in by_index.items():
-            await self._complete(index, transactions)
+            by_index.setdefault(end.index, []).append(end)
+        for index, ends_of_index in by_index.items():
+            await self._complete(index, ends_of_index)
 
-    async def _complete(self, index: int, transactions: list[Transaction]) -> None:
-        while True:
+    async def _complete(self, index: int, ends: list[TransactionEnd]) -> None:
+        while transactions := [end.transaction for end in ends if self.is_current(end)]:
             try:
                 await self.service.call(
-                    index, lambda shard, *when: shard.complete(transactions, *when)
+                    index, lambda shard, *when, of=transactions: shard.complete(of, *when)
                 )
                 return
             except (NotCoordinator, CoordinatorLoadInProgress):

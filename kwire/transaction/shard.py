@@ -261,13 +261,18 @@ class TransactionShard:
         )
 
     def _is_prepared_as(self, transaction: Transaction) -> bool:
-        """Whether this end of this transaction still waits for its markers."""
+        """Whether this end of this transaction still waits for its markers.
+
+        Without epoch bumps the next transaction has the same producer: the times tell them apart.
+        """
         current = self.transactions.get(transaction.transactional_id)
         return (
             current is not None
             and current.state is transaction.state
             and current.producer_id == transaction.producer_id
             and current.producer_epoch == transaction.producer_epoch
+            and current.start_ms == transaction.start_ms
+            and current.update_ms == transaction.update_ms
         )
 
     def _change(self, moment: Moment, fresh_id: int | None) -> Change:

@@ -172,6 +172,32 @@ async def test_markers_are_sent_until_every_partition_has_them(
         assert not subject.has_open_transactions
 
 
+async def test_late_completion_does_not_complete_the_next_transaction(
+    autojump_clock: object,
+) -> None:
+    """Invariants 59 and 61: without epoch bumps the next transaction has the same producer."""
+    async with world() as subject:
+        brokers = subject.brokers
+        producer = await subject.init()
+        await subject.add(producer, T0, version=0)
+        brokers.may_serve = trio.Event()
+        await subject.end(producer, commit=True, version=0)
+        subject.log.replicas_lag = True
+        brokers.may_serve.set()
+        # The completion is written, but not committed in time, so it is repeated.
+        await trio.sleep(subject.settings.commit_timeout_ms / 1000 + 0.1)
+        subject.log.catch_up()
+        brokers.may_serve = trio.Event()
+        await subject.add(producer, T0, version=0)
+        await subject.end(producer, commit=True, version=0)
+        await trio.sleep(10)
+        assert (await subject.state()).state is State.PREPARE_COMMIT
+        brokers.may_serve.set()
+        await subject.settle()
+        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert subject.directions() == [True, True]
+
+
 async def test_deleted_topic_does_not_keep_a_transaction_open(autojump_clock: object) -> None:
     """Invariant 60."""
     async with world() as subject:
