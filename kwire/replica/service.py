@@ -190,10 +190,10 @@ class ReplicaService:
             producers = partition.log.producers
             partition.verifications.check(producers, header, guard, from_client=from_client)
         produced = partition.append(records, header, acks, now, now_ms, from_client=from_client)
-        if is_transactional:
-            partition.verifications.on_appended(header.producer_id)
         size = produced.size_bytes
         if size:
+            if is_transactional:
+                partition.verifications.on_appended(header.producer_id)
             traffic = partition.traffic
             traffic.messages_in.value += produced.end_offset - produced.base_offset
             traffic.bytes_in.value += size

@@ -73,13 +73,14 @@ class Verifications:
     ) -> Guard | None:
         """Return the guard for the batch's append; None if its transaction is open already.
 
+        None also if the batch is appended already: its sequence is none of the next transaction.
         ``adds_partitions``: the client relies on its batches to add partitions
         (``transaction.version`` 2).  Raises InvalidProducerEpoch.
         """
         producer_id, epoch, sequence = batch
         producer = producers.get(producer_id)
         _check_epoch(producer, epoch)
-        if _is_open(producer, epoch):
+        if _is_open(producer, epoch) or _is_appended(producer, batch):
             return None
         if len(self._ongoing) >= self._purge_at:
             self._purge(now_ms - expiration_ms)
@@ -138,6 +139,14 @@ class Verifications:
 
 def _is_open(producer: Producer | None, epoch: int) -> bool:
     return producer is not None and producer.open_from >= 0 and producer.epoch == epoch
+
+
+def _is_appended(producer: Producer | None, batch: TransactionalBatch) -> bool:
+    return (
+        producer is not None
+        and producer.epoch == batch.epoch
+        and any(sent.first_sequence == batch.sequence for sent in producer.batches)
+    )
 
 
 def _check_epoch(producer: Producer | None, epoch: int) -> None:

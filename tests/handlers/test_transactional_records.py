@@ -394,6 +394,23 @@ class TestVerification:
         assert codes == [errors.InvalidTxnState.code]
         assert partition.log.producers.first_open() is None
 
+    async def test_duplicate_during_the_verification_does_not_refuse_the_append(self):
+        """The producer repeats a batch of its last transaction, whose answer was lost."""
+        subject, _ = await node()
+        await send(subject, sequence=0)
+        await end(subject)
+        verifier_of(subject).answers = release = trio.Event()
+        async with trio.open_nursery() as nursery:
+
+            async def produce() -> None:
+                assert await send(subject, sequence=1) == (0, 2)
+
+            nursery.start_soon(produce)
+            await trio.testing.wait_all_tasks_blocked()
+            verifier_of(subject).answers = None
+            assert await send(subject, sequence=0) == (0, 0)
+            release.set()
+
     async def test_change_of_leader_during_the_verification_refuses_the_append(self):
         subject, partition = await node()
         verifier_of(subject).answers = release = trio.Event()
