@@ -7,6 +7,7 @@ The controller never allocates a block twice, even if this broker fails, so ids 
 from collections.abc import Awaitable, Callable
 
 from kwire import attrs
+from kwire.errors import CoordinatorLoadInProgress, KafkaError
 
 
 @attrs.define(eq=False)
@@ -19,8 +20,12 @@ class ProducerIds:
     _end: int = 0
 
     async def take(self) -> int:
+        """Return a producer id; raises CoordinatorLoadInProgress, on which clients retry."""
         while self._next >= self._end:
-            first, count = await self.allocate()
+            try:
+                first, count = await self.allocate()
+            except KafkaError as error:
+                raise CoordinatorLoadInProgress from error
             # Another request may have received a block meanwhile: the newer one is dropped.
             if self._next >= self._end:
                 self._next, self._end = first, first + count

@@ -2,9 +2,17 @@
 
 import itertools
 
+import pytest
 import trio
 import trio.lowlevel
 
+from kwire.errors import (
+    BrokerIdNotRegistered,
+    CoordinatorLoadInProgress,
+    KafkaError,
+    NotController,
+    RequestTimedOut,
+)
 from kwire.replica.producer_ids import ProducerIds
 
 
@@ -42,3 +50,21 @@ async def test_another_block_is_allocated_after_an_empty_one():
         return next(blocks)
 
     assert await ProducerIds(allocate).take() == 10
+
+
+@pytest.mark.parametrize("error", [NotController, RequestTimedOut, BrokerIdNotRegistered])
+async def test_error_of_the_controller_is_one_that_producers_retry(
+    error: type[KafkaError],
+) -> None:
+    errors = [error()]
+
+    async def allocate() -> tuple[int, int]:
+        await trio.lowlevel.checkpoint()
+        if errors:
+            raise errors.pop()
+        return 10, 2
+
+    subject = ProducerIds(allocate)
+    with pytest.raises(CoordinatorLoadInProgress):
+        await subject.take()
+    assert await subject.take() == 10
