@@ -146,11 +146,6 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Flag]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0].startswith("--") and words[0] != "--help":
-        from kwire_pipeline import job
-
-        job.main(words)
-        return 0
     secrets: set[str] = set()
     try:
         return run(words, os.environ, secrets)

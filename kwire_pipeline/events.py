@@ -98,21 +98,6 @@ def arrivals(chance: random.Random, count: int, start_ms: int, hours: int) -> li
     return sorted(start_ms + hour * HOUR_MS + chance.randrange(HOUR_MS) for hour in chosen)
 
 
-def events(
-    count: int, *, seed: int, damaged: float, start_ms: int
-) -> Iterator[tuple[bytes, bytes]]:
-    """Yield ``count`` pairs of key and value, a quarter of a second apart on average."""
-    chance = random.Random(seed)
-    at_ms = start_ms
-    for number in range(count):
-        at_ms += int(chance.expovariate(1 / 250))
-        order = order_of(chance, number, at_ms)
-        value = json.dumps(order).encode()
-        if chance.random() < damaged:
-            value = damage(chance, order, value, kind_count=4)
-        yield str(order["customer"]).encode(), value
-
-
 def order_of(chance: random.Random, number: int, at_ms: int) -> dict[str, object]:
     item, price = chance.choices(ITEMS, weights=(30, 25, 20, 10, 15))[0]
     at = datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC)
@@ -127,11 +112,9 @@ def order_of(chance: random.Random, number: int, at_ms: int) -> dict[str, object
     }
 
 
-def damage(
-    chance: random.Random, order: dict[str, object], value: bytes, kind_count: int = 6
-) -> bytes:
-    """Return the value with damage of one of the first ``kind_count`` kinds."""
-    kind = chance.randrange(kind_count)
+def damage(chance: random.Random, order: dict[str, object], value: bytes) -> bytes:
+    """Return the value with damage of one of six kinds."""
+    kind = chance.randrange(6)
     if kind == 0:
         return value[: len(value) // 2]
     if kind == 1:

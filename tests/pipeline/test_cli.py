@@ -36,6 +36,8 @@ def closed_port() -> int:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
+        (["--topic", "orders", "--table", "/lake"], "invalid choice: 'orders'"),
+        (["--no-such"], "the following arguments are required: command"),
         (["check"], "the following arguments are required: FILE"),
         (["chek", "orders.yaml"], "invalid choice: 'chek'"),
         (["jars"], "the following arguments are required: DIR"),

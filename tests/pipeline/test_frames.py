@@ -60,6 +60,7 @@ MISFITS = [
     (b'{"id": 1', "not JSON"),
     (b"", "not JSON"),
     (b'{"id": 1, "name": "\xff"}', "not UTF-8"),
+    (b"\xff\xfe", "not UTF-8"),
     (b"17", "not a JSON object"),
     (b'[{"id": 1}]', "not a JSON object"),
     (b"null", "not a JSON object"),

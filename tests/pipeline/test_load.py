@@ -189,6 +189,7 @@ def test_every_key_is_a_flag(key: object) -> None:
         ("[orders]", "[orders], options: {minPartitions: 5}", "key of its own: limits.min_parti"),
         ("format: json", "format: jsn", "3: value.format: expected raw, string, json, avro, avro-"),
         ("quantity INT", "quantity INTT", "3: value.schema: quantity: there is no type INTT"),
+        ("order_id STRING, item STRING, quantity INT, ordered_at TIMESTAMP", "INT", "type is miss"),
         ("format: json", "format: avro-registry", "1: registry.url: avro-registry needs the regis"),
         ("format: json", "format: protobuf", "3: value.message: protobuf needs a message and a d"),
         ("format: json,", "timestamps: {x: millis},", "3: value.timestamps: the schema has no fi"),
