@@ -39,16 +39,20 @@ GAPS: Final = (
     Gap("table.evolution", "rescue"),
     Gap("dead_letters.topic"),
     Gap("commit_group"),
+    Gap("table.rescue_column"),
     Gap("metrics.port"),
+    Gap("metrics.host"),
 )
 
 
 def gaps(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     """Yield the path and a sentence for each value of a configuration that is not served yet."""
     for gap in GAPS:
-        section: object = pipeline
+        value: object = pipeline
+        default: object = None
         for name in gap.key.split("."):
-            section = getattr(section, name)
-        if section is not None and gap.value in (None, show(section)):
+            default = attrs.fields_dict(type(value))[name].default
+            value = getattr(value, name)
+        if gap.value == show(value) or (gap.value is None and value != default):
             served = "" if gap.value is None else f"{gap.value} "
             yield gap.key, f"{served}is not available yet"

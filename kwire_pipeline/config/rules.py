@@ -7,10 +7,13 @@ unknown, and the rules about columns are left to the run.
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 from kwire_pipeline.config.ddl import Field, find_field, parse_ddl
+from kwire_pipeline.config.idle import idle
 from kwire_pipeline.config.model import Pipeline, RecordFormat
+from kwire_pipeline.config.passed_on import passed_on
+from kwire_pipeline.config.problem import Problem
 from kwire_pipeline.config.values import (
     CatalogType,
     Envelope,
@@ -26,9 +29,6 @@ from kwire_pipeline.config.values import (
     Transform,
 )
 
-Problem: TypeAlias = tuple[str, str]
-"""The path of a key, and what is wrong with its value."""
-
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 """The columns that each row has, after `table.origin_prefix`."""
 IDENTIFIER: Final = re.compile(r"\w+")
@@ -43,7 +43,8 @@ def problems(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _table(pipeline)
     yield from _mode(pipeline)
     yield from _dead_letters(pipeline)
-    yield from _passed_on(pipeline)
+    yield from passed_on(pipeline)
+    yield from idle(pipeline)
     if pipeline.transform is not None and not re.fullmatch(
         r"[\w.]+:\w+", pipeline.transform, re.ASCII
     ):
@@ -72,13 +73,6 @@ def _source(pipeline: Pipeline) -> Iterator[Problem]:
             "source.security.username",
             f"{security.mechanism.value} needs a username and a password",
         )
-    if not sasl and security.username is not None:
-        yield (
-            "source.security.protocol",
-            f"{security.protocol.value} takes no username; expected SASL_SSL or SASL_PLAINTEXT",
-        )
-    if security.ca_file is not None and security.protocol not in (Protocol.SSL, Protocol.SASL_SSL):
-        yield "source.security.protocol", "a ca_file is of use with SSL and SASL_SSL only"
 
 
 def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Problem]:
@@ -165,36 +159,6 @@ def _dead_letters(pipeline: Pipeline) -> Iterator[Problem]:
         yield "dead_letters.table", "it is the table itself"
     if letters.topic is not None and letters.topic in pipeline.source.topics:
         yield "dead_letters.topic", f"{letters.topic} is read by this pipeline"
-
-
-OWN_KEYS: Final = {
-    "spark.jars.packages": "spark.packages, which adds to the pipeline's own",
-    "spark.jars": "spark.jars",
-    "spark.master": "spark.master",
-}
-OWN_OPTIONS: Final = {
-    "subscribe": "source.topics",
-    "subscribePattern": "source.pattern",
-    "assign": "source.topics",
-    "startingOffsets": "source.start",
-    "endingOffsets": "trigger: available-now",
-    "failOnDataLoss": "source.fail_on_data_loss",
-    "kafka.bootstrap.servers": "source.bootstrap",
-    "kafka.isolation.level": "source.isolation",
-    "maxOffsetsPerTrigger": "limits.max_offsets_per_trigger",
-    "maxRecordsPerPartition": "limits.max_records_per_partition",
-    "minPartitions": "limits.min_partitions",
-}
-
-
-def _passed_on(pipeline: Pipeline) -> Iterator[Problem]:
-    """Options that are passed on do not replace what a key of the file says."""
-    for option in pipeline.spark.conf:
-        if option in OWN_KEYS:
-            yield "spark.conf", f"{option} has a key of its own: {OWN_KEYS[option]}"
-    for option in pipeline.source.options:
-        if option in OWN_OPTIONS:
-            yield "source.options", f"{option} has a key of its own: {OWN_OPTIONS[option]}"
 
 
 # Columns ---------------------------------------------------------------------------------------

@@ -299,9 +299,12 @@ def _offsets(topic: str, value: Plain) -> dict[int, int]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{topic}: expected offsets by partition, such as {{0: 100, 1: 200}}")
     try:
-        return {int(partition): int(str(offset)) for partition, offset in value.items()}
+        offsets = {int(partition): int(str(offset)) for partition, offset in value.items()}
     except ValueError:
         raise ValueError(f"{topic}: partitions and offsets are whole numbers") from None
+    if any(partition < 0 or offset < 0 for partition, offset in offsets.items()):
+        raise ValueError(f"{topic}: partitions and offsets begin at 0")
+    return offsets
 
 
 @attrs.frozen

@@ -74,7 +74,6 @@ def test_every_section() -> None:
             "limits: {max_offsets_per_trigger: 2_000_000}",
             "maintenance: {expire_after: 2 days}",
             "spark: {master: 'local[2]', conf: {spark.executor.memory: 2g}}",
-            "metrics: {host: 0.0.0.0}",
             "transform:",
         )
     )
@@ -187,6 +186,7 @@ def test_every_key_is_a_flag(key: object) -> None:
         ("[orders]", "[orders], pattern: o.*", "2: source.topics: expected topics or pattern, not"),
         ("[orders]", "[a], start: {b: {0: 1}}", "2: source.start: offsets are needed for each of"),
         ("[orders]", "[orders], options: {minPartitions: 5}", "key of its own: limits.min_parti"),
+        ("[orders]", "[orders], start: {orders: {0: -2}}", "orders: partitions and offsets begin"),
         ("format: json", "format: jsn", "3: value.format: expected raw, string, json, avro, avro-"),
         ("quantity INT", "quantity INTT", "3: value.schema: quantity: there is no type INTT"),
         ("order_id STRING, item STRING, quantity INT, ordered_at TIMESTAMP", "INT", "type is miss"),
@@ -269,6 +269,95 @@ def test_errors_of_further_keys(lines: list[str], error: str) -> None:
 )
 def test_errors_between_keys_of_the_table(old: str, new: str, error: str) -> None:
     assert any(error in line for line in errors(edit(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("MINPARTITIONS", "key of its own: limits.min_partitions"),
+        ("startingoffsets", "key of its own: source.start"),
+        ("startingTimestamp", "key of its own: source.start"),
+        ("startingOffsetsByTimestamp", "key of its own: source.start"),
+        ("startingOffsetsByTimestampStrategy", "key of its own: source.start"),
+        ("endingTimestamp", "key of its own: trigger: available-now"),
+        ("endingOffsetsByTimestamp", "key of its own: trigger: available-now"),
+        ("Subscribe", "key of its own: source.topics"),
+        ("Assign", "key of its own: source.topics"),
+        ("failondataloss", "key of its own: source.fail_on_data_loss"),
+        ("includeHeaders", "has no effect: the pipeline reads headers always"),
+        ("Kafka.Isolation.Level", "key of its own: source.isolation"),
+        ("kafka.security.protocol", "key of its own: source.security.protocol"),
+        ("kafka.enable.auto.commit", "has no effect: Spark commits no offsets"),
+    ],
+)
+def test_an_option_that_the_pipeline_sets_is_refused_in_any_case(option: str, reason: str) -> None:
+    (line,) = errors(SMALLEST, ("source.options", f"{option}=1"))
+    assert line.startswith(f"--source.options: {option} has ")
+    assert reason in line
+
+
+def test_an_option_is_there_once_in_any_case() -> None:
+    flags = [("source.options", f"{name}=1") for name in ("kafka.client.id", "kafka.Client.id")]
+    assert "kafka.Client.id is there twice" in errors(SMALLEST, *flags)[0]
+
+
+@pytest.mark.parametrize(
+    "option", ["kafka.group.id", "kafka.sasl.jaas.config", "kafka.ssl.truststore.location"]
+)
+def test_an_option_that_the_pipeline_does_not_set_reaches_spark(option: str) -> None:
+    assert read(SMALLEST, ("source.options", f"{option}=x")).source.options == {option: "x"}
+
+
+def test_the_login_of_the_section_excludes_that_of_the_options() -> None:
+    flags = [("security.protocol", "SASL_SSL"), ("security.username", "me")]
+    flags += [("security.password", "x"), ("security.ca_file", "/ca.pem")]
+    for option, key in (("sasl.jaas.config", "username"), ("ssl.truststore.location", "ca_file")):
+        lines = errors(
+            SMALLEST, *((f"source.{k}", v) for k, v in [*flags, ("options", f"kafka.{option}=x")])
+        )
+        assert f"kafka.{option} has a key of its own: source.security.{key}" in lines[0]
+
+
+PARQUET = ("table.format", "parquet")
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        ([("registry.url", "http://r")], "--registry.url: it has no effect without the format"),
+        ([("registry.timeout", "1 second")], "--registry.timeout: it has no effect without"),
+        ([("value.subject", "s")], "--value.subject: json has none; it is for avro-registry"),
+        ([("value.message", "M")], "--value.message: json has none; it is for protobuf"),
+        ([("key.descriptor", "d")], "--key.descriptor: raw has none; it is for protobuf"),
+        ([PARQUET, ("table.properties", "a=b")], "--table.properties: parquet tables have no"),
+        ([PARQUET, ("table.catalog.name", "x")], "--table.catalog.name: parquet tables have no"),
+        ([PARQUET, ("table.catalog.options", "a=b")], "--table.catalog.options: parquet tables"),
+        ([("table.catalog.uri", "u")], "--table.catalog.uri: a hadoop catalog is the folder"),
+        ([("source.security.ca_file", "f")], "--source.security.ca_file: PLAINTEXT has no TLS"),
+        ([("source.security.cert_file", "f")], "--source.security.cert_file: PLAINTEXT has no"),
+        ([("source.security.password", "p")], "--source.security.password: PLAINTEXT has no lo"),
+        ([("source.security.username", "u")], "--source.security.username: PLAINTEXT has no lo"),
+        (
+            [("source.security.protocol", "SSL"), ("source.security.key_password", "p")],
+            "--source.security.key_password: there is no key without cert_file",
+        ),
+        (
+            [
+                ("source.security.protocol", "SASL_SSL"),
+                ("source.security.mechanism", "GSSAPI"),
+                ("source.security.username", "u"),
+            ],
+            "--source.security.username: GSSAPI takes none",
+        ),
+        (
+            [("spark.conf", "spark.sql.session.timeZone=CET")],
+            "--spark.conf: spark.sql.session.timeZone is UTC in each pipeline; leave it out",
+        ),
+    ],
+)
+def test_a_key_without_effect_is_refused(flags: list[tuple[str, str]], error: str) -> None:
+    (line,) = errors(SMALLEST, *flags)
+    assert line.startswith(error)
 
 
 def test_all_problems_are_reported_together() -> None:

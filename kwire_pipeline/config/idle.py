@@ -1,0 +1,86 @@
+"""The keys that have no effect beside the values of others: refused, so that none is idle unseen.
+
+Rules of this file: a key is in use if it differs from its default; a rule yields one problem for
+each such key that nothing reads.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+import attrs
+
+from kwire_pipeline.config.model import Catalog, Pipeline, RecordFormat, Registry, Security
+from kwire_pipeline.config.problem import Problem
+from kwire_pipeline.config.values import CatalogType, Format, Mechanism, Protocol, TableFormat
+
+Section: TypeAlias = Security | RecordFormat | Registry | Catalog
+"""A section that has a default for each key."""
+LOGIN: Final = ("mechanism", "username", "password")
+FILES: Final = ("ca_file", "cert_file", "key_password")
+
+
+def idle(pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield a problem for each key without effect."""
+    yield from _security(pipeline.source.security)
+    for part, record in (("key", pipeline.key), ("value", pipeline.value)):
+        yield from _format(part, record)
+    if Format.AVRO_REGISTRY not in (pipeline.key.format, pipeline.value.format):
+        for name in keys_in_use(pipeline.registry):
+            yield f"registry.{name}", "it has no effect without the format avro-registry"
+    yield from _table(pipeline)
+
+
+def keys_in_use(section: Section, names: Sequence[str] = ()) -> list[str]:
+    """Return the keys of a section, or those of some names, whose value is not the default."""
+    default = type(section)()
+    return [
+        field.name
+        for field in attrs.fields(type(section))
+        if (not names or field.name in names)
+        and getattr(section, field.name) != getattr(default, field.name)
+    ]
+
+
+def _security(security: Security) -> Iterator[Problem]:
+    protocol = security.protocol
+    is_sasl = protocol in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
+    if not is_sasl:
+        for name in keys_in_use(security, LOGIN):
+            yield (
+                f"source.security.{name}",
+                f"{protocol.value} has no login; expected protocol: SASL_SSL or SASL_PLAINTEXT",
+            )
+    elif security.mechanism in (Mechanism.GSSAPI, Mechanism.OAUTHBEARER):
+        for name in keys_in_use(security, ("username", "password")):
+            yield (
+                f"source.security.{name}",
+                f"{security.mechanism.value} takes none; set kafka.sasl.* in source.options",
+            )
+    if protocol not in (Protocol.SSL, Protocol.SASL_SSL):
+        for name in keys_in_use(security, FILES):
+            yield (
+                f"source.security.{name}",
+                f"{protocol.value} has no TLS; expected protocol: SSL or SASL_SSL",
+            )
+    elif security.key_password is not None and security.cert_file is None:
+        yield "source.security.key_password", "there is no key without cert_file"
+
+
+def _format(part: str, record: RecordFormat) -> Iterator[Problem]:
+    if record.format is not Format.AVRO_REGISTRY and record.subject is not None:
+        yield f"{part}.subject", f"{record.format.value} has none; it is for avro-registry"
+    if record.format is not Format.PROTOBUF:
+        for name in keys_in_use(record, ("message", "descriptor")):
+            yield f"{part}.{name}", f"{record.format.value} has none; it is for protobuf"
+
+
+def _table(pipeline: Pipeline) -> Iterator[Problem]:
+    table = pipeline.table
+    kind = table.format
+    if kind is TableFormat.PARQUET and table.properties:
+        yield "table.properties", "parquet tables have no properties"
+    if kind is not TableFormat.ICEBERG:
+        for name in keys_in_use(table.catalog):
+            yield f"table.catalog.{name}", f"{kind.value} tables have no catalog"
+    elif table.catalog.type is CatalogType.HADOOP and table.catalog.uri is not None:
+        yield "table.catalog.uri", "a hadoop catalog is the folder table.warehouse"
