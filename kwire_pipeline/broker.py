@@ -9,6 +9,7 @@ import contextlib
 import logging
 import re
 import socket
+import warnings
 from collections.abc import Iterator
 from typing import Final
 
@@ -32,7 +33,7 @@ class Brokers:
     cluster_id: str | None
     """None if only the connection was tried."""
     topics: dict[str, int]
-    """The count of partitions of each topic of the source."""
+    """The count of partitions of each topic; empty if only Spark knows the source's pattern."""
 
 
 def look_up(source: Source, timeout_s: float = TIMEOUT_S) -> Brokers:
@@ -47,7 +48,10 @@ def look_up(source: Source, timeout_s: float = TIMEOUT_S) -> Brokers:
         return Brokers(address, None, {})
     cluster_id, topics = _metadata(source, address, timeout_s)
     if source.pattern is not None:
-        matching = {name: count for name, count in topics.items() if _matches(source.pattern, name)}
+        pattern = python_pattern(source.pattern)
+        if pattern is None:
+            return Brokers(address, cluster_id, {})
+        matching = {name: count for name, count in topics.items() if pattern.fullmatch(name)}
         if not matching:
             raise Refusal(f"source.pattern: no topic at {address} matches {source.pattern!r}")
         return Brokers(address, cluster_id, matching)
@@ -78,12 +82,17 @@ def connect(bootstrap: str, timeout_s: float) -> str:
     raise Failure(f"no broker is reached: {'; '.join(problems)}; is it running?")
 
 
-def _matches(pattern: str, name: str) -> bool:
-    """Whether a pattern of Java matches a topic; one that Python does not know matches none."""
+def python_pattern(pattern: str) -> re.Pattern[str] | None:
+    """Return a pattern of Java as Python's; None if Python has no such pattern.
+
+    Python warns where a set of characters means something else to it than to Java.
+    """
     try:
-        return re.fullmatch(pattern, name) is not None
-    except re.error:
-        return False
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            return re.compile(pattern)
+    except (re.error, FutureWarning):
+        return None
 
 
 def _metadata(source: Source, address: str, timeout_s: float) -> tuple[str, dict[str, int]]:
@@ -112,6 +121,8 @@ def sample(source: Source, count: int, timeout_s: float = TIMEOUT_S) -> list[byt
         for number in range(partition_count)
     ]
     values: list[bytes | None] = []
+    if not partitions:
+        return values
     with _explain(source, brokers.address):
         options = {**_options(source, timeout_s), "isolation_level": source.isolation.value}
         consumer = KafkaConsumer(**options)

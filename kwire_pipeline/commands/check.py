@@ -104,6 +104,11 @@ def check_broker(pipeline: Pipeline) -> str:
     if brokers.cluster_id is None:
         mechanism = pipeline.source.security.mechanism.value
         return f"{brokers.address} takes connections ({mechanism} was not tried)"
+    if not brokers.topics:
+        return (
+            f"{brokers.address}, cluster {brokers.cluster_id}: source.pattern was not tried (only "
+            "Java knows it)"
+        )
     counts = ", ".join(
         f"{name} ({count} {'partition' if count == 1 else 'partitions'})"
         for name, count in brokers.topics.items()

@@ -121,7 +121,7 @@ def _with_flag(
         value: Plain = interpolate(flag.text, environment)
     except ValueError as error:
         raise ConfigError(f"--{flag.key}: {error}") from None
-    if isinstance(value, str) and value[:1] in ("[", "{"):
+    if isinstance(value, str) and value[:1] in ("[", "{") and key.kind != "text":
         value = _flow(flag.key, value)
     elif key.collects is dict:
         name, sign, text = flag.text.partition("=")

@@ -117,6 +117,37 @@ def test_a_server_that_speaks_no_kafka_is_named() -> None:
             look_up(Source(bootstrap=address, topics=("orders",)), timeout_s=0.2)
 
 
+def answer_with_topics(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let brokers answer with topics, without a connection."""
+    monkeypatch.setattr("kwire_pipeline.broker.connect", lambda *_: "b:1")
+    topics = dict.fromkeys(names, 1)
+    monkeypatch.setattr("kwire_pipeline.broker._metadata", lambda *_: ("cluster", topics))
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\p{Alpha}+", r"\Qorders\E.*", "[a-z&&[^b]]+", r"orders\z", "[[:alpha:]]"]
+)
+def test_a_pattern_that_only_java_knows_is_left_to_spark(
+    file: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    pattern: str,
+) -> None:
+    answer_with_topics(monkeypatch, "orders")
+    assert look_up(Source(bootstrap="b:1", pattern=pattern)).topics == {}
+    cli.main(["check", file, "--source.topics", "[]", "--source.pattern", pattern])
+    assert "ok    broker    b:1, cluster cluster: source.pattern was not tried" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_pattern_that_matches_no_topic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_with_topics(monkeypatch, "orders", "returns")
+    assert look_up(Source(bootstrap="b:1", pattern="ord.*")).topics == {"orders": 1}
+    with pytest.raises(Refusal, match=r"no topic at b:1 matches 'order'"):
+        look_up(Source(bootstrap="b:1", pattern="order"))
+
+
 def test_check_tries_no_login_that_needs_kerberos(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
