@@ -23,6 +23,7 @@ from kwire_pipeline.config.load import TABLE, Flag, find_key, load
 from kwire_pipeline.config.model import Pipeline, Source, Table
 from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
+from kwire_pipeline.explain import run_on_spark
 
 INTERRUPTED: Final = 130
 PROGRAM: Final = "kwire-pipeline"
@@ -148,7 +149,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     secrets: set[str] = set()
     try:
-        return run(words, os.environ, secrets)
+        try:
+            return run(words, os.environ, secrets)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+        return fail("standard output was closed by its reader", EXIT_FAILURE, secrets)
     except ConfigError as error:
         return fail(first_line(str(error)), EXIT_REFUSAL, secrets)
     except Refusal as error:
@@ -157,6 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(str(error), EXIT_FAILURE, secrets)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def discard_output() -> None:
+    """Send what is left of the output to nowhere, so that the exit does not fail to flush it."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def first_line(text: str) -> str:
@@ -210,30 +223,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
     preflight(pipeline, environment)
     names = [argument_name(option) for option, _ in COMMANDS[name].options]
     call = functools.partial(getattr(module, name), pipeline)
-    return run_on_spark(functools.partial(call, **{n: getattr(options, n) for n in names}))
-
-
-def run_on_spark(command: Callable[[], int]) -> int:
-    """Call a command; an error of Spark that it does not explain becomes one line."""
-    try:
-        return command()
-    except ConnectionError:  # py4j's own errors end in this one when the JVM is gone.
-        raise Failure("Spark's JVM ended during the command: run it again") from None
-    except Exception as error:
-        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-            raise
-        raise Failure(spark_problem(str(error))) from None
-
-
-def spark_problem(text: str) -> str:
-    """Return an error of Spark as a sentence: the first line that says something."""
-    if "JAVA_GATEWAY_EXITED" in text:
-        return (
-            "Spark ended while it started, for the reason above; if Maven cannot be reached, run "
-            f"`{PROGRAM} jars DIR FILE` where it can and set spark.jars to DIR"
-        )
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"Spark failed: {lines[0] if lines else 'it gave no reason'}"
+    command = functools.partial(call, **{n: getattr(options, n) for n in names})
+    return run_on_spark(command, pipeline.transform)
 
 
 def writer(secrets: set[str]) -> Callable[[str], None]:

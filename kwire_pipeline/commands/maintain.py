@@ -6,15 +6,14 @@ it does not expire: a writer finds in it which batch was the last.
 
 import datetime
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.offline import state_of
-from kwire_pipeline.engine.query import first_line, set_session
+from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.session import open_session
-from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.mark import Upkeep
 
 
@@ -23,8 +22,6 @@ def maintain(pipeline: Pipeline) -> int:
     spark = open_session(pipeline)
     try:
         lines = maintain_tables(spark, pipeline, datetime.datetime.now(datetime.UTC))
-    except PySparkException as error:
-        raise Failure(first_line(error)) from error
     finally:
         spark.stop()
     print("\n".join(lines))

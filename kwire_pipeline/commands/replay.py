@@ -5,7 +5,6 @@ offset the table has already (a replay ended between both steps) is only deleted
 stays in one of the tables.
 """
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,10 +14,10 @@ from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.lease import Lease
 from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.parts import LETTERS, origin_of, shape_of
-from kwire_pipeline.engine.query import first_line, prepare_tables, set_session
+from kwire_pipeline.engine.query import prepare_tables, set_session
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.tables.mark import Table
 
@@ -30,8 +29,6 @@ def replay(pipeline: Pipeline) -> int:
     spark = open_session(pipeline)
     try:
         count, rest = replay_letters(spark, pipeline)
-    except PySparkException as error:
-        raise Failure(first_line(error)) from error
     finally:
         spark.stop()
     print(f"{count:,} dead letters became rows, {rest:,} still do not fit")

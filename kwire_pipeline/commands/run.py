@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pyspark.errors import PySparkException
-
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.engine.identity import Intent
-from kwire_pipeline.engine.query import Control, first_line, run_pipeline
+from kwire_pipeline.engine.query import Control, run_pipeline
 from kwire_pipeline.engine.reports import Reporter
 from kwire_pipeline.engine.session import open_session
-from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.errors import Refusal
 
 
 class StopRequest:
@@ -53,8 +51,6 @@ def run(pipeline: Pipeline, *, adopt: bool = False, from_start: bool = False) ->
         with request.on_sigterm():
             control = Control(report=reporter.on_batch, is_stopping=request.is_stopping)
             reporter.on_end(run_pipeline(spark, pipeline, intent, control))
-    except PySparkException as error:
-        raise Failure(first_line(error)) from error
     finally:
         spark.stop()
     return 0

@@ -7,6 +7,8 @@ A file beside the checkpoint names all of them, and the table names the pipeline
 Rules of this file: plain data only. A refusal is one sentence that ends in what to do.
 """
 
+import collections.abc
+import contextlib
 import enum
 import json
 from collections.abc import Mapping
@@ -30,6 +32,18 @@ class Intent(enum.Enum):
     """Take what is there as this pipeline's, and continue after the offsets in the table."""
     FROM_START = "from-start"
     """Delete this pipeline's rows from the table, and read its topics again."""
+
+
+@contextlib.contextmanager
+def refuse_damage() -> collections.abc.Iterator[None]:
+    """Turn what a damaged file raises while it is parsed into a refusal."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise Refusal(
+            f"{FILE} beside the checkpoint is damaged: restore it, or remove it and run with "
+            "--adopt"
+        ) from None
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +75,7 @@ class Identity:
         return json.dumps({"version": VERSION, **plain}, indent=2, sort_keys=True) + "\n"
 
     @classmethod
+    @refuse_damage()
     def parse(cls, text: str) -> "Identity":
         """Parse what `dump` returns; raise Refusal for a file of a later version."""
         plain = json.loads(text)

@@ -1,10 +1,14 @@
 """The command line: a wrong set-up is one line and exit code 2, and no secret is shown."""
 
+import importlib
+import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from kwire_pipeline import cli
@@ -13,6 +17,7 @@ from kwire_pipeline.commands.check import check_folder, check_transform, preflig
 from kwire_pipeline.config.load import Flag, load
 from kwire_pipeline.config.model import Source
 from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.explain import run_on_spark
 from tests.pipeline.test_load import SMALLEST
 
 
@@ -215,12 +220,79 @@ def test_errors_of_spark_are_one_sentence() -> None:
     def lose_jvm() -> int:
         raise ConnectionRefusedError(111, "Connection refused")
 
+    def read_without_connector() -> int:
+        raise Py4JError(
+            "An error occurred while calling o45.exists.\n"
+            ": org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "
+            '"s3x"\n'
+            "\tat org.apache.hadoop.fs.FileSystem.getFileSystemClass(FileSystem.java:3585)\n"
+        )
+
+    def read_full_disk() -> int:
+        raise Py4JError(
+            "An error occurred while calling o45.append.\n: java.io.IOException: No space left on "
+            "device\n\tat java.base\nCaused by: java.io.FileNotFoundException\n"
+        )
+
+    def load_catalog() -> int:
+        raise PySparkException("Cannot load\n\nCaused by: java.lang.ClassNotFoundException: a.B\n")
+
+    def call_class() -> int:
+        raise TypeError("'JavaPackage' object is not callable")
+
+    with pytest.raises(Refusal) as refusal:
+        run_on_spark(read_without_connector)
+    assert str(refusal.value) == (
+        "Spark failed: org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for "
+        'scheme "s3x": add the package that has it to spark.packages, or its jar to spark.jars'
+    )
+    with pytest.raises(Failure, match=r"^Spark failed: java.io.IOException: No space left on dev"):
+        run_on_spark(read_full_disk)
+    with pytest.raises(
+        Refusal, match=r"^Spark failed: Cannot load \(java.*NotFoundException: a.B\)"
+    ):
+        run_on_spark(load_catalog)
+    with pytest.raises(Refusal, match="Spark lacks a class of the pipeline: add the package"):
+        run_on_spark(call_class)
     with pytest.raises(Failure, match="Spark's JVM ended during the command: run it again"):
-        cli.run_on_spark(lose_jvm)
+        run_on_spark(lose_jvm)
     with pytest.raises(Failure, match="if Maven cannot be reached, run `kwire-pipeline jars DIR"):
-        cli.run_on_spark(fail_to_start)
+        run_on_spark(fail_to_start)
     with pytest.raises(Failure, match=r"^Spark failed: Job aborted$"):
-        cli.run_on_spark(fail_later)
+        run_on_spark(fail_later)
+
+
+def test_an_exception_of_the_transform_is_one_sentence_with_its_place(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("wrong_orders.py").write_text("def clean(frame):\n    return frame['no such']\n")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+
+    def command() -> int:
+        function = importlib.import_module("wrong_orders").clean
+        return int(function({}))
+
+    with pytest.raises(Refusal, match=r"^transform: wrong_orders.py:2 raises KeyError: 'no such'$"):
+        run_on_spark(command, "wrong_orders:clean")
+    with pytest.raises(KeyError):
+        run_on_spark(command, "other:clean")
+
+
+def test_output_whose_reader_has_ended_is_one_line(file: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "kwire_pipeline", "check", file, "--progress", "x"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert ended.stderr == "kwire-pipeline: standard output was closed by its reader\n"
+    assert ended.returncode == 1
 
 
 # init and secrets ----------------------------------------------------------------------------

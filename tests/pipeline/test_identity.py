@@ -104,3 +104,16 @@ def test_adoption_continues_at_the_table_and_reads_new_topics_from_their_beginni
     start = identity.start_offsets({}, beginnings, positions, {"a": True, "b": False, "c": True})
     assert start == {"a": {0: 20, 1: 50}, "b": {0: 0}, "c": {0: 3}}
     assert identity.start_offsets({"a": {0: 7}}, beginnings, None, {}) == {"a": {0: 7}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "5", "{}", '{"version": 1}', '{"version": 1, "start": 5}'),
+        STORED.dump().replace('"name"', '"nome"'),
+        STORED.dump()[:-20],
+    ],
+)
+def test_a_damaged_file_is_refused_with_a_remedy(text: str) -> None:
+    with pytest.raises(Refusal, match=r"pipeline.json beside the checkpoint is damaged: restore"):
+        Identity.parse(text)
