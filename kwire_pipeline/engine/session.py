@@ -1,11 +1,17 @@
-"""The Spark session of a pipeline: packages, jars, and the catalog of its tables."""
+"""The Spark session of a pipeline: packages, jars, and the catalog of its tables.
+
+Rules of this file: pyspark starts the JVM with its configuration on the command line, which every
+user of the machine can read, so secrets follow through py4j when the JVM runs.
+"""
 
 from collections.abc import Mapping
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kwire_pipeline import versions
+from kwire_pipeline.config.declare import Secret
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import CatalogType, TableFormat
 from kwire_pipeline.jars import jar_files
@@ -18,6 +24,11 @@ DEFAULTS: Final = {
 }
 ICEBERG_EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 DELTA_EXTENSIONS: Final = "io.delta.sql.DeltaSparkSessionExtension"
+AT_LAUNCH: Final = (
+    *("spark.master", "spark.driver.", "spark.submit.", "spark.jars", "spark.files"),
+    *("spark.archives", "spark.kerberos.", "spark.yarn.", "spark.pyspark."),
+)
+"""The beginnings of keys that have an effect only while spark-submit starts the JVM."""
 
 
 def configuration(pipeline: Pipeline, pyspark: str) -> Mapping[str, str]:
@@ -38,6 +49,15 @@ def configuration(pipeline: Pipeline, pyspark: str) -> Mapping[str, str]:
             extensions = _comma_list(DELTA_EXTENSIONS, extensions)
     chosen["spark.sql.extensions"] = extensions
     return {key: text for key, text in {**chosen, **user}.items() if text}
+
+
+def launch_configuration(chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return what the JVM is started with: all but secrets that it can be given later."""
+    return {
+        key: text
+        for key, text in chosen.items()
+        if not isinstance(text, Secret) or key.startswith(AT_LAUNCH)
+    }
 
 
 def iceberg_catalog(pipeline: Pipeline) -> dict[str, str]:
@@ -62,11 +82,15 @@ def iceberg_catalog(pipeline: Pipeline) -> dict[str, str]:
 
 def open_session(pipeline: Pipeline) -> SparkSession:
     """Open a session on the pipeline's master, Spark's own, or local[*]."""
-    builder = SparkSession.builder.appName(f"kwire-pipeline {pipeline.name}")
-    for key, text in configuration(pipeline, versions.installed_pyspark()).items():
-        builder = builder.config(key, text)
+    chosen = {"spark.app.name": f"kwire-pipeline {pipeline.name}"}
+    chosen |= configuration(pipeline, versions.installed_pyspark())
     if pipeline.spark.master is not None:
-        builder = builder.master(pipeline.spark.master)
+        chosen["spark.master"] = pipeline.spark.master
+    launch = SparkConf().setAll(list(launch_configuration(chosen).items()))
+    SparkContext._ensure_initialized(conf=launch)
+    builder = SparkSession.builder
+    for key, text in chosen.items():
+        builder = builder.config(key, text)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -1,8 +1,19 @@
 """The configuration of a pipeline's Spark session."""
 
 import attrs
+import pytest
+from pyspark import SparkConf, SparkContext
 
-from kwire_pipeline.config.model import DeadLetters, Pipeline, Security, Source, Spark, Table
+from kwire_pipeline.config.declare import Secret
+from kwire_pipeline.config.model import (
+    Catalog,
+    DeadLetters,
+    Pipeline,
+    Security,
+    Source,
+    Spark,
+    Table,
+)
 from kwire_pipeline.config.values import Mechanism, Protocol, TableFormat
 from kwire_pipeline.engine import session, source
 
@@ -28,6 +39,33 @@ def test_users_packages_and_extensions_are_appended() -> None:
     assert chosen["spark.ui.enabled"] == "true"
     assert chosen["spark.sql.catalog.kwire.warehouse"] == "/lake"
     assert "spark.jars" not in chosen
+
+
+class Launched(Exception):
+    """The JVM would be started now."""
+
+
+def test_no_secret_is_on_the_command_line_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: dict[str, str] = {}
+
+    def launch(conf: SparkConf) -> None:
+        arguments.update(conf.getAll())
+        raise Launched
+
+    monkeypatch.setattr("pyspark.core.context.launch_gateway", launch)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    secret = {"spark.hadoop.fs.s3a.secret.key": Secret("opensesame"), "spark.x": "plain"}
+    user = Spark(master="local[2]", conf={**secret, "spark.driver.memory": Secret("2g")})
+    catalog = Catalog(options={"token": Secret("opensesame")})
+    table = attrs.evolve(ORDERS.table, catalog=catalog, warehouse=Secret("s3://opensesame/lake"))
+    with pytest.raises(Launched):
+        session.open_session(attrs.evolve(ORDERS, table=table, spark=user))
+    assert not any("opensesame" in text for text in arguments.values())
+    assert arguments["spark.x"] == "plain"
+    assert arguments["spark.driver.memory"] == "2g"
+    assert arguments["spark.master"] == "local[2]"
+    assert "spark-sql-kafka" in arguments["spark.jars.packages"]
 
 
 def test_parquet_needs_no_catalog() -> None:
