@@ -17,6 +17,7 @@ from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.values import Evolution, Format, Partition, TableFormat
 from kwire_pipeline.engine.faults import Place
+from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.planning import plan_run
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
@@ -118,6 +119,28 @@ def test_parquet_files_are_exact_for_readers_that_know_nothing_of_spark(
     scene.lose_checkpoint()
     with pytest.raises(Refusal, match="there is no checkpoint"):
         scene.run()
+
+
+def test_adoption_of_a_parquet_table_moves_committed_files_first(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is lost after a run that ended between its commit and the moves."""
+    table = attrs.evolve(
+        scene.pipeline.table, format=TableFormat.PARQUET, warehouse=str(scene.folder / "lake")
+    )
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    scene.produce(range(9))
+
+    def move_to(folder: Folder, target: Folder) -> None:
+        raise Crash("move")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "move_to", move_to)
+        with pytest.raises(Crash):
+            scene.run()
+    scene.lose_checkpoint()
+    scene.run(Intent.ADOPT)
+    scene.check_each_once(range(9))
 
 
 def test_replay_moves_letters_that_fit_today(scene: Scene, spark: SparkSession) -> None:

@@ -146,6 +146,9 @@ def open_run(
         pipeline.name, pipeline.checkpoint, pipeline.table.name, stored, facts, intent
     )
     prepare_tables(spark, pipeline, shape, destinations)
+    if begin is not Begin.FROM_START:
+        for table in _tables(destinations):
+            table.finish(pipeline.name)
     if begin is Begin.CONTINUE and stored is not None:
         current = attrs.evolve(
             stored,

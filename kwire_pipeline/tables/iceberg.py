@@ -117,6 +117,9 @@ class IcebergTable:
             return False
         return self.read().where(self._origin.condition(mark.ranges)).limit(1).count() > 0
 
+    def finish(self, pipeline: str) -> None:
+        """A snapshot is visible as soon as it is committed."""
+
     def last_batch(self, pipeline_id: str) -> int | None:
         summaries = [snapshot.summary() for snapshot in self._table().snapshots()]
         batches = [int(s.get(BATCH)) for s in summaries if s.get(PIPELINE) == pipeline_id]

@@ -95,6 +95,9 @@ class Table(Protocol):
         ``by_rows`` also takes a row with one of the batch's offsets for a proof: marks can expire.
         """
 
+    def finish(self, pipeline: str) -> None:
+        """Make visible what the last append of a pipeline committed; called before a run."""
+
     def last_batch(self, pipeline_id: str) -> int | None:
         """Return the last batch with a mark of the pipeline, None if there is no such mark."""
 

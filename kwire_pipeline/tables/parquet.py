@@ -3,7 +3,8 @@
 A batch is written to a folder beside the table, then one file names all of its files (the commit),
 then each is moved into the table. A run that ends before the commit has added nothing; after it,
 the next run moves the rest. So a reader may see a part of the newest batch for a moment, never a
-row twice, and never a row of a batch that was not committed.
+row twice, and never a row of a batch that was not committed. The moves are finished before a run
+compares offsets with the table, since a batch can be classified differently by the next run.
 
 Layout: ``_kwire/table.json`` has the table's id, columns and owners, ``_kwire/commits`` the last
 commit of each pipeline; Spark and others skip names that begin with an underscore.
@@ -120,10 +121,13 @@ class ParquetTable:
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
         commit = self._commit(mark.pipeline_id)
-        if commit is None or commit.batch_id != mark.batch_id:
-            return False
-        self._move(commit)
-        return True
+        return commit is not None and commit.batch_id == mark.batch_id
+
+    def finish(self, pipeline: str) -> None:
+        pipeline_id = self.owners().get(pipeline)
+        commit = None if pipeline_id is None else self._commit(pipeline_id)
+        if commit is not None:
+            self._move(commit)
 
     def last_batch(self, pipeline_id: str) -> int | None:
         commit = self._commit(pipeline_id)

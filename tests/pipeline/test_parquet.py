@@ -1,0 +1,48 @@
+"""A Parquet table shows what is committed, once, to readers that know only files."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.tables.mark import Mark, Origin
+from kwire_pipeline.tables.parquet import ParquetTable
+
+DDL = "topic STRING, partition INT, offset BIGINT"
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> ParquetTable:
+    origin = Origin("topic", "partition", "offset")
+    chosen = ParquetTable(spark, str(tmp_path / "orders"), origin, partition_by=())
+    chosen.create(StructType.fromDDL(DDL))
+    chosen.add_owner("orders", "id-of-orders")
+    return chosen
+
+
+def test_files_of_a_commit_are_moved_before_anything_asks_for_its_batch(
+    table: ParquetTable, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run ends before the first move; the next run may find that the batch has no rows."""
+
+    class Crash(Exception):
+        pass
+
+    def move_to(folder: Folder, target: Folder) -> None:
+        raise Crash
+
+    mark = Mark("id-of-orders", 0, Ranges.between({}, {"t": {0: 1}}))
+    frame = spark.createDataFrame([("t", 0, 0)], DDL)
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "move_to", move_to)
+        with pytest.raises(Crash):
+            table.append(frame, mark)
+    table.finish("returns")
+    assert table.read().count() == 0
+    table.finish("orders")
+    table.finish("orders")
+    assert [tuple(row) for row in table.read().collect()] == [("t", 0, 0)]
+    assert table.positions() == {"t": {0: 1}}
