@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.scene import TASKS, Crash, Scene
+from kwire_pipeline.config.model import DeadLetters, Expectation
 from kwire_pipeline.config.values import Start
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
@@ -41,6 +42,32 @@ def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     assert (tally.rows, tally.dead_letters, tally.reasons) == (54, 6, {"not JSON": 6})
     scene.check_each_once(range(60))
     assert scene.snapshots() == 2
+    assert scene.run().batches == 0
+
+
+def test_half_done_batch_is_finished_by_the_file_that_began_it(scene: Scene) -> None:
+    """Under another expectation, rows that the table has would be dead letters as well."""
+    former = scene.pipeline
+    text = attrs.evolve(former.value, schema="id BIGINT NOT NULL, name STRING, at STRING")
+    late = attrs.evolve(former, expectations={"late": Expectation(check="id > 10")})
+    scene.produce(range(20))
+    scene.pipeline = late
+    with pytest.raises(Crash):
+        scene.run(crash=Place.BEFORE_TABLE)
+    scene.pipeline = former  # nothing is written: another file may finish the batch
+    with pytest.raises(Crash):
+        scene.run(crash=Place.AFTER_TABLE)
+    for other in (
+        late,
+        attrs.evolve(former, value=text),
+        attrs.evolve(former, dead_letters=DeadLetters(table="shop.others")),
+    ):
+        scene.pipeline = other
+        check_refused(scene, "run once with the former file")
+    scene.pipeline = former
+    scene.run()
+    scene.check_each_once(range(20))
+    scene.pipeline = late
     assert scene.run().batches == 0
 
 

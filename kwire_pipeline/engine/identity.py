@@ -63,6 +63,8 @@ class Identity:
     """The value's schema as DDL, empty without one; an inferred one is pinned by this."""
     start: Offsets
     """The offsets of the first batch, resolved once."""
+    definition: str = ""
+    """The hash of what decides over each record in the last run; empty if that is not known."""
     has_replaced_topic: bool = False
     """Whether the table has rows of an earlier topic of the same name.
 

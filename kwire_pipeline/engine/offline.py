@@ -1,16 +1,20 @@
 """The state of a pipeline between runs, for the commands that only look, or mend."""
 
+from collections.abc import Iterable
+
 import attrs
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, offsets
 from kwire_pipeline.engine.batch import Destinations
+from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.identity import Identity
-from kwire_pipeline.engine.offsets import Offsets
+from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
+from kwire_pipeline.tables.mark import Mark, Table
 
 
 @attrs.frozen(kw_only=True)
@@ -62,6 +66,38 @@ def half_done(checkpoint: Folder) -> int | None:
     """Return the batch that a run began and did not finish."""
     begun, done = last_entry(checkpoint, "offsets"), last_entry(checkpoint, "commits")
     return begun if begun is not None and (done is None or begun > done) else None
+
+
+def has_part(stored: Identity, checkpoint: Folder, tables: Iterable[Table]) -> bool:
+    """Whether one of the tables has the batch that a run began and did not finish."""
+    batch_id = half_done(checkpoint)
+    if batch_id is None:
+        return False
+    start = read_entry(checkpoint, batch_id - 1) if batch_id else stored.start
+    ranges = Ranges.between(start, read_entry(checkpoint, batch_id))
+    mark = Mark(stored.pipeline_id, batch_id, ranges)
+    by_rows = not stored.has_replaced_topic
+    return any(table.exists() and table.has_batch(mark, by_rows=by_rows) for table in tables)
+
+
+def check_definition(
+    spark: SparkSession, pipeline: Pipeline, stored: Identity, folder: Folder
+) -> None:
+    """Raise Refusal if a part of a batch is written that this file would classify differently.
+
+    A batch of which nothing is written is no reason: its run may have been refused for the file.
+    """
+    if stored.definition in ("", definition_of(pipeline)):
+        return
+    letters = attrs.evolve(pipeline.dead_letters, table=stored.dead_letters)
+    former = destinations_of(spark, attrs.evolve(pipeline, dead_letters=letters))
+    tables = [table for table in (former.table, former.dead_letters) if table is not None]
+    if has_part(stored, folder.at(checkpoint_name(stored.pipeline_id)), tables):
+        raise Refusal(
+            f"a batch of pipeline {pipeline.name} is half done, and this file classifies its "
+            "records differently (schema, columns, omit, expectations, transform or dead_letters): "
+            "run once with the former file, then with this one"
+        )
 
 
 def read_entry(checkpoint: Folder, batch_id: int) -> Offsets:

@@ -6,7 +6,7 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, schema, source
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.identity import Begin, Identity, Intent
-from kwire_pipeline.engine.offline import checkpoint_name, half_done
+from kwire_pipeline.engine.offline import check_definition, checkpoint_name, half_done
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
 from kwire_pipeline.engine.query import facts_of, set_session, topics_of
 from kwire_pipeline.engine.storage import Folder
@@ -36,6 +36,7 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     )
     lines = [BEGINNINGS[begin]]
     if stored is not None and half_done(folder.at(checkpoint_name(stored.pipeline_id))) is not None:
+        check_definition(spark, pipeline, stored, folder)
         lines.append("a batch is half done: a run finishes it first")
     rows = rows_schema(spark, shape, destinations)
     if not destinations.table.exists():

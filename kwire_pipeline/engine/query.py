@@ -17,11 +17,18 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, offsets, schema, source
 from kwire_pipeline.engine.batch import Destinations, Result, Writer
 from kwire_pipeline.engine.cluster import Cluster, Topic
+from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
 from kwire_pipeline.engine.lease import Lease
-from kwire_pipeline.engine.offline import checkpoint_name, half_done, last_entry, read_entry
+from kwire_pipeline.engine.offline import (
+    check_definition,
+    checkpoint_name,
+    half_done,
+    last_entry,
+    read_entry,
+)
 from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
 from kwire_pipeline.engine.storage import Folder
@@ -145,6 +152,8 @@ def open_run(
     begin = identity.decide(
         pipeline.name, pipeline.checkpoint, pipeline.table.name, stored, facts, intent
     )
+    if begin is Begin.CONTINUE and stored is not None:
+        check_definition(spark, pipeline, stored, folder)
     prepare_tables(spark, pipeline, shape, destinations)
     if begin is not Begin.FROM_START:
         for table in _tables(destinations):
@@ -155,6 +164,8 @@ def open_run(
             topics={**facts.topics, **stored.topics},
             schema=ddl or "",
             table_id=destinations.table.table_id(),
+            dead_letters=pipeline.dead_letters.table,
+            definition=definition_of(pipeline),
         )
     else:
         if begin is Begin.FROM_START:
@@ -169,6 +180,7 @@ def open_run(
             table_id=destinations.table.table_id(),
             dead_letters=pipeline.dead_letters.table,
             schema=ddl or "",
+            definition=definition_of(pipeline),
             start=_start(pipeline, cluster, topics, destinations, begin, stored),
             has_replaced_topic=begin is Begin.ADOPT
             and stored is not None

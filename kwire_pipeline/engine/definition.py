@@ -1,0 +1,36 @@
+"""The definition of rows: all keys that decide whether a record is a row, and where it goes.
+
+A batch that is half done was classified by the definition of the run that began it. Under another
+one a record could be in both tables, or in neither, so such a batch is only finished by its own.
+
+Rules of this file: plain data only; a key with a default that is new in a later version is left
+out while it has its default, so that an upgrade does not change the definition.
+"""
+
+import hashlib
+import json
+
+from kwire_pipeline.config.model import Pipeline, RecordFormat
+
+
+def definition_of(pipeline: Pipeline) -> str:
+    """Return the hash of the definition."""
+    parts = {
+        "value": _format(pipeline.value),
+        "key": _format(pipeline.key),
+        "columns": {name: [c.root.value, *c.path] for name, c in pipeline.columns.items()},
+        "omit": sorted(pipeline.omit),
+        "expectations": {
+            name: [expectation.check, expectation.action.value]
+            for name, expectation in pipeline.expectations.items()
+        },
+        "transform": pipeline.transform,
+        "dead_letters": pipeline.dead_letters.table,
+        "origin_prefix": pipeline.table.origin_prefix,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _format(part: RecordFormat) -> list[object]:
+    units = {path: unit.value for path, unit in part.timestamps.items()}
+    return [part.format.value, part.schema, units]
