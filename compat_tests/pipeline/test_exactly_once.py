@@ -153,6 +153,9 @@ def test_topic_that_was_made_again_is_refused_and_adopted(scene: Scene) -> None:
     check_refused(scene, "was deleted and made again")
     scene.run(Intent.ADOPT)
     scene.check_each_once(range(30))
+    scene.lose_checkpoint()
+    with pytest.raises(Refusal, match="rows of an earlier topic"):
+        scene.run(Intent.ADOPT)
 
 
 def test_table_that_was_made_again_is_refused(scene: Scene, spark: SparkSession) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import enum
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NoReturn
 
 import attrs
 
@@ -22,6 +22,8 @@ from kwire_pipeline.errors import Refusal
 
 FILE: Final = "pipeline.json"
 VERSION: Final = 1
+REPLACED: Final = "-replaced"
+"""The end of the id of a pipeline whose table has rows of an earlier topic of the same name."""
 
 
 class Intent(enum.Enum):
@@ -116,12 +118,18 @@ def decide(
     name: str, checkpoint: str, table: str, stored: Identity | None, facts: Facts, intent: Intent
 ) -> Begin:
     """Return how a run begins; raise Refusal where continuing could lose or repeat records."""
+    if intent is Intent.ADOPT and facts.table_id is not None:
+        _check_adoption(name, table, stored, facts)
+        return Begin.ADOPT
     if stored is None and name not in facts.owners:
         return Begin.FROM_START if intent is Intent.FROM_START else Begin.NEW
-    if intent is Intent.ADOPT:
-        return Begin.ADOPT
     if intent is Intent.FROM_START:
         return Begin.FROM_START
+    if intent is Intent.ADOPT:
+        raise Refusal(
+            f"there is no table {table} to adopt: restore it, or correct table.name, or run with "
+            f"{FROM_START}"
+        )
     if stored is None:
         raise Refusal(
             f"{table} has rows of pipeline {name}, but there is no checkpoint in {checkpoint}: "
@@ -145,17 +153,45 @@ def _check_name(name: str, checkpoint: str, stored: Identity) -> None:
         )
 
 
+def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts) -> None:
+    """Raise Refusal where the offsets in the table do not say what is to be read next."""
+    if stored is not None and stored.cluster_id != facts.cluster_id:
+        _refuse_cluster(stored, facts.cluster_id)
+    if facts.owners.get(name, "").endswith(REPLACED) or (
+        stored is not None and stored.has_replaced_topic
+    ):
+        raise Refusal(
+            f"{table} has rows of an earlier topic of the same name, which have the "
+            f"same offsets as those of this one: run with {FROM_START}"
+        )
+
+
+def has_replacement(stored: Identity | None, facts: Facts) -> bool:
+    """Whether a topic was made again since the identity was written."""
+    return stored is not None and any(
+        stored.topics.get(name) not in (None, topic_id) for name, topic_id in facts.topics.items()
+    )
+
+
+def new_pipeline_id(unique: str, *, has_replaced_topic: bool) -> str:
+    """Return an id for marks and the table; the table knows by it of a replaced topic."""
+    return f"{unique}{REPLACED}" if has_replaced_topic else unique
+
+
+def _refuse_cluster(stored: Identity, cluster_id: str) -> NoReturn:
+    raise Refusal(
+        f"the brokers are of cluster {cluster_id}, and the checkpoint's offsets of cluster "
+        f"{stored.cluster_id}: correct source.bootstrap, or run with {FROM_START}"
+    )
+
+
 def check_cluster(stored: Identity, cluster_id: str, topics: Mapping[str, str]) -> None:
     """Raise Refusal if the brokers or a topic are not those of the checkpoint's offsets.
 
     ``topics`` has the topic ids by name.
     """
     if stored.cluster_id != cluster_id:
-        raise Refusal(
-            f"the brokers are of cluster {cluster_id}, and the checkpoint's offsets of "
-            f"cluster {stored.cluster_id}: correct source.bootstrap, or run with {ADOPT} or "
-            f"{FROM_START}"
-        )
+        _refuse_cluster(stored, cluster_id)
     for topic, topic_id in sorted(stored.topics.items()):
         if topic not in topics:
             raise Refusal(

@@ -171,9 +171,12 @@ def open_run(
         if begin is Begin.FROM_START:
             for table in _tables(destinations):
                 table.delete(sorted(topics))
+        has_replaced_topic = begin is Begin.ADOPT and identity.has_replacement(stored, facts)
         current = Identity(
             name=pipeline.name,
-            pipeline_id=uuid.uuid4().hex,
+            pipeline_id=identity.new_pipeline_id(
+                uuid.uuid4().hex, has_replaced_topic=has_replaced_topic
+            ),
             cluster_id=facts.cluster_id,
             topics=facts.topics,
             table=pipeline.table.name,
@@ -182,15 +185,7 @@ def open_run(
             schema=ddl or "",
             definition=definition_of(pipeline),
             start=_start(pipeline, cluster, topics, destinations, begin, stored),
-            has_replaced_topic=begin is Begin.ADOPT
-            and stored is not None
-            and (
-                stored.has_replaced_topic
-                or any(
-                    stored.topics.get(name) not in (None, topic_id)
-                    for name, topic_id in facts.topics.items()
-                )
-            ),
+            has_replaced_topic=has_replaced_topic,
         )
     folder.write(identity.FILE, current.dump())
     for table in _tables(destinations):

@@ -153,6 +153,7 @@ class IcebergTable:
         origin = self._origin
         last = (
             self.read()
+            .where(f"`{origin.offset}` IS NOT NULL")
             .groupBy(f"`{origin.topic}`", f"`{origin.partition}`")
             .agg(F.max(f"`{origin.offset}`"))
             .collect()

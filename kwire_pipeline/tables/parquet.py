@@ -165,6 +165,7 @@ class ParquetTable:
         origin = self._origin
         last = (
             self.read()
+            .where(f"`{origin.offset}` IS NOT NULL")
             .groupBy(f"`{origin.topic}`", f"`{origin.partition}`")
             .agg(F.max(f"`{origin.offset}`"))
             .collect()

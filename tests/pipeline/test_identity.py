@@ -92,10 +92,36 @@ def test_another_table_or_pipeline_with_the_same_checkpoint_is_refused() -> None
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_adopt_and_from_start_answer_each_refusal(case: str) -> None:
+def test_each_refusal_names_the_options_that_help(case: str) -> None:
     stored, facts, _ = REFUSED[case]
-    assert decide(stored, facts, Intent.ADOPT) is Begin.ADOPT
+    with pytest.raises(Refusal) as refusal:
+        decide(stored, facts)
+    if "--adopt" in str(refusal.value):
+        assert decide(stored, facts, Intent.ADOPT) is Begin.ADOPT
+    else:
+        with pytest.raises(Refusal, match="--from-start"):
+            decide(stored, facts, Intent.ADOPT)
     assert decide(stored, facts, Intent.FROM_START) is Begin.FROM_START
+
+
+def test_adoption_takes_a_table_that_does_not_know_the_pipeline() -> None:
+    """The pipeline was renamed, or the rows were written by other means."""
+    assert decide(None, attrs.evolve(FACTS, owners={}), Intent.ADOPT) is Begin.ADOPT
+    assert decide(None, attrs.evolve(FACTS, owners={}, table_id=None), Intent.ADOPT) is Begin.NEW
+
+
+def test_second_adoption_after_a_topic_was_made_again_is_refused() -> None:
+    """The table's greatest offset may be one of the earlier topic: rows would be lost."""
+    again = attrs.evolve(FACTS, topics={"orders": "new"})
+    assert identity.has_replacement(STORED, again)
+    pipeline_id = identity.new_pipeline_id("22", has_replaced_topic=True)
+    adopted = attrs.evolve(STORED, pipeline_id=pipeline_id, has_replaced_topic=True)
+    facts = attrs.evolve(FACTS, owners={"orders": pipeline_id})
+    assert decide(adopted, facts) is Begin.CONTINUE
+    for stored in (adopted, None):
+        with pytest.raises(Refusal, match="rows of an earlier topic"):
+            decide(stored, facts, Intent.ADOPT)
+        assert decide(stored, facts, Intent.FROM_START) is Begin.FROM_START
 
 
 def test_adoption_continues_at_the_table_and_reads_new_topics_from_their_beginning() -> None:
