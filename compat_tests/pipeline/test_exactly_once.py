@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
@@ -17,6 +17,7 @@ from kwire_pipeline.config.values import Start
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.errors import Refusal
+from kwire_pipeline.tables.iceberg import IcebergTable
 
 CHECKSUM = 7145867457329436511
 
@@ -134,6 +135,32 @@ def test_run_from_the_start_replaces_the_rows(scene: Scene) -> None:
     scene.lose_checkpoint()
     scene.run(Intent.FROM_START)
     scene.check_each_once(range(20))
+
+
+def test_run_from_the_start_that_ends_in_its_deletion_is_continued(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are deleted and the dead letters are not; no option is needed to go on."""
+    scene.produce(range(20))
+    scene.run()
+    delete = IcebergTable.delete
+
+    def delete_once(table: IcebergTable, topics: Sequence[str]) -> None:
+        delete(table, topics)
+        raise Crash("deletion")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTable, "delete", delete_once)
+        with pytest.raises(Crash):
+            scene.run(Intent.FROM_START)
+    assert scene.rows() == []
+    with pytest.raises(Refusal, match="run without an option"):
+        scene.run(Intent.ADOPT)
+    scene.run()
+    scene.check_each_once(range(20))
+    scene.produce(range(20, 40))
+    scene.run()
+    scene.check_each_once(range(40))
 
 
 def test_deleted_part_of_the_checkpoint_is_refused(scene: Scene) -> None:

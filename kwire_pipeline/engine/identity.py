@@ -67,6 +67,10 @@ class Identity:
     """The offsets of the first batch, resolved once."""
     definition: str = ""
     """The hash of what decides over each record in the last run; empty if that is not known."""
+    former_id: str | None = None
+    """The id that the table may still have for this pipeline; none once it has this one."""
+    pending_deletion: tuple[str, ...] = ()
+    """The topics whose rows are to be deleted from the tables before the first batch."""
     has_replaced_topic: bool = False
     """Whether the table has rows of an earlier topic of the same name.
 
@@ -86,6 +90,7 @@ class Identity:
         if plain.pop("version") != VERSION:
             raise Refusal(f"{FILE} is of a later version of the pipeline: run that one")
         plain["start"] = offsets.parse(json.dumps(plain["start"]))
+        plain["pending_deletion"] = tuple(plain.get("pending_deletion", ()))
         return cls(**plain)
 
 
@@ -157,6 +162,11 @@ def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts
     """Raise Refusal where the offsets in the table do not say what is to be read next."""
     if stored is not None and stored.cluster_id != facts.cluster_id:
         _refuse_cluster(stored, facts.cluster_id)
+    if stored is not None and stored.pending_deletion:
+        raise Refusal(
+            f"{table} has lost a part of its rows by a run with --from-start that did not end: run "
+            f"without an option to continue it, or with {FROM_START}"
+        )
     if facts.owners.get(name, "").endswith(REPLACED) or (
         stored is not None and stored.has_replaced_topic
     ):
@@ -227,7 +237,7 @@ def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts
             f"{table} was dropped and made again, and the checkpoint {checkpoint} continues after "
             f"the rows of the old one: restore it, or run with {ADOPT} or {FROM_START}"
         )
-    if owner is not None and owner != stored.pipeline_id:
+    if owner not in (None, stored.pipeline_id, stored.former_id):
         raise Refusal(
             f"{table} is written by pipeline {name} with another checkpoint than {checkpoint}: "
             f"give this pipeline another name, or run with {ADOPT}"

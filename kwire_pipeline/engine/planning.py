@@ -38,6 +38,8 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     if stored is not None and half_done(folder.at(checkpoint_name(stored.pipeline_id))) is not None:
         check_definition(spark, pipeline, stored, folder)
         lines.append("a batch is half done: a run finishes it first")
+    if stored is not None and stored.pending_deletion:
+        lines.append("a run first deletes the rows, as one with --from-start has begun to")
     rows = rows_schema(spark, shape, destinations)
     if not destinations.table.exists():
         columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in rows.fields)

@@ -5,7 +5,7 @@ written before the table gets the pipeline's name, so a run that ends in between
 """
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -21,7 +21,7 @@ from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
-from kwire_pipeline.engine.lease import Lease
+from kwire_pipeline.engine.lease import Files, Lease
 from kwire_pipeline.engine.offline import (
     check_definition,
     checkpoint_name,
@@ -170,7 +170,7 @@ def open_run(
     else:
         if begin is Begin.FROM_START:
             for table in _tables(destinations):
-                table.delete(sorted(topics))
+                table.check_delete()
         has_replaced_topic = begin is Begin.ADOPT and identity.has_replacement(stored, facts)
         current = Identity(
             name=pipeline.name,
@@ -186,12 +186,30 @@ def open_run(
             definition=definition_of(pipeline),
             start=_start(pipeline, cluster, topics, destinations, begin, stored),
             has_replaced_topic=has_replaced_topic,
+            former_id=facts.owners.get(pipeline.name),
+            pending_deletion=tuple(sorted(topics)) if begin is Begin.FROM_START else (),
         )
-    folder.write(identity.FILE, current.dump())
-    for table in _tables(destinations):
-        if table.owners().get(pipeline.name) != current.pipeline_id:
-            table.add_owner(pipeline.name, current.pipeline_id)
+    current = carry_out(folder, current, _tables(destinations))
     return Opened(folder=folder, identity=current, shape=shape, destinations=destinations)
+
+
+def carry_out(folder: Files, current: Identity, tables: Sequence[Table]) -> Identity:
+    """Write the identity, then change the tables as it says; return it without that.
+
+    What a run leaves undone is in the file, and the next run does it: never is a table without its
+    rows beside a checkpoint that continues after them.
+    """
+    folder.write(identity.FILE, current.dump())
+    for table in tables:
+        if current.pending_deletion:
+            table.delete(current.pending_deletion)
+    for table in tables:
+        if table.owners().get(current.name) != current.pipeline_id:
+            table.add_owner(current.name, current.pipeline_id)
+    done = attrs.evolve(current, former_id=None, pending_deletion=())
+    if done != current:
+        folder.write(identity.FILE, done.dump())
+    return done
 
 
 def _tables(destinations: Destinations) -> list[Table]:

@@ -226,6 +226,9 @@ class IcebergTable:
     def _metadata(self, name: str) -> DataFrame:
         return self._spark.table(f"{self.name}.{name}")
 
+    def check_delete(self) -> None:
+        """Rows of an Iceberg table can be deleted."""
+
     def delete(self, topics: Sequence[str]) -> None:
         listed = ", ".join(f"'{topic}'" for topic in topics)
         if listed:

@@ -126,5 +126,8 @@ class Table(Protocol):
     def expire(self, upkeep: Upkeep) -> list[str]:
         """Remove old snapshots and files that belong to none; return lines about it."""
 
+    def check_delete(self) -> None:
+        """Raise Refusal if the rows of the table cannot be deleted."""
+
     def delete(self, topics: Sequence[str]) -> None:
         """Delete the rows of topics."""

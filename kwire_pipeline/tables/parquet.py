@@ -194,6 +194,9 @@ class ParquetTable:
         return []
 
     def delete(self, topics: Sequence[str]) -> None:
+        self.check_delete()
+
+    def check_delete(self) -> None:
         if self._root.names() not in ([], [META]):
             raise Refusal(
                 f"{self.name} is a Parquet table, from which rows cannot be deleted: remove the "

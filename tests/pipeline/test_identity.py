@@ -42,6 +42,21 @@ def test_the_file_keeps_the_identity() -> None:
     assert Identity.parse(STORED.dump()) == STORED
 
 
+def test_the_file_keeps_what_is_to_be_done_to_the_tables() -> None:
+    """An adoption or a new start ended before the table got the new id."""
+    begun = attrs.evolve(
+        STORED, pipeline_id="22", former_id="11", pending_deletion=("orders", "returns")
+    )
+    assert Identity.parse(begun.dump()) == begun
+    facts = attrs.evolve(FACTS, checkpoint_batch=None, table_batch=None)
+    assert decide(begun, facts) is Begin.CONTINUE
+    assert decide(begun, facts, Intent.FROM_START) is Begin.FROM_START
+    with pytest.raises(Refusal, match="run without an option"):
+        decide(begun, facts, Intent.ADOPT)
+    with pytest.raises(Refusal, match="another checkpoint"):
+        decide(attrs.evolve(begun, former_id=None), facts)
+
+
 def test_a_file_of_a_later_version_is_refused() -> None:
     with pytest.raises(Refusal, match="later version"):
         Identity.parse(STORED.dump().replace('"version": 1', '"version": 2'))
