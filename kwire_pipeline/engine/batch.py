@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import attrs
+from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -18,7 +19,7 @@ from kwire_pipeline.config.values import Action
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.figures import Batch
 from kwire_pipeline.engine.offsets import Ranges
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.mark import Mark, Table
@@ -66,6 +67,7 @@ class Writer:
     """The offsets of a batch by its id."""
     pipeline_id: str
     lag: Callable[[Ranges], int]
+    """The offsets that are still to read after a batch; an error of it leaves the batch written."""
     faults: Faults = NO_FAULTS
     clock: Callable[[], float] = time.monotonic
 
@@ -88,11 +90,18 @@ class Writer:
             unmet=counts.unmet,
             bytes=counts.bytes,
             offsets=mark.ranges.count,
-            lag=self.lag(mark.ranges),
+            lag=self._lag(mark.ranges),
             elapsed_s=self.clock() - start_s,
             is_repeated=is_repeated,
         )
         return Result(figures, reasons)
+
+    def _lag(self, ranges: Ranges) -> int | None:
+        """Return the lag after a batch that is written, None if it is not known."""
+        try:
+            return self.lag(ranges)
+        except (Failure, Refusal, ValueError, Py4JError):
+            return None
 
     def _judge(self, counts: Counts, mark: Mark) -> None:
         """Raise Refusal for a batch that the configuration does not accept."""

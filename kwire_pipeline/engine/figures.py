@@ -19,8 +19,8 @@ class Batch:
     bytes: int
     """The bytes of keys and values."""
     offsets: int
-    lag: int
-    """The offsets that are still to read."""
+    lag: int | None
+    """The offsets that are still to read; None if the brokers did not answer."""
     elapsed_s: float
     is_repeated: bool = False
     """Whether an earlier run had written all or a part of it."""

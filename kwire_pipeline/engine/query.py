@@ -6,6 +6,7 @@ written before the table gets the pipeline's name, so a run that ends in between
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -353,8 +354,10 @@ class Run:
             raise
 
     def _on_result(self, result: Result) -> None:
+        """Report a batch that is written; an output that was closed does not make it fail."""
         self._tally.add(result.figures, result.reasons)
-        self._control.report(result.figures)
+        with suppress(OSError, ValueError):
+            self._control.report(result.figures)
 
     def _check_topics(self) -> None:
         """Raise Refusal if a topic was made again; remember new topics of a pattern."""

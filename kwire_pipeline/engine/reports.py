@@ -32,7 +32,7 @@ class Reporter:
                 self._print(
                     f"{CLEAR}batch {batch.batch_id}: {self._tally.rows:,} rows, "
                     f"{self._tally.dead_letters:,} dead letters, {rate:,.0f} offsets/s, "
-                    f"lag {batch.lag:,}"
+                    f"lag {'unknown' if batch.lag is None else f'{batch.lag:,}'}"
                 )
 
     def on_end(self, tally: Tally) -> None:
