@@ -1,7 +1,9 @@
 """A folder of any file system that Spark reaches: local, HDFS, an object store.
 
 Rules of this file: a file is written whole and then moved to its name, so a reader sees all of it
-or none of it; names are relative to the folder.
+or none of it; names are relative to the folder. Local files are those of the raw local file
+system: Hadoop's usual one keeps a checksum beside each file and renames both, one after the other,
+and after an end in between the file cannot be read.
 """
 
 from collections.abc import Iterator
@@ -12,10 +14,14 @@ from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from kwire_pipeline.errors import Failure
+
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 SCRATCH: Final = ".tmp"
+LOCAL: Final = "file"
+RAW_LOCAL_CONTEXT: Final = "org.apache.hadoop.fs.local.RawLocalFs"
 
 
 def jvm_of(spark: SparkSession) -> JVMView:
@@ -49,7 +55,14 @@ class Folder:
 
     def write(self, name: str, text: str) -> None:
         """Write a file in place of the one of that name."""
-        self._move(self._scratch(name, text), name, replace=True)
+        files, target = self._at(name)
+        path = self._at(self._scratch(name, text))[1]
+        if _is_local(target):
+            # One rename of the kernel; a file context would delete the target first.
+            if not files.rename(path, target):
+                raise Failure(f"{self.url}/{name} cannot be written")
+        else:
+            self._rename(path, target, replace=True)
 
     def create(self, name: str, text: str) -> bool:
         """Write a file unless there is one of that name; return whether it was written."""
@@ -58,7 +71,7 @@ class Folder:
             return False
         scratch = self._scratch(name, text)
         try:
-            self._move(scratch, name, replace=False)
+            self._rename(self._at(scratch)[1], path, replace=False)
         except Py4JJavaError:
             if not files.exists(path):
                 raise
@@ -90,7 +103,7 @@ class Folder:
         return sorted(name for name in names if not name.startswith("."))
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield the path below the folder and the size in bytes of all files in it."""
+        """Yield the path below the folder and the size in bytes of all files without a dot."""
         files, root = self._at("")
         if not files.exists(root):
             return
@@ -98,6 +111,8 @@ class Folder:
         listing = files.listFiles(root, True)
         while listing.hasNext():
             status = listing.next()
+            if str(status.getPath().getName()).startswith("."):
+                continue
             yield str(status.getPath().toString()).removeprefix(prefix), int(status.getLen())
 
     def at(self, name: str) -> "Folder":
@@ -112,23 +127,32 @@ class Folder:
         stream.close()
         return scratch
 
-    def _move(self, name: str, target: str, *, replace: bool) -> None:
-        self._rename(self._at(name)[1], self._at(target)[1], replace=replace)
-
     def _rename(self, path: JavaObject, target: JavaObject, *, replace: bool) -> None:
         options = getattr(jvm_of(self.spark).org.apache.hadoop.fs, "Options$Rename")
         chosen = gateway_of(self.spark).new_array(options, 1)
         chosen[0] = options.OVERWRITE if replace else options.NONE
+        configuration = self._configuration()
+        if _is_local(path):
+            configuration.set("fs.AbstractFileSystem.file.impl", RAW_LOCAL_CONTEXT)
         context = jvm_of(self.spark).org.apache.hadoop.fs.FileContext.getFileContext(
-            path.toUri(), self._configuration()
+            path.toUri(), configuration
         )
         context.rename(path, target, chosen)
 
     def _at(self, name: str) -> tuple[JavaObject, JavaObject]:
         text = f"{self.url.rstrip('/')}/{name}" if name else self.url
-        path = jvm_of(self.spark).org.apache.hadoop.fs.Path(text)
+        package = jvm_of(self.spark).org.apache.hadoop.fs
+        path = package.Path(text)
         files = path.getFileSystem(self._configuration())
-        return files, files.makeQualified(path)
+        path = files.makeQualified(path)
+        if _is_local(path):
+            files = package.RawLocalFileSystem()
+            files.initialize(package.Path("file:///").toUri(), self._configuration())
+        return files, path
 
     def _configuration(self) -> JavaObject:
         return self.spark._jsparkSession.sessionState().newHadoopConf()
+
+
+def _is_local(path: JavaObject) -> bool:
+    return bool(path.toUri().getScheme() == LOCAL)
