@@ -7,6 +7,8 @@ from pathlib import Path
 
 import attrs
 import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -16,6 +18,7 @@ from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.values import Evolution, Format, Partition, TableFormat
+from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.planning import plan_run
@@ -44,6 +47,20 @@ def test_verify_counts_missing_and_repeated_offsets(scene: Scene, spark: SparkSe
     assert not proof.is_clean
     assert (proof.records, proof.once, proof.missing, proof.repeated) == (40, 35, 2, 3)
     assert any("missing, for example: partition 0 of" in line for line in proof.words())
+
+
+def test_verify_knows_compacted_topics(scene: Scene, spark: SparkSession) -> None:
+    """A record that the table has is gone from the topic: no failure if the topic is compacted."""
+    cluster = Cluster(spark, {"bootstrap.servers": scene.broker.address})
+    try:
+        assert cluster.topics_with_compaction([scene.topic]) == []
+        admin = KafkaAdminClient(bootstrap_servers=scene.broker.address)
+        config = {"cleanup.policy": "compact,delete"}
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, scene.topic, configs=config)])
+        admin.close()
+        assert cluster.topics_with_compaction([scene.topic]) == [scene.topic]
+    finally:
+        cluster.close()
 
 
 def test_maintenance_keeps_marks_and_waits_for_a_half_done_batch(

@@ -129,6 +129,16 @@ def test_deleted_checkpoint_is_refused_and_adopted(scene: Scene) -> None:
     scene.check_each_once(range(40))
 
 
+def test_rows_before_an_adoption_are_verified(scene: Scene, spark: SparkSession) -> None:
+    scene.produce(range(20))
+    scene.run()
+    shutil.rmtree(next((scene.folder / "checkpoint").glob("spark-*")))
+    scene.run(Intent.ADOPT)
+    assert scene.verify().is_clean
+    spark.sql(f"DELETE FROM kwire.{scene.pipeline.table.name} WHERE id = 4")
+    assert scene.verify().missing == 1
+
+
 def test_run_from_the_start_replaces_the_rows(scene: Scene) -> None:
     scene.produce(range(20))
     scene.run()

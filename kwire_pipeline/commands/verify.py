@@ -39,12 +39,14 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof:
         topic_ids = {name: topic.topic_id for name, topic in topics.items()}
         check_cluster(state.identity, cluster.cluster_id(), topic_ids)
         beginnings = cluster.beginnings(topics.values())
+        compacted = cluster.topics_with_compaction(topics)
     finally:
         cluster.close()
-    start = later(beginnings, state.identity.start)
+    first = state.identity.verify_from
+    start = later(beginnings, state.identity.start if first is None else first)
     end = later(start, state.position)
     records = records_of(spark, pipeline, state, start, end)
-    return proof.compare(records, written_of(pipeline, state, start, end))
+    return proof.compare(records, written_of(pipeline, state, start, end), compacted)
 
 
 def records_of(

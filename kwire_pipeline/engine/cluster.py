@@ -69,6 +69,26 @@ class Cluster:
             for name in described
         }
 
+    def topics_with_compaction(self, names: Iterable[str]) -> list[str]:
+        """Return the topics from which compaction removes records.
+
+        None are returned where the brokers do not let this client see configurations.
+        """
+        resources = self._jvm.org.apache.kafka.common.config
+        kind = getattr(resources, "ConfigResource$Type").TOPIC
+        listed = self._jvm.java.util.ArrayList()
+        for name in names:
+            listed.add(resources.ConfigResource(kind, name))
+        try:
+            configs = self._call(lambda: self._admin.describeConfigs(listed).all().get())
+        except Failure:
+            return []
+        return sorted(
+            str(resource.name())
+            for resource in configs
+            if "compact" in str(configs[resource].get("cleanup.policy").value())
+        )
+
     def beginnings(self, topics: Iterable[Topic]) -> Offsets:
         return self._offsets(topics, self._specs().earliest())
 

@@ -71,6 +71,11 @@ class Identity:
     """The id that the table may still have for this pipeline; none once it has this one."""
     pending_deletion: tuple[str, ...] = ()
     """The topics whose rows are to be deleted from the tables before the first batch."""
+    verify_from: Offsets | None = None
+    """The first offsets that the tables should have; None if they are those of ``start``.
+
+    An adoption moves the start, and not these.
+    """
     has_replaced_topic: bool = False
     """Whether the table has rows of an earlier topic of the same name.
 
@@ -80,6 +85,8 @@ class Identity:
     def dump(self) -> str:
         plain = attrs.asdict(self, recurse=False)
         plain["start"] = json.loads(offsets.dump(self.start))
+        if self.verify_from is not None:
+            plain["verify_from"] = json.loads(offsets.dump(self.verify_from))
         return json.dumps({"version": VERSION, **plain}, indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -90,6 +97,8 @@ class Identity:
         if plain.pop("version") != VERSION:
             raise Refusal(f"{FILE} is of a later version of the pipeline: run that one")
         plain["start"] = offsets.parse(json.dumps(plain["start"]))
+        if plain.get("verify_from") is not None:
+            plain["verify_from"] = offsets.parse(json.dumps(plain["verify_from"]))
         plain["pending_deletion"] = tuple(plain.get("pending_deletion", ()))
         return cls(**plain)
 
@@ -174,6 +183,22 @@ def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts
             f"{table} has rows of an earlier topic of the same name, which have the "
             f"same offsets as those of this one: run with {FROM_START}"
         )
+
+
+def verify_offsets(stored: Identity | None, facts: Facts, start: Offsets) -> Offsets:
+    """Return the first offsets that the tables should have after an adoption at ``start``.
+
+    A topic that was made again begins there, and so does one of a checkpoint that is lost.
+    """
+    if stored is None:
+        return start
+    former = stored.start if stored.verify_from is None else stored.verify_from
+    return {
+        topic: partitions
+        if stored.topics.get(topic) != facts.topics.get(topic)
+        else {p: min(o, former.get(topic, {}).get(p, o)) for p, o in partitions.items()}
+        for topic, partitions in start.items()
+    }
 
 
 def has_replacement(stored: Identity | None, facts: Facts) -> bool:

@@ -31,6 +31,8 @@ class Proof:
     """The offsets that occur more than once in the tables."""
     unknown: int
     """The offsets in the tables that the topic does not have as committed records."""
+    compacted: int = 0
+    """Those that a compacted topic does not have any more; they are no error."""
     examples: tuple[str, ...]
 
     @property
@@ -44,6 +46,8 @@ class Proof:
             f"dead letters, {self.dropped:,} dropped by expectations, {self.missing:,} missing, "
             f"{self.repeated:,} repeated; {self.unknown:,} in the tables alone"
         )
+        if self.compacted:
+            counts += f", {self.compacted:,} compacted in the topic"
         return [counts, *(f"  {example}" for example in self.examples)]
 
 
@@ -62,8 +66,11 @@ def within(start: Offsets, end: Offsets, columns: Sequence[str] = SPOT) -> Colum
     return reduce(lambda first, second: first | second, parts, F.lit(False))
 
 
-def compare(records: DataFrame, written: DataFrame) -> Proof:
-    """Compare the topic's records (with a column ``dropped``) with the offsets in the tables."""
+def compare(records: DataFrame, written: DataFrame, compacted: Sequence[str] = ()) -> Proof:
+    """Compare the topic's records (with a column ``dropped``) with the offsets in the tables.
+
+    ``compacted`` are topics from which records go that the tables have.
+    """
     topic = records.select(*SPOT, "dropped", F.lit(1).alias("in_topic"))
     tables = written.groupBy(*SPOT).agg(F.count(F.lit(1)).alias("copies"))
     both = topic.join(tables, on=list(SPOT), how="full_outer").select(
@@ -74,25 +81,31 @@ def compare(records: DataFrame, written: DataFrame) -> Proof:
     )
     in_topic, copies, dropped = F.col("in_topic"), F.col("copies"), F.col("dropped")
     kind = (
-        F.when(~in_topic, F.lit("unknown"))
+        F.when(~in_topic & ~F.col("topic").isin(list(compacted)), F.lit("unknown"))
         .when(copies > 1, F.lit("repeated"))
+        .when(~in_topic, F.lit("compacted"))
         .when(copies == 1, F.lit("once"))
         .when(dropped, F.lit("dropped"))
         .otherwise(F.lit("missing"))
     )
     sample = F.format_string("partition %d of %s, offset %d", "partition", "topic", "offset")
-    counts = {
-        row["kind"]: (row["count"], row["first"])
-        for row in both.groupBy(kind.alias("kind"))
-        .agg(F.count(F.lit(1)).alias("count"), F.min(sample).alias("first"))
+    rows = (
+        both.groupBy(kind.alias("kind"))
+        .agg(
+            F.count(F.lit(1)).alias("count"),
+            F.count_if(in_topic).alias("records"),
+            F.min(sample).alias("first"),
+        )
         .collect()
-    }
+    )
+    counts = {row["kind"]: (row["count"], row["first"]) for row in rows}
     numbers = {name: count for name, (count, _) in counts.items()}
     return Proof(
-        records=sum(count for name, count in numbers.items() if name != "unknown"),
+        records=sum(row["records"] for row in rows),
         once=numbers.get("once", 0),
         dropped=numbers.get("dropped", 0),
         missing=numbers.get("missing", 0),
+        compacted=numbers.get("compacted", 0),
         repeated=numbers.get("repeated", 0),
         unknown=numbers.get("unknown", 0),
         examples=tuple(

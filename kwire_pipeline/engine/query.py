@@ -172,6 +172,7 @@ def open_run(
         if begin is Begin.FROM_START:
             for table in _tables(destinations):
                 table.check_delete()
+        start = _start(pipeline, cluster, topics, destinations, begin, stored)
         has_replaced_topic = begin is Begin.ADOPT and identity.has_replacement(stored, facts)
         current = Identity(
             name=pipeline.name,
@@ -185,7 +186,10 @@ def open_run(
             dead_letters=pipeline.dead_letters.table,
             schema=ddl or "",
             definition=definition_of(pipeline),
-            start=_start(pipeline, cluster, topics, destinations, begin, stored),
+            start=start,
+            verify_from=identity.verify_offsets(stored, facts, start)
+            if begin is Begin.ADOPT
+            else None,
             has_replaced_topic=has_replaced_topic,
             former_id=facts.owners.get(pipeline.name),
             pending_deletion=tuple(sorted(topics)) if begin is Begin.FROM_START else (),

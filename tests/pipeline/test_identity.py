@@ -139,6 +139,20 @@ def test_second_adoption_after_a_topic_was_made_again_is_refused() -> None:
         assert decide(stored, facts, Intent.FROM_START) is Begin.FROM_START
 
 
+def test_offsets_before_an_adoption_are_verified_further() -> None:
+    topics = {"orders": "topic-id", "returns": "other-id"}
+    stored = attrs.evolve(STORED, topics=topics, start={"orders": {0: 5}, "returns": {0: 2}})
+    facts = attrs.evolve(FACTS, topics={**topics, "returns": "new-id", "late": "late-id"})
+    start = {"orders": {0: 90, 1: 70}, "returns": {0: 0}, "late": {0: 4}}
+    first = identity.verify_offsets(stored, facts, start)
+    assert first == {"orders": {0: 5, 1: 70}, "returns": {0: 0}, "late": {0: 4}}
+    adopted = attrs.evolve(stored, topics=facts.topics, start=start, verify_from=first)
+    assert Identity.parse(adopted.dump()) == adopted
+    again = {"orders": {0: 200, 1: 100}, "returns": {0: 8}, "late": {0: 9}}
+    assert identity.verify_offsets(adopted, facts, again) == first
+    assert identity.verify_offsets(None, facts, again) == again
+
+
 def test_adoption_continues_at_the_table_and_reads_new_topics_from_their_beginning() -> None:
     beginnings = {"a": {0: 0, 1: 50}, "b": {0: 0}, "c": {0: 3}}
     positions = {"a": {0: 20, 1: 10}, "b": {0: 99}}
