@@ -14,6 +14,7 @@ from compat_tests.harness.wait import eventually
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 
 PARTITIONS = 6
+ATTEMPTS = 5
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def producer(cluster: Cluster, name: str) -> Producer:
 
 def write_transaction(client: Producer, topic: str, value: str, *, commit: bool) -> None:
     """Write one record to each partition and end the transaction; repeat it if it is aborted."""
-    while True:
+    for _ in range(ATTEMPTS):
         client.begin_transaction()
         try:
             for partition in range(PARTITIONS):
@@ -56,6 +57,7 @@ def write_transaction(client: Producer, topic: str, value: str, *, commit: bool)
             client.abort_transaction(60)
         else:
             return
+    raise AssertionError(f"{ATTEMPTS} transactions with {value} were aborted")
 
 
 def read_committed(cluster: Cluster, topic: str, count: int) -> dict[int, list[str]]:
