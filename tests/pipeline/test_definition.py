@@ -41,6 +41,6 @@ def test_keys_that_decide_over_a_record_change_the_definition(case: str) -> None
 
 
 def test_other_keys_and_the_order_of_columns_do_not() -> None:
-    columns = dict(reversed(PIPELINE.columns.items()))
+    columns = dict(reversed(list(PIPELINE.columns.items())))
     other = attrs.evolve(PIPELINE, columns=columns, max_bad_share=0.5, transform=None)
     assert definition_of(other) == definition_of(PIPELINE)

@@ -18,7 +18,9 @@ DDL = "topic STRING, partition INT, offset BIGINT"
 def table(spark: SparkSession, tmp_path: Path) -> ParquetTable:
     origin = Origin("topic", "partition", "offset")
     chosen = ParquetTable(spark, str(tmp_path / "orders"), origin, partition_by=())
-    chosen.create(StructType.fromDDL(DDL))
+    schema = StructType.fromDDL(DDL)
+    assert isinstance(schema, StructType)
+    chosen.create(schema)
     chosen.add_owner("orders", "id-of-orders")
     return chosen
 
