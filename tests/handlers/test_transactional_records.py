@@ -445,6 +445,28 @@ class TestVerification:
             await end(subject, epoch=1, transaction_version=2)
             verifier.codes.clear()
 
+    async def test_new_client_does_not_wait_once_its_previous_transaction_has_ended(
+        self, autojump_clock: object
+    ):
+        """The coordinator answers when the marker is written, so the question is repeated."""
+        subject, _ = await node()
+        await send(subject, epoch=0, version=NEW)
+        verifier = verifier_of(subject)
+        verifier.codes[T] = errors.ConcurrentTransactions.code
+        verifier.answers = marker = trio.Event()
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+
+            async def produce() -> None:
+                assert await send(subject, b"next", epoch=1, version=NEW) == (0, 2)
+
+            nursery.start_soon(produce)
+            await trio.testing.wait_all_tasks_blocked()
+            await end(subject, epoch=1, transaction_version=2)
+            verifier.codes.clear()
+            marker.set()
+        assert trio.current_time() == began
+
     async def test_zombie_is_refused_before_the_coordinator_is_asked(self):
         """Invariant 55."""
         subject, _ = await node()

@@ -112,4 +112,13 @@ MUTATIONS = (
         new="",
         test=f"{_TESTS}::test_markers_are_sent_until_every_partition_has_them",
     ),
+    Mutation(
+        name="complete-the-next-transaction-of-the-producer",
+        invariants=(59, 61),
+        path=_SHARD,
+        old="            and current.start_ms == transaction.start_ms\n"
+        "            and current.update_ms == transaction.update_ms\n",
+        new="",
+        test=f"{_TESTS}::test_late_completion_does_not_complete_the_next_transaction",
+    ),
 )
