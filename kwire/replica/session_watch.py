@@ -4,8 +4,9 @@ A partition is *settled* if there was nothing to read at its last visit, no erro
 was in sync. A fetch visits it again only after a change. Rules:
 
 * A partition is watched from its first visit in the session to the end of the session, or until a
-  request leaves it out. Whoever appends, commits or changes a role reports it to
-  :class:`kwire.replica.fetch_waits.FetchWaits`, which marks the partition in all sessions.
+  request leaves it out. A request that outlives its session watches nothing. Whoever appends,
+  commits or changes a role reports it to :class:`kwire.replica.fetch_waits.FetchWaits`, which
+  marks the partition in all sessions.
 * A follower of a settled partition repeats its last fetch with each request of the session, though
   no request names the partition: with the next change that counts as the follower's last fetch.
 """
@@ -32,6 +33,8 @@ class SessionWatch(Generic[T]):
     watch: Watch[Partition, T] = attrs.field(init=False)
     _partitions: dict[Ref, Partition] = attrs.field(factory=dict)
     _refs: dict[Partition, Ref] = attrs.field(factory=dict)
+    _is_ended: bool = False
+    """Whether the session has ended; its last request may still be waiting."""
 
     def __attrs_post_init__(self) -> None:
         self.watch = Watch(self._on_changed)
@@ -46,7 +49,7 @@ class SessionWatch(Generic[T]):
 
     def add(self, ref: Ref, partition: Partition) -> None:
         """Watch a partition that is visited."""
-        if partition not in self._refs:
+        if partition not in self._refs and not self._is_ended:
             self.remove((ref,))
             self._partitions[ref] = partition
             self._refs[partition] = ref
@@ -62,6 +65,7 @@ class SessionWatch(Generic[T]):
 
     def end(self) -> None:
         """Watch nothing any more: the session has ended."""
+        self._is_ended = True
         self.remove(list(self._partitions))
 
     def _on_changed(self, partition: Partition) -> None:

@@ -219,3 +219,19 @@ async def test_ended_sessions_watch_nothing() -> None:
     await fetcher.fetch()
     assert not watched
     assert not subject.replicas.fetch_waits._sessions
+
+
+async def test_session_that_ends_while_its_fetch_waits_watches_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    subject, fetcher = await idle_session()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def close() -> None:
+            await trio.sleep(1)
+            await subject.call(request(session_id=fetcher.id, session_epoch=-1), 17)
+
+        assert await fetcher.fetch(wait_ms=2000) == {}
+    watched_count = len(subject.replicas.fetch_waits._bytes.watches)
+    assert watched_count == 0
