@@ -256,7 +256,7 @@ class BrokerLifecycle:
             self._last_refusal = repr(error)
             self._check_incarnation(error)
             if isinstance(error, errors.RequestTimedOut) and await self.is_gone():
-                self.lease.on_controllers_ended(sent_at)
+                self.lease.on_controllers_ended(self.clock.now())
             self.broker.on_error(error, self.clock.now())
         else:
             self._unanswered_since = None

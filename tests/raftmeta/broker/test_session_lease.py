@@ -131,3 +131,20 @@ async def test_broker_serves_on_only_if_the_controllers_have_ended(
     with trio.move_on_after(60):
         await lifecycle.run()
     assert lifecycle.lease.is_over(trio.current_time()) == is_over
+
+
+async def test_lease_that_ends_before_the_controllers_are_seen_to_have_ended_is_over(
+    autojump_clock: Clock,
+) -> None:
+    """Until then an active controller may have fenced the broker."""
+
+    async def is_gone() -> bool:
+        await trio.sleep(max(0.0, first_end - trio.current_time()))
+        return True
+
+    lifecycle = make_lifecycle(StoppedControllers(*UP), is_gone)
+    await lifecycle.start()
+    first_end = lifecycle.lease.end
+    with trio.move_on_after(60):
+        await lifecycle.run()
+    assert lifecycle.lease.end == first_end
