@@ -7,6 +7,7 @@ standard input stops the node in order, so that a node does not outlive its supe
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -27,7 +28,8 @@ async def follow_supervisor(server: Server, write: Callable[[str], None]) -> Non
             for _ in range(data.count(b"\n")):
                 numbers = await figures(server)
                 pairs = " ".join(f"{name}={value}" for name, value in numbers.items())
-                write(f"kwire figures {pairs}\n")
+                with suppress(OSError):  # The supervisor has ended, as the next read says.
+                    write(f"kwire figures {pairs}\n")
     log.info("the supervisor has ended node=%d", server.config.node_id)
     server.stop()
 
