@@ -35,7 +35,7 @@ class Completion:
         """Complete the waits for records below a high watermark that moved."""
         log = partition.log
         stable_before = log.producers.last_stable_offset(change.from_offset, log.start_offset)
-        size = partition.on_committed(change.to_offset)
+        size = partition.uncommitted.on_committed(change.to_offset)
         partition.commits.reach(change.to_offset)
         if partition in self.fetch_waits:
             is_stable = partition.last_stable_offset > stable_before
@@ -49,7 +49,7 @@ class Completion:
         if after.high_watermark == before.high_watermark:
             return
         partition.copied = after
-        size = partition.on_committed(after.high_watermark)
+        size = partition.uncommitted.on_committed(after.high_watermark)
         if partition not in self.fetch_waits:
             return
         self.fetch_waits.on_readable(partition, _STABLE, size)

@@ -105,6 +105,32 @@ class Traffic:
     bytes_out: Cell = attrs.field(factory=Cell)
 
 
+class Uncommitted(deque[tuple[int, int]]):
+    """End offset and size of each batch above the high watermark, in the order of the log."""
+
+    def on_copied(self, end_offset: int, size: int) -> None:
+        """Count a copied range; what a truncation has removed is not counted any more."""
+        while self and self[-1][0] >= end_offset:
+            self.pop()
+        self.append((end_offset, size))
+
+    def on_committed(self, end_offset: int) -> int:
+        """Return the bytes that became readable as the high watermark moved to an offset.
+
+        At least 1: the sizes of records that were written before the broker started are not known.
+        """
+        size = 0
+        while self and self[0][0] <= end_offset:
+            size += self.popleft()[1]
+        return max(1, size)
+
+    def on_role_changed(self, high_watermark: int, end_offset: int) -> None:
+        """Count only batches between these offsets."""
+        self.on_committed(high_watermark)
+        while self and self[-1][0] > end_offset:
+            self.pop()
+
+
 @attrs.define(eq=False)
 class Partition:
     """One partition on this broker."""
@@ -125,10 +151,10 @@ class Partition:
     deletions: OffsetWaits = attrs.field(factory=OffsetWaits)
     """Waits for all replicas to begin at an offset or later."""
     verifications: Verifications = attrs.field(factory=Verifications)
-    uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
+    uncommitted: Uncommitted = attrs.field(factory=Uncommitted)
     """End offset and size of the batches appended or copied above the high watermark."""
     copied: ReadableEnds = ReadableEnds()
-    """What consumers could read from this follower when their waits were last completed."""
+    """The ends that consumers of this follower could read when their waits were last completed."""
 
     @property
     def config(self) -> LogConfig:
@@ -172,14 +198,14 @@ class Partition:
         self.leader_epoch = leader.leader_epoch
         self.verifications.clear()
         leader.advance(now)
-        self._drop_committed()
+        self.uncommitted.on_role_changed(self.high_watermark, self.log.end_offset)
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
         """Stop leading."""
         self.leader = None
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
-        self._drop_committed()
+        self.uncommitted.on_role_changed(self.high_watermark, self.log.end_offset)
         self.copied = self.readable_ends
 
     def check_leader(self, epoch: int = NO_EPOCH) -> Leader:
@@ -266,28 +292,6 @@ class Partition:
         if unstable is None or unstable > change.from_offset:
             return _EVERYONE
         return _UNCOMMITTED
-
-    def on_copied(self, end_offset: int, size: int) -> None:
-        """Count a copied range; what a truncation has removed is not counted any more."""
-        while self.uncommitted and self.uncommitted[-1][0] >= end_offset:
-            self.uncommitted.pop()
-        self.uncommitted.append((end_offset, size))
-
-    def on_committed(self, end_offset: int) -> int:
-        """Return the bytes that became readable as the high watermark moved to an offset.
-
-        At least 1: the sizes of records that were written before the broker started are not known.
-        """
-        size = 0
-        while self.uncommitted and self.uncommitted[0][0] <= end_offset:
-            size += self.uncommitted.popleft()[1]
-        return max(1, size)
-
-    def _drop_committed(self) -> None:
-        """Count only what is left above the high watermark, for a new role."""
-        self.on_committed(self.high_watermark)
-        while self.uncommitted and self.uncommitted[-1][0] > self.log.end_offset:
-            self.uncommitted.pop()
 
     def on_stored(self, now: float) -> HighWatermarkChange | None:
         """Advance the leader's log end offset after a thread has written or synced records."""

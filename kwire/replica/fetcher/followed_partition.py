@@ -67,7 +67,7 @@ class FollowedPartition:
         opened = self.partition.log
         if len(records):
             opened.append_follower(records, now_ms)
-            self.partition.on_copied(opened.end_offset, len(records))
+            self.partition.uncommitted.on_copied(opened.end_offset, len(records))
         self.is_caught_up = high_watermark <= opened.end_offset
         committed = min(high_watermark, opened.writer.written_offset)
         if committed > opened.high_watermark:

@@ -136,7 +136,7 @@ async def test_broker_serves_on_only_if_the_controllers_have_ended(
 async def test_lease_that_ends_before_the_controllers_are_seen_to_have_ended_is_over(
     autojump_clock: Clock,
 ) -> None:
-    """Until then an active controller may have fenced the broker."""
+    """An active controller may have fenced the broker until then."""
 
     async def is_gone() -> bool:
         await trio.sleep(max(0.0, first_end - trio.current_time()))
