@@ -87,7 +87,7 @@ CASES = [
      one_batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), {},
      errors.TransactionalIdAuthorizationFailed),
     ("a partition that is not in the transaction", ("t", 0),
-     one_batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True),
+     one_batch(producer_id=7, producer_epoch=0, base_sequence=1, transactional=True),
      {"transactional_id": "tx"}, errors.InvalidTxnState),
     ("zstd before version 7", ("t", 0), one_batch(compression=4), {"version": 6},
      errors.UnsupportedCompressionType),
