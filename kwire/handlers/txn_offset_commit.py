@@ -4,8 +4,6 @@ The group's partition is verified with the transaction coordinator as a partitio
 (KIP-890).  Topics and partitions that do not exist fail alone.
 """
 
-from collections.abc import Callable
-
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.codec.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kwire.coordinator.decision import TransactionalProducer
@@ -18,46 +16,22 @@ from kwire.errors import (
     NetworkException,
     NotCoordinator,
     NotLeaderOrFollower,
-    TopicAuthorizationFailed,
-    UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from kwire.handlers.shared import offset_topics
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.verifying import verify
-from kwire.raftmeta.metadata.image import TopicImage
 from kwire.replica.partition import Partition
 from kwire.replica.verification import Guard, TransactionalBatch
-from kwire.types import CONSUMER_OFFSETS, ZERO_UUID
+from kwire.types import CONSUMER_OFFSETS
 
-RequestTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-ResponseTopic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic
-
-Codes = dict[tuple[str, int], int]
-"""The error code by topic name and partition."""
-
-
-def _refuse_topic(topic: RequestTopic, error: KafkaError) -> ResponseTopic:
-    return _answer(topic, lambda _: error.code)
-
-
-def _answer(topic: RequestTopic, code: Callable[[int], int]) -> ResponseTopic:
-    return ResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            ResponseTopic.TxnOffsetCommitResponsePartition(
-                partition_index=partition.partition_index,
-                error_code=code(partition.partition_index),
-            )
-            for partition in topic.partitions
-        ],
-    )
+ResponseTopic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 
 
 def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(topics=[_refuse_topic(topic, error) for topic in request.topics])
+    return _response(offset_topics.refuse(_commit_of(request), error))
 
 
 @handles(TxnOffsetCommitRequest, refuse=refuse)
@@ -66,87 +40,58 @@ async def txn_offset_commit(
 ) -> TxnOffsetCommitResponse:
     context.check_allowed("Write", "TransactionalId", request.transactional_id)
     context.check_allowed("Read", "Group", request.group_id)
-    images: list[TopicImage | KafkaError] = [_find(context, topic) for topic in request.topics]
-    existing = [
-        _existing(topic, image)
-        for topic, image in zip(request.topics, images, strict=True)
-        if isinstance(image, TopicImage)
-    ]
-    codes = await _commit(context, request, [topic for topic in existing if topic.partitions])
-    missing = UnknownTopicOrPartition.code
 
-    def answer(topic: RequestTopic, image: TopicImage | KafkaError) -> ResponseTopic:
-        if isinstance(image, KafkaError):
-            return _refuse_topic(topic, image)
-        return _answer(topic, lambda index: codes.get((image.name, index), missing))
+    async def commit(existing: OffsetCommitRequest) -> OffsetCommitResponse:
+        guard = await _verify(context, request)
+        producer = TransactionalProducer(request.producer_id, request.producer_epoch, guard)
+        return await context.groups.commit_in_transaction(existing, producer)
 
-    pairs = zip(request.topics, images, strict=True)
-    return TxnOffsetCommitResponse(topics=[answer(topic, image) for topic, image in pairs])
+    return _response(await offset_topics.commit_existing(context, _commit_of(request), commit))
 
 
-def _find(context: Context, topic: RequestTopic) -> TopicImage | KafkaError:
-    image = context.image
-    if topic.topic_id != ZERO_UUID:
-        topic_image = image.topics.get(topic.topic_id)
-        missing: KafkaError = UnknownTopicId()
-    else:
-        topic_image = image.topic(topic.name)
-        missing = UnknownTopicOrPartition()
-    if not context.is_allowed("Read", "Topic", topic_image.name if topic_image else topic.name):
-        return TopicAuthorizationFailed()
-    return topic_image or missing
-
-
-def _existing(topic: RequestTopic, image: TopicImage) -> CommitTopic:
-    """Return the topic with its name and its id, and only the partitions that exist."""
-    return CommitTopic(
-        name=image.name,
-        topic_id=image.id,
-        partitions=[
-            CommitTopic.OffsetCommitRequestPartition(
-                partition_index=partition.partition_index,
-                committed_offset=partition.committed_offset,
-                committed_leader_epoch=partition.committed_leader_epoch,
-                committed_metadata=partition.committed_metadata,
-            )
-            for partition in topic.partitions
-            if partition.partition_index in image.partitions
-        ],
-    )
-
-
-async def _commit(
-    context: Context, request: TxnOffsetCommitRequest, topics: list[CommitTopic]
-) -> Codes:
-    """Commit these partitions and return their error codes; a KafkaError fails only these."""
-    if not topics:
-        return {}
-    commit = OffsetCommitRequest(
+def _commit_of(request: TxnOffsetCommitRequest) -> OffsetCommitRequest:
+    """Return the same offsets as a commit outside of a transaction."""
+    return OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        topics=topics,
+        topics=[
+            CommitTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    CommitTopic.OffsetCommitRequestPartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        committed_metadata=partition.committed_metadata,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
     )
-    try:
-        guard = await _verify(context, request)
-        producer = TransactionalProducer(request.producer_id, request.producer_epoch, guard)
-        reply = await context.groups.commit_in_transaction(commit, producer)
-    except KafkaError as error:
-        return {
-            (topic.name, partition.partition_index): error.code
-            for topic in topics
-            for partition in topic.partitions
-        }
-    return _codes(reply)
 
 
-def _codes(reply: OffsetCommitResponse) -> Codes:
-    return {
-        (topic.name, partition.partition_index): partition.error_code
-        for topic in reply.topics
-        for partition in topic.partitions
-    }
+def _response(response: OffsetCommitResponse) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            ResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    ResponseTopic.TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in response.topics
+        ]
+    )
 
 
 async def _verify(context: Context, request: TxnOffsetCommitRequest) -> Guard | None:
