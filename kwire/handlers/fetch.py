@@ -32,11 +32,11 @@ from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
+from kwire.replica.byte_waits import FetchIsolation, SharedRead, SharedReads
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition, Ref
 from kwire.replica.fetch_waits import EventWatch
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition, ReadResult
-from kwire.replica.purgatory import FetchIsolation, SharedRead, SharedReads
 from kwire.replica.read_replicas import ReadReplica, select
 from kwire.replica.throttles import is_throttled
 from kwire.types import ZERO_UUID

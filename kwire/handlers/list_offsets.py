@@ -11,8 +11,8 @@ from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsRes
 from kwire.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.partition import EARLIEST_PENDING_UPLOAD
-from kwire.replica.purgatory import FetchIsolation
 
 Requested = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 TopicAnswer = ListOffsetsResponse.ListOffsetsTopicResponse

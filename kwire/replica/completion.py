@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from kwire import attrs
+from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.leader import HighWatermarkChange
 from kwire.replica.partition import Partition
-from kwire.replica.purgatory import FetchIsolation
 
 _COMMITTED: Final = (FetchIsolation.HIGH_WATERMARK,)
 _STABLE: Final = (FetchIsolation.HIGH_WATERMARK, FetchIsolation.STABLE)

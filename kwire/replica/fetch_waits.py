@@ -15,9 +15,9 @@ import trio
 
 from kwire import attrs
 from kwire.drive import Wakes
+from kwire.replica.byte_waits import ByteWait, ByteWaits, FetchIsolation, SharedReads, WaitTimes
 from kwire.replica.fetch_sessions import Session
 from kwire.replica.partition import Partition
-from kwire.replica.purgatory import ByteWait, ByteWaits, FetchIsolation, SharedReads, WaitTimes
 from kwire.replica.session_watch import SessionWatch
 
 EventWatch: TypeAlias = SessionWatch[trio.Event]

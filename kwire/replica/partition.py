@@ -30,8 +30,8 @@ from kwire.log.region import FileRegion
 from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
 from kwire.records.validate import check_timestamps
+from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.leader import HighWatermarkChange, Leader
-from kwire.replica.purgatory import FetchIsolation
 from kwire.replica.verification import Verifications
 from kwire.waits import OffsetWaits
 

@@ -32,6 +32,7 @@ from kwire.log.threads import THREADS, DiskThreads
 from kwire.metrics import Metrics
 from kwire.records.compression import NAMES, NONE
 from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer
+from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetch_waits import FetchWaits
@@ -41,7 +42,6 @@ from kwire.replica.leader import Leader
 from kwire.replica.metadata_applier import MetadataApplier
 from kwire.replica.partition import ACKS_ALL, OffsetLookupResult, Partition, ProduceResult
 from kwire.replica.ports import Cluster, Lease, Logs
-from kwire.replica.purgatory import FetchIsolation
 from kwire.replica.replication import Replication
 from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from kwire import attrs
+from kwire.replica.byte_waits import ByteWaits, Watch
 from kwire.replica.fetch_sessions import Ref, Session
 from kwire.replica.partition import Partition
-from kwire.replica.purgatory import ByteWaits, Watch
 
 T = TypeVar("T")
 

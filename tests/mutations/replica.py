@@ -253,10 +253,10 @@ MUTATIONS = (
     Mutation(
         name="keep-any-number-of-reads-to-share",
         invariants=(101,),
-        path="kwire/replica/purgatory.py",
+        path="kwire/replica/byte_waits.py",
         old="or len(self.reads) < SHARED_MAX",
         new="or True",
-        test="tests/replica/test_purgatory.py::test_number_of_shared_reads_is_limited",
+        test="tests/replica/test_byte_waits.py::test_number_of_shared_reads_is_limited",
     ),
     Mutation(
         name="end-no-long-poll-before-the-first",

@@ -3,7 +3,7 @@
 from math import inf
 
 from kwire.codec.messages.fetch import FetchResponse
-from kwire.replica.purgatory import (
+from kwire.replica.byte_waits import (
     SHARED_MAX,
     ByteWait,
     ByteWaits,

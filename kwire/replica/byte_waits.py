@@ -1,4 +1,4 @@
-"""The waits for bytes of partitions.
+"""The waits of fetches for bytes of partitions, and the reads that they share.
 
 Pure indexes: a method returns the waits that are complete now, and the service wakes their
 tasks. A wait costs nothing until its partition changes; no task polls.
