@@ -6,7 +6,8 @@ relative to the disk's root and use ``/``; one :class:`RealDisk` is one log dire
 
 A file opens when it is used and may be closed between two uses (see
 :mod:`kwire.log.descriptors`), unless it is pinned. Methods may be called from another thread only
-while the file is pinned. :mod:`kwire.log.trouble` decides what an error means for the directory.
+while the file is pinned. :mod:`kwire.log.disk_health` decides what an error means for the
+directory.
 """
 
 import errno
@@ -20,8 +21,8 @@ from functools import cache
 from typing import IO, Final, NamedTuple, Protocol, TypeVar
 
 from kwire.log.descriptors import Descriptors
+from kwire.log.disk_health import RESERVE, RESERVE_BYTES, DiskErrorKind, DiskHealth, classify
 from kwire.log.pace import SLOW_WRITE_SECONDS, Pace
-from kwire.log.trouble import RESERVE, RESERVE_BYTES, Health, Trouble, trouble
 from kwire.records.header import Buffer
 
 PARTS_MAX: Final = 1000
@@ -100,7 +101,7 @@ class Disk(Protocol):
     """Writes go through a thread; see :mod:`kwire.log.pace`."""
     failed: OSError | None
     full: bool
-    """Records are refused; see :class:`kwire.log.trouble.Health`."""
+    """Records are refused; see :class:`kwire.log.disk_health.DiskHealth`."""
 
     def keep_room(self) -> None: ...
 
@@ -297,7 +298,7 @@ class RealFile:
         return self._fd
 
 
-class RealDisk(Health):
+class RealDisk(DiskHealth):
     """A directory of the file system."""
 
     def __init__(self, root: str, *, descriptors: Descriptors | None = None) -> None:
@@ -434,7 +435,7 @@ class RealDisk(Health):
             try:
                 return os.open(full, flags, 0o644)
             except OSError as error:
-                if trouble(error) is Trouble.NO_DESCRIPTORS and self.descriptors.shed():
+                if classify(error) is DiskErrorKind.NO_DESCRIPTORS and self.descriptors.shed():
                     continue
                 self.judge(error)
                 raise
@@ -492,7 +493,7 @@ class RealDisk(Health):
         try:
             return call()
         except OSError as error:
-            if trouble(error) is not Trouble.NO_ROOM or self.failed is not None:
+            if classify(error) is not DiskErrorKind.NO_ROOM or self.failed is not None:
                 raise
             self.judge(error)
             return call()

@@ -3,13 +3,13 @@
 from typing import Final
 
 from kwire.log import epochs
+from kwire.log.disk_health import DiskErrorKind, classify
 from kwire.log.epochs import LeaderEpochs
+from kwire.log.error_mapping import storage_errors
 from kwire.log.flush_state import FlushState
 from kwire.log.formats import names
 from kwire.log.log_changes import LogChanges
 from kwire.log.log_segments import LogSegments
-from kwire.log.storage_errors import storage_errors
-from kwire.log.trouble import Trouble, trouble
 
 SECTOR: Final = 512
 """Bytes that a crash cannot tear: a file up to this size, written in place, is old or new."""
@@ -50,7 +50,7 @@ class EpochsFile:
                     disk.replace(path, text, sync=False)
                     unsynced.names = True
             except OSError as error:
-                if trouble(error) is not Trouble.NO_ROOM:
+                if classify(error) is not DiskErrorKind.NO_ROOM:
                     raise
                 disk.remove(path)
         unsynced.lazy.add(names.EPOCHS_FILE)

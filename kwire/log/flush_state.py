@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from kwire.log.config import LogConfig
+from kwire.log.disk_health import DiskErrorKind, classify
+from kwire.log.error_mapping import storage_errors
 from kwire.log.flush import Flush, UnsyncedWrites
 from kwire.log.log_changes import LogChanges
 from kwire.log.log_segments import LogSegments
 from kwire.log.log_writer import LogWriter
 from kwire.log.segments.segment import Segment
-from kwire.log.storage_errors import storage_errors
-from kwire.log.trouble import Trouble, trouble
 
 CLOSED_MAX: Final = 8
 """Closed segments that keep their indexes in memory until a flush writes them."""
@@ -157,7 +157,7 @@ class FlushState:
         try:
             self.unsynced.files.update(dict.fromkeys(segment.write_indexes()))
         except OSError as error:
-            if trouble(error) is not Trouble.NO_ROOM:
+            if classify(error) is not DiskErrorKind.NO_ROOM:
                 raise
             self.unsynced.closed.append(segment)
 

@@ -19,6 +19,7 @@ from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.epochs import LeaderEpochs
 from kwire.log.epochs_file import EpochsFile
+from kwire.log.error_mapping import storage_error, storage_errors
 from kwire.log.flush_state import FlushState
 from kwire.log.formats import names
 from kwire.log.log_changes import LogChanges
@@ -28,7 +29,6 @@ from kwire.log.producer_snapshots import ProducerSnapshots
 from kwire.log.producers import ProducerStates
 from kwire.log.region import FileRegion
 from kwire.log.segments.segment import Segment
-from kwire.log.storage_errors import storage_error, storage_errors
 from kwire.records.build import stamp
 from kwire.records.header import (
     LENGTH_END,

@@ -3,11 +3,11 @@
 from bisect import insort
 from contextlib import suppress
 
+from kwire.log.disk_health import ignore_no_room
 from kwire.log.flush_state import FlushState
 from kwire.log.formats import names
 from kwire.log.log_segments import LogSegments
 from kwire.log.producers import CorruptSnapshot, ProducerStates, read_snapshot
-from kwire.log.trouble import if_room
 from kwire.records.header import CONTROL, NO_PRODUCER
 
 
@@ -36,7 +36,7 @@ class ProducerSnapshots:
         """
         files, data = self._flush_state.unsynced.files, self._producers.snapshot()
         files[_name(offset)] = data
-        with if_room():
+        with ignore_no_room():
             self._segments.disk.write(self._path(offset), data)
             files[_name(offset)] = None
         if offset not in self.offsets:

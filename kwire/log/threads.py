@@ -12,7 +12,7 @@ import trio
 
 from kwire import attrs
 from kwire.log.disk import Disk
-from kwire.log.trouble import lacks_descriptors
+from kwire.log.disk_health import lacks_descriptors
 
 THREADS: Final = 4
 """The largest number of calls that wait for one directory at the same time."""

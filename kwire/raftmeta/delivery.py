@@ -16,7 +16,7 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log.trouble import lacks_descriptors
+from kwire.log.disk_health import lacks_descriptors
 from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.disk_calls import DiskCalls
 from kwire.raftmeta.raft.events import Committed, LeaderKnown, SnapshotLoaded

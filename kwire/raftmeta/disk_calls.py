@@ -11,7 +11,7 @@ import trio
 
 from kwire.clock import Clock
 from kwire.errors import KafkaStorageError
-from kwire.log.trouble import lacks_descriptors
+from kwire.log.disk_health import lacks_descriptors
 from kwire.raftmeta.storage.scarcity import Scarcity
 from kwire.raftmeta.storage.storage import MetadataStorage
 

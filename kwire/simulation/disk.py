@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from kwire import attrs
 from kwire.log.descriptors import Descriptors
 from kwire.log.disk import TEMPORARY, AlreadyLocked, Entry, File, Lock, Space
-from kwire.log.trouble import RESERVE, RESERVE_BYTES, Health, Trouble, trouble
+from kwire.log.disk_health import RESERVE, RESERVE_BYTES, DiskErrorKind, DiskHealth, classify
 from kwire.records.header import Buffer
 from kwire.simulation.inodes import PAGE, Directory, Inode
 
@@ -66,7 +66,7 @@ class SimFile:
         try:
             self.disk.call("allocate", self.path)
         except OSError as error:
-            if trouble(error) is Trouble.BROKEN:
+            if classify(error) is DiskErrorKind.BROKEN:
                 raise
         else:
             if position + size - inode.room <= self.disk.free():
@@ -157,7 +157,7 @@ _CHANGES: Final = frozenset(("rename", "remove", "replace", "sync_directory", "s
 
 
 @attrs.define(eq=False)
-class SimDisk(Health):
+class SimDisk(DiskHealth):
     """One log directory in memory."""
 
     slow: bool = False
@@ -352,7 +352,7 @@ class SimDisk(Health):
         try:
             return call()
         except OSError as error:
-            if trouble(error) is not Trouble.NO_ROOM or self.failed is not None:
+            if classify(error) is not DiskErrorKind.NO_ROOM or self.failed is not None:
                 raise
             return call()
 
@@ -385,7 +385,10 @@ class SimDisk(Health):
             try:
                 self.call("open", path)
             except OSError as error:
-                if trouble(error) is not Trouble.NO_DESCRIPTORS or not self.descriptors.shed():
+                if (
+                    classify(error) is not DiskErrorKind.NO_DESCRIPTORS
+                    or not self.descriptors.shed()
+                ):
                     raise
             else:
                 return

@@ -14,10 +14,10 @@ from kwire import attrs, errors
 from kwire.log.config import LogConfig
 from kwire.log.descriptors import FILES_MAX, FILES_MIN, Descriptors, files_limit
 from kwire.log.disk import RealDisk
+from kwire.log.disk_health import DiskErrorKind, classify
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.service import LogManager
 from kwire.log.threads import StandIn
-from kwire.log.trouble import Trouble, trouble
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
 from tests.log.test_service import ID, OTHER, config_of, manager, running
@@ -30,20 +30,20 @@ OFTEN = 10_000
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
-        (errno.EMFILE, Trouble.NO_DESCRIPTORS),
-        (errno.ENFILE, Trouble.NO_DESCRIPTORS),
-        (errno.ENOSPC, Trouble.NO_ROOM),
-        (errno.EDQUOT, Trouble.NO_ROOM),
-        (errno.ENOENT, Trouble.MISSING),
-        (errno.EIO, Trouble.BROKEN),
-        (errno.EROFS, Trouble.BROKEN),
-        (None, Trouble.BROKEN),
+        (errno.EMFILE, DiskErrorKind.NO_DESCRIPTORS),
+        (errno.ENFILE, DiskErrorKind.NO_DESCRIPTORS),
+        (errno.ENOSPC, DiskErrorKind.NO_ROOM),
+        (errno.EDQUOT, DiskErrorKind.NO_ROOM),
+        (errno.ENOENT, DiskErrorKind.MISSING),
+        (errno.EIO, DiskErrorKind.BROKEN),
+        (errno.EROFS, DiskErrorKind.BROKEN),
+        (None, DiskErrorKind.BROKEN),
     ],
 )
 def test_error_number_decides_whether_the_directory_goes_offline(
-    number: int | None, expected: Trouble
+    number: int | None, expected: DiskErrorKind
 ) -> None:
-    assert trouble(OSError(number, "refused") if number else OSError("refused")) is expected
+    assert classify(OSError(number, "refused") if number else OSError("refused")) is expected
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])

@@ -11,8 +11,8 @@ from kwire import errors
 from kwire.log import disk as disk_module
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, RealDisk
+from kwire.log.disk_health import RESERVE, RESERVE_BYTES
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.trouble import RESERVE, RESERVE_BYTES
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.simulation.disk import PLENTY, SimDisk
 from kwire.simulation.raft_quorums import voters_of

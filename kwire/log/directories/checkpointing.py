@@ -15,10 +15,10 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk_health import lacks_descriptors
 from kwire.log.formats import checkpoints, names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
-from kwire.log.trouble import lacks_descriptors
 from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from kwire import attrs
 from kwire.log import recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, Lock
+from kwire.log.disk_health import ignore_no_room
 from kwire.log.formats import checkpoints, names
 from kwire.log.formats.checkpoints import Offsets
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.trouble import if_room
 from kwire.types import METADATA_TOPIC, ZERO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class LogDirectory:
         retired = self.logs.pop(partition)
         self.disk.rename(retired.segments.directory, marked)
         retired.segments.move(marked)
-        with if_room():
+        with ignore_no_room():
             for segment in retired.segments:
                 segment.write_indexes()
         retired.segments.release()

@@ -14,11 +14,11 @@ from kwire.clock import Clock
 from kwire.errors import KafkaStorageError
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk_health import RETRY_SECONDS, lacks_descriptors
 from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
 from kwire.log.timers import Timers
-from kwire.log.trouble import RETRY_SECONDS, lacks_descriptors
 from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)

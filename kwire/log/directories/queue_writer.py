@@ -12,9 +12,9 @@ import trio
 from kwire import attrs
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk_health import RETRY_SECONDS, lacks_descriptors
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
-from kwire.log.trouble import RETRY_SECONDS, lacks_descriptors
 
 logger = logging.getLogger(__name__)
 

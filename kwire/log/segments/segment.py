@@ -18,11 +18,11 @@ from typing import Final
 from kwire.log.cold import ReadAt, reader
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
+from kwire.log.disk_health import DiskErrorKind, classify, ignore_no_room
 from kwire.log.formats import names, offset_index, time_index
 from kwire.log.segments.files import SegmentFiles
 from kwire.log.segments.indexes import SegmentIndexes
 from kwire.log.segments.reserved_space import ReservedSpace
-from kwire.log.trouble import Trouble, if_room, trouble
 from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
 
 RECENT_MAX: Final = 512
@@ -186,7 +186,7 @@ class Segment:
         try:
             self.file.write(parts, self.size)
         except OSError as error:
-            if trouble(error) is not Trouble.NO_ROOM:
+            if classify(error) is not DiskErrorKind.NO_ROOM:
                 raise
             self.file.truncate(self.size)
             self.space.reset()
@@ -249,7 +249,7 @@ class Segment:
             setattr(self, name, getattr(rebuilt, name))
         self.size = self.written
         if not is_active:
-            with if_room():
+            with ignore_no_room():
                 self.write_indexes()
 
     def truncate(self, position: int, end_offset: int) -> None:

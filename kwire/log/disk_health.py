@@ -21,8 +21,8 @@ RETRY_SECONDS: Final = 1.0
 """The delay before a failed flush or write is retried in a directory that is still online."""
 
 
-class Trouble(enum.Enum):
-    """Kinds of errors."""
+class DiskErrorKind(enum.Enum):
+    """The kind of an operating system error, by its effect on the log directory."""
 
     NO_DESCRIPTORS = enum.auto()
     """The process or the system has too many files open."""
@@ -35,36 +35,36 @@ class Trouble(enum.Enum):
 
 
 _KINDS: Final = {
-    errno.EMFILE: Trouble.NO_DESCRIPTORS,
-    errno.ENFILE: Trouble.NO_DESCRIPTORS,
-    errno.ENOSPC: Trouble.NO_ROOM,
-    getattr(errno, "EDQUOT", errno.ENOSPC): Trouble.NO_ROOM,
-    errno.ENOENT: Trouble.MISSING,
+    errno.EMFILE: DiskErrorKind.NO_DESCRIPTORS,
+    errno.ENFILE: DiskErrorKind.NO_DESCRIPTORS,
+    errno.ENOSPC: DiskErrorKind.NO_ROOM,
+    getattr(errno, "EDQUOT", errno.ENOSPC): DiskErrorKind.NO_ROOM,
+    errno.ENOENT: DiskErrorKind.MISSING,
 }
 
 
-def trouble(error: OSError) -> Trouble:
-    """Return the kind of an error of any call but fsync."""
-    return _KINDS.get(error.errno or 0, Trouble.BROKEN)
+def classify(error: OSError) -> DiskErrorKind:
+    """Return the kind of an error of any call but fsync, after which a directory is broken."""
+    return _KINDS.get(error.errno or 0, DiskErrorKind.BROKEN)
 
 
 def lacks_descriptors(error: BaseException) -> bool:
     """Whether an error, or its cause, is that too many files are open."""
     cause = error if isinstance(error, OSError) else error.__cause__
-    return isinstance(cause, OSError) and trouble(cause) is Trouble.NO_DESCRIPTORS
+    return isinstance(cause, OSError) and classify(cause) is DiskErrorKind.NO_DESCRIPTORS
 
 
 @contextmanager
-def if_room() -> Iterator[None]:
-    """Return a context that suppresses errors for want of room, and no others."""
+def ignore_no_room() -> Iterator[None]:
+    """Suppress the error inside the context if the volume has no room, and no other error."""
     try:
         yield
     except OSError as error:
-        if trouble(error) is not Trouble.NO_ROOM:
+        if classify(error) is not DiskErrorKind.NO_ROOM:
             raise
 
 
-class Health:
+class DiskHealth:
     """The health of a log directory; the base of the real disk and of the simulated one.
 
     A directory reserves :data:`RESERVE_BYTES` of its volume in a file. The first call that finds no
@@ -84,10 +84,10 @@ class Health:
 
     def judge(self, error: OSError, *, by_sync: bool = False) -> None:
         """Mark the directory as failed or full if an error means that; ``by_sync``: from fsync."""
-        kind = trouble(error)
-        if by_sync or kind is Trouble.BROKEN:
+        kind = classify(error)
+        if by_sync or kind is DiskErrorKind.BROKEN:
             self.failed = self.failed or error
-        elif kind is Trouble.NO_ROOM:
+        elif kind is DiskErrorKind.NO_ROOM:
             self._give_back(str(error))
 
     def keep_room(self) -> None:

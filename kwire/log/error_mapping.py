@@ -1,11 +1,14 @@
-"""The protocol's storage error for an error of the operating system."""
+"""The mapping of an operating system error in a log to the protocol's KAFKA_STORAGE_ERROR.
+
+:mod:`kwire.log.disk_health` decides what the error means for the log directory.
+"""
 
 from kwire.errors import KafkaStorageError
 from kwire.log.log_changes import LogChanges
 
 
 def storage_error(changes: LogChanges, error: OSError) -> KafkaStorageError:
-    """Return the storage error of a log; its service is made to check the disk."""
+    """Return the storage error of a log, after its service was notified to check the disk."""
     changes.on_change()
     return KafkaStorageError(f"{changes.partition}: {error}")
 
