@@ -41,11 +41,19 @@ _KINDS: Final = {
     getattr(errno, "EDQUOT", errno.ENOSPC): DiskErrorKind.NO_ROOM,
     errno.ENOENT: DiskErrorKind.MISSING,
 }
+_DISK_ERRORS: Final = frozenset(
+    {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EIO, errno.EROFS, errno.EACCES}
+)
 
 
 def classify(error: OSError) -> DiskErrorKind:
     """Return the kind of an error of any call but fsync, after which a directory is broken."""
     return _KINDS.get(error.errno or 0, DiskErrorKind.BROKEN)
+
+
+def is_disk_error(error: OSError) -> bool:
+    """Whether an error is due to the disk and not to kwire; a node that must end then says so."""
+    return error.errno in _DISK_ERRORS
 
 
 def lacks_descriptors(error: BaseException) -> bool:

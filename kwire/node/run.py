@@ -6,7 +6,6 @@ of a node are imported by the functions that need them, so that the signal handl
 before anything is imported or made.
 """
 
-import errno
 import logging
 import os
 import signal
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from kwire.node.server import Server
 
 log = logging.getLogger(__name__)
-
-OF_THE_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES}
 
 
 class StopSignals:
@@ -170,9 +167,10 @@ def _is_refused(error: BaseException) -> bool:
 
 def _is_of_the_disk(error: BaseException) -> bool:
     from kwire.errors import KafkaStorageError
+    from kwire.log.disk_health import is_disk_error
 
     return isinstance(error, KafkaStorageError) or (
-        isinstance(error, OSError) and error.errno in OF_THE_DISK
+        isinstance(error, OSError) and is_disk_error(error)
     )
 
 
