@@ -13,11 +13,14 @@ from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller import brokers as controller_brokers
 from kwire.raftmeta.controller import configs as controller_configs
-from kwire.raftmeta.controller import leaders as controller_leaders
-from kwire.raftmeta.controller import partitions
+from kwire.raftmeta.controller import leader_updates, partitions
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller.leader_update_queue import LeaderUpdateQueue
-from kwire.raftmeta.controller.partition_change import Elected, Election, PartitionChange
+from kwire.raftmeta.controller.partition_change_builder import (
+    Elected,
+    Election,
+    PartitionChangeBuilder,
+)
 from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
 from kwire.raftmeta.controller.partitions import IsrData
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome
@@ -29,17 +32,17 @@ from kwire.types import NO_LEADER
 
 _whole_partition = image_records.partition_record
 _check_isr = partitions._check_isr
-_elect = PartitionChange._elect
+_elect = PartitionChangeBuilder._elect
 _retarget = partitions._retarget
 _elect_for_operator = partitions._elect
 
 
-def _elect_any(change: PartitionChange) -> Elected:
+def _elect_any(change: PartitionChangeBuilder) -> Elected:
     change.election = Election.UNCLEAN
     return _elect(change)
 
 
-def _elect_first(change: PartitionChange) -> Elected:
+def _elect_first(change: PartitionChangeBuilder) -> Elected:
     alive = [replica for replica in change.replicas if change.acceptable(replica)]
     return Elected(alive[0]) if alive else _elect(change)
 
@@ -68,7 +71,7 @@ def _every_directory(state: ControllerState, broker: int, directory: bytes) -> b
 def _keep_eligible(
     state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
 ) -> tuple[list[r.MetadataRecord], bool]:
-    return controller_leaders.slice_without(state, request.broker_id)
+    return leader_updates.slice_without(state, request.broker_id)
 
 
 def _keep_leading(
@@ -77,7 +80,7 @@ def _keep_leading(
     return [], False
 
 
-def _adding_is_enough(change: PartitionChange) -> None:
+def _adding_is_enough(change: PartitionChangeBuilder) -> None:
     if (change.adding or change.removing) and set(change.adding) & set(change.isr):
         removing = set(change.removing)
         change.isr = [member for member in change.isr if member not in removing] or change.isr
@@ -85,7 +88,7 @@ def _adding_is_enough(change: PartitionChange) -> None:
         change.adding, change.removing = [], []
 
 
-def _drop_added(change: PartitionChange, target: list[int]) -> None:
+def _drop_added(change: PartitionChangeBuilder, target: list[int]) -> None:
     partition = change.partition
     replicas = [replica for replica in partition.replicas if replica not in partition.adding]
     change.adding = sorted(set(target) - set(replicas))
@@ -100,7 +103,7 @@ def _accept_stale_epochs(
         _check_isr(state, broker, partition, data)
 
 
-def _add_last_members(change: PartitionChange) -> None:
+def _add_last_members(change: PartitionChangeBuilder) -> None:
     change.elr = list(dict.fromkeys((*change.elr, *change.partition.isr)))
 
 
@@ -199,12 +202,12 @@ MUTATIONS: Final = (
     Mutation(
         "unclean-by-default",
         "any live replica may lead, whatever the topic's settings say",
-        ((PartitionChange, "_elect", _elect_any),),
+        ((PartitionChangeBuilder, "_elect", _elect_any),),
     ),
     Mutation(
         "leader-from-replicas",
         "the first live replica leads, in sync or not",
-        ((PartitionChange, "_elect", _elect_first),),
+        ((PartitionChangeBuilder, "_elect", _elect_first),),
     ),
     Mutation(
         "unclean-election-over-a-leader",
@@ -229,7 +232,7 @@ MUTATIONS: Final = (
     Mutation(
         "reassigned-too-early",
         "one new replica in sync completes a reassignment",
-        ((PartitionChange, "_complete_reassignment", _adding_is_enough),),
+        ((PartitionChangeBuilder, "_complete_reassignment", _adding_is_enough),),
     ),
     Mutation(
         "reassigned-twice",
@@ -244,7 +247,7 @@ MUTATIONS: Final = (
     Mutation(
         "eligible-and-in-sync",
         "a replica that was in sync is eligible, also while it is in sync",
-        ((PartitionChange, "_populate_elr", _add_last_members),),
+        ((PartitionChangeBuilder, "_populate_elr", _add_last_members),),
     ),
     Mutation(
         "elr-outlives-minimum",

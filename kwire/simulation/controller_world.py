@@ -20,7 +20,7 @@ from kwire.errors import KafkaError, NotController
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.leaders import decide_leader_updates, resume_leader_updates
+from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage

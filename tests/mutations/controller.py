@@ -39,7 +39,7 @@ MUTATIONS = (
     Mutation(
         name="leader-updates-are-not-resumed",
         invariants=(44,),
-        path="kwire/raftmeta/controller/leaders.py",
+        path="kwire/raftmeta/controller/leader_updates.py",
         old="if not broker.is_active:",
         new="if broker.is_active:",
         test="tests/raftmeta/controller/test_leader_updates.py::"
@@ -197,7 +197,7 @@ MUTATIONS = (
     Mutation(
         name="unclean-leader-before-the-session-ends",
         invariants=(32,),
-        path="kwire/raftmeta/controller/leaders.py",
+        path="kwire/raftmeta/controller/leader_updates.py",
         old="if not any(map(state.sessions.has_ended_early, (*partition.isr, *partition.elr))):",
         new="if True:",
         test="tests/raftmeta/controller/test_early_fencing.py::"

@@ -20,7 +20,7 @@ from kwire.codec.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from kwire.raftmeta.controller.broker_sessions import BrokerSession
-from kwire.raftmeta.controller.leaders import (
+from kwire.raftmeta.controller.leader_updates import (
     bring_in,
     elect_for_leaderless,
     slice_without,

@@ -1,8 +1,8 @@
 """Partitions whose leader and ISR are still to be updated because a broker came or went.
 
 Plain data of the active controller. It is not in the log: a new active controller fills it from
-its image (:func:`kwire.raftmeta.controller.leaders.resume_leader_updates`) and so continues where
-the last one stopped.
+its image (:func:`kwire.raftmeta.controller.leader_updates.resume_leader_updates`) and so continues
+where the last one stopped.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""Leaders and replicas: elections, ISR changes, reassignments, directories."""
+"""The decisions on requests about partitions: ISR, elections, reassignments, directories."""
 
 from collections import Counter
 from typing import Final
@@ -16,8 +16,8 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.errors import KafkaError
-from kwire.raftmeta.controller.leaders import elect_for_leaderless
-from kwire.raftmeta.controller.partition_change import Election, PartitionChange
+from kwire.raftmeta.controller.leader_updates import elect_for_leaderless
+from kwire.raftmeta.controller.partition_change_builder import Election, PartitionChangeBuilder
 from kwire.raftmeta.controller.placement import check_assignment
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
 from kwire.raftmeta.metadata.image import PartitionImage
@@ -301,7 +301,7 @@ _TWICE: Final = Outcome(errors.InvalidRequest.code, "The partition is named more
 """Each change is decided from the same state, so two changes of one partition would conflict."""
 
 
-def _retarget(change: PartitionChange, target: list[int]) -> None:
+def _retarget(change: PartitionChangeBuilder, target: list[int]) -> None:
     """Keep old and new replicas side by side, until the new ones are in sync.
 
     Replicas that an earlier reassignment was adding stay until the end too: they may be the only
@@ -313,7 +313,7 @@ def _retarget(change: PartitionChange, target: list[int]) -> None:
     change.replicas = target + change.removing
 
 
-def _revert(change: PartitionChange, name: str) -> None:
+def _revert(change: PartitionChangeBuilder, name: str) -> None:
     """Restore the replicas from before the reassignment began."""
     old = change.partition
     if not old.is_reassigning:

@@ -11,7 +11,7 @@ import trio
 from kwire import attrs, errors
 from kwire.clock import Clock
 from kwire.raftmeta.controller.brokers import decide_fence_stale
-from kwire.raftmeta.controller.leaders import decide_leader_updates, resume_leader_updates
+from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.service import Controller, Decide
 
 

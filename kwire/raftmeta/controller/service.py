@@ -25,7 +25,7 @@ from kwire.drive import give_way
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import bootstrap_records
-from kwire.raftmeta.controller.leaders import resume_leader_updates
+from kwire.raftmeta.controller.leader_updates import resume_leader_updates
 from kwire.raftmeta.controller.mutation_quota import Permit, Requester
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.delivery import LeaderAndEpoch

@@ -20,7 +20,7 @@ from kwire.errors import NONE, KafkaError, PolicyViolation, StaleBrokerEpoch
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller.leader_update_queue import LeaderUpdateQueue
 from kwire.raftmeta.controller.mutation_quota import MutationQuotas
-from kwire.raftmeta.controller.partition_change import PartitionChange
+from kwire.raftmeta.controller.partition_change_builder import PartitionChangeBuilder
 from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.placement import spread
 from kwire.raftmeta.metadata.image import (
@@ -247,7 +247,7 @@ class ControllerState:
         number: int,
         *,
         acceptable: Callable[[int], bool] | None = None,
-    ) -> PartitionChange:
+    ) -> PartitionChangeBuilder:
         """Begin a change to a partition, with the topic's settings in force.
 
         ``acceptable`` tests whether a broker may lead; by default, whether it is active. A replica
@@ -256,7 +256,7 @@ class ControllerState:
         topic = self.image.topics[topic_id]
         min_isr, unclean = self._rules(topic.name)
         partition = topic.partitions[number]
-        return PartitionChange(
+        return PartitionChangeBuilder(
             topic_id=topic_id,
             number=number,
             partition=partition,

@@ -15,7 +15,7 @@ from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.brokers import decide_fence_stale
 from kwire.raftmeta.controller.features import SUPPORTED, cluster_min_isr
-from kwire.raftmeta.controller.leaders import decide_leader_updates
+from kwire.raftmeta.controller.leader_updates import decide_leader_updates
 from kwire.raftmeta.controller.partitions import decide_reassign
 from kwire.raftmeta.controller.state import ELR, ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage

@@ -4,7 +4,11 @@ from typing import Final
 
 from kwire.log.epochs import LeaderEpochs
 from kwire.raftmeta.controller import brokers as controller_brokers
-from kwire.raftmeta.controller.partition_change import Elected, Election, PartitionChange
+from kwire.raftmeta.controller.partition_change_builder import (
+    Elected,
+    Election,
+    PartitionChangeBuilder,
+)
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.image import BrokerImage
 from kwire.replica.fetcher import truncation
@@ -15,7 +19,7 @@ from kwire.replica.roles import Roles
 from kwire.replica.service import ReplicaService
 from kwire.simulation.raft_mutations import Mutation
 
-_elect = PartitionChange._elect
+_elect = PartitionChangeBuilder._elect
 _update_role = Roles.update
 _follow = Roles._follow
 
@@ -57,7 +61,7 @@ def _lead_on(roles: Roles, partition: Partition, state: PartitionState) -> None:
         _update_role(roles, partition, state)
 
 
-def _elect_any(change: PartitionChange) -> Elected:
+def _elect_any(change: PartitionChangeBuilder) -> Elected:
     change.election = Election.UNCLEAN
     alive = [replica for replica in change.replicas if change.acceptable(replica)]
     if change.partition.leader in alive:
@@ -126,7 +130,7 @@ MUTATIONS: Final = (
     Mutation(
         "elect-outside-the-isr",
         "a replica that is not in sync becomes the leader where that is not allowed",
-        ((PartitionChange, "_elect", _elect_any),),
+        ((PartitionChangeBuilder, "_elect", _elect_any),),
         invariants=(21, 33),
     ),
     Mutation(

@@ -11,7 +11,7 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.raftmeta.controller import service as controller_service
 from kwire.raftmeta.controller.brokers import decide_fence_stale
-from kwire.raftmeta.controller.leaders import decide_leader_updates
+from kwire.raftmeta.controller.leader_updates import decide_leader_updates
 from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState

@@ -16,7 +16,7 @@ from kwire.raftmeta.controller.brokers import (
     fencing,
 )
 from kwire.raftmeta.controller.leader_update_queue import SLICE_PARTITIONS
-from kwire.raftmeta.controller.leaders import decide_leader_updates, resume_leader_updates
+from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partition_index import BUILD_PARTITIONS, PartitionIndex
 from kwire.raftmeta.controller.partitions import decide_rebalance_leaders
 from kwire.raftmeta.controller.state import ELR

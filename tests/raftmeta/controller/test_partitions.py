@@ -12,7 +12,7 @@ from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsReq
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.metadata_records import BrokerRegistrationChangeRecord
 from kwire.raftmeta.controller.brokers import fencing, unfencing
-from kwire.raftmeta.controller.partition_change import Election, PartitionChange
+from kwire.raftmeta.controller.partition_change_builder import Election, PartitionChangeBuilder
 from kwire.raftmeta.controller.partitions import (
     PREFERRED,
     UNCLEAN,
@@ -32,8 +32,8 @@ IsrTopic = AlterPartitionRequest.TopicData
 
 def change(
     partition: PartitionImage, alive: set[int], **more: Any
-) -> tuple[PartitionImage, PartitionChange]:
-    builder = PartitionChange(
+) -> tuple[PartitionImage, PartitionChangeBuilder]:
+    builder = PartitionChangeBuilder(
         topic_id=b"t" * 16,
         number=0,
         partition=partition,
@@ -102,7 +102,7 @@ def test_only_unclean_elections_choose_leaders_outside_the_isr(
 def test_replica_that_left_the_isr_below_its_minimum_may_lead() -> None:
     """KIP-966: a replica that left the ISR below its minimum may still lead, no other."""
     full = partition([1, 2], 1)
-    builder = PartitionChange(
+    builder = PartitionChangeBuilder(
         topic_id=b"t" * 16,
         number=0,
         partition=full,
@@ -116,7 +116,7 @@ def test_replica_that_left_the_isr_below_its_minimum_may_lead() -> None:
     assert record is not None
     shrunk = apply_partition_change(full, record)
     assert (shrunk.isr, shrunk.elr, shrunk.leader) == ((1,), (2,), 1)
-    builder = PartitionChange(
+    builder = PartitionChangeBuilder(
         topic_id=b"t" * 16,
         number=0,
         partition=shrunk,
@@ -251,7 +251,7 @@ def test_last_known_leader_that_is_no_replica_is_not_elected() -> None:
     before = PartitionImage(
         replicas=(1,), directories=(directory(1),), isr=(1,), last_known_elr=(2,), leader=-1
     )
-    builder = PartitionChange(
+    builder = PartitionChangeBuilder(
         topic_id=b"t" * 16,
         number=0,
         partition=before,

@@ -11,7 +11,7 @@ from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_broker,
 )
-from kwire.raftmeta.controller.leaders import decide_leader_updates, resume_leader_updates
+from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partitions import decide_alter_partition
 from kwire.raftmeta.controller.state import ELR
 from kwire.raftmeta.controller.topics import decide_create_topics

@@ -1,4 +1,4 @@
-"""The next state of a partition: its leader, its ISR, and the record of the change.
+"""Builds the record of a partition's change: elects the leader, completes a reassignment.
 
 Rules, Kafka's: the leader stays if it may; otherwise the first replica in assignment order that
 is in sync (or eligible, if none is in sync) and acceptable; uncleanly only if the topic allows it,
@@ -40,7 +40,7 @@ class Elected:
 
 
 @attrs.define(kw_only=True)
-class PartitionChange:
+class PartitionChangeBuilder:
     """A change under construction: set the targets that change, then call :meth:`build` once."""
 
     topic_id: bytes

@@ -1,4 +1,4 @@
-"""Changes of leaders and ISRs after a broker came or went, in slices.
+"""Updates of leaders and ISRs after a broker came or went, in slices.
 
 A broker may be in sync in 40,000 partitions; one decision over all of them would take longer than
 followers wait for a leader of the quorum. So a decision that fences a broker also takes it out of
