@@ -19,7 +19,7 @@ from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
-from kwire_pipeline.tables.mark import Table
+from kwire_pipeline.tables.table import Table
 
 SPOT = (LETTERS.topic, LETTERS.partition, LETTERS.offset)
 

@@ -14,7 +14,7 @@ from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.session import open_session
-from kwire_pipeline.tables.mark import Size
+from kwire_pipeline.tables.table import Size
 
 
 @attrs.frozen(kw_only=True)

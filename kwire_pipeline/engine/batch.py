@@ -22,7 +22,7 @@ from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.mark import Mark, Table
+from kwire_pipeline.tables.table import Mark, Table
 
 
 @attrs.frozen(kw_only=True)

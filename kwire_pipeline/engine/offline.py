@@ -14,7 +14,7 @@ from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.mark import Mark, Table
+from kwire_pipeline.tables.table import Mark, Table
 
 
 @attrs.frozen(kw_only=True)

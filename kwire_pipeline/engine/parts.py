@@ -14,8 +14,8 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.iceberg import IcebergTable
-from kwire_pipeline.tables.mark import Origin, Table
 from kwire_pipeline.tables.parquet import ParquetTable
+from kwire_pipeline.tables.table import Origin, Table
 
 LETTERS: Origin = Origin("topic", "partition", "offset")
 """The origin columns of dead letters, which are the record's own."""

@@ -36,7 +36,7 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.mark import Table
+from kwire_pipeline.tables.table import Table
 
 POLL_S: Final = 1
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"

@@ -16,7 +16,7 @@ from kwire_pipeline.config.values import Partition, Sort
 from kwire_pipeline.engine.offsets import Offsets, Ranges, later, offsets_of
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import jvm_of
-from kwire_pipeline.tables.mark import (
+from kwire_pipeline.tables.table import (
     BATCH,
     OFFSETS,
     OWNER,

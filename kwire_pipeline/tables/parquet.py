@@ -25,7 +25,7 @@ from kwire_pipeline.engine.offsets import Offsets, Ranges, later, offsets_of
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.mark import Mark, Origin, Size, Table, Upkeep
+from kwire_pipeline.tables.table import Mark, Origin, Size, Table, Upkeep
 
 META: Final = "_kwire"
 FILE: Final = "table.json"

@@ -12,8 +12,8 @@ from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.mark import Origin
 from kwire_pipeline.tables.parquet import ParquetTable
+from kwire_pipeline.tables.table import Origin
 
 
 @pytest.mark.parametrize("error", [Failure("no broker answers"), Refusal("no such topic")])

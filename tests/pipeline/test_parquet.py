@@ -8,8 +8,8 @@ from pyspark.sql.types import StructType
 
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.tables.mark import Mark, Origin
 from kwire_pipeline.tables.parquet import ParquetTable
+from kwire_pipeline.tables.table import Mark, Origin
 
 DDL = "topic STRING, partition INT, offset BIGINT"
 

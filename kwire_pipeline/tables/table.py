@@ -1,4 +1,4 @@
-"""The mark of a batch in a table, and what the pipeline needs of a table's format."""
+"""The operations that the pipeline needs of every format of tables, and the mark of a batch."""
 
 import datetime
 from collections.abc import Sequence
