@@ -3,7 +3,7 @@
 import trio
 
 from kwire import metrics as m
-from kwire.net.metrics import Page, Pages
+from kwire.net.http_pages import Page, Pages
 from kwire.node.gauges import add_gauges
 from kwire.node.process import add_process
 from kwire.node.server import Server

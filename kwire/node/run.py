@@ -212,7 +212,7 @@ async def _until_signal(
 
 async def show(nursery: "trio.Nursery", server: "Server", host: str | None, port: int) -> int:
     """Serve the metrics pages, by default on the clients' host only; return the port."""
-    from kwire.net.metrics import serve_pages
+    from kwire.net.http_pages import serve_pages
     from kwire.node.pages import pages
     from kwire.storage_format.directories import CannotOpenError
 

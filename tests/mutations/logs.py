@@ -272,10 +272,10 @@ MUTATIONS = (
     Mutation(
         name="retention-goes-past-the-high-watermark",
         invariants=(86,),
-        path="kwire/log/retention.py",
+        path="kwire/log/retention_plan.py",
         old="count = max(count, min(free, aged))",
         new="count = max(count, aged)",
-        test="tests/log/test_retention.py",
+        test="tests/log/test_retention_plan.py",
     ),
     Mutation(
         name="clean-marker-is-honoured-twice",
@@ -372,7 +372,7 @@ MUTATIONS = (
     Mutation(
         name="records-of-the-future-are-too-old",
         invariants=(107,),
-        path="kwire/log/retention.py",
+        path="kwire/log/retention_plan.py",
         old="        if now_ms - youngest <= retention_ms:",
         new="        if 0 <= now_ms - youngest <= retention_ms:",
         test="tests/log/test_wall_clock.py",

@@ -281,10 +281,10 @@ MUTATIONS = (
     Mutation(
         name="accept-any-number-that-ask-for-metrics",
         invariants=(102,),
-        path="kwire/net/metrics.py",
+        path="kwire/net/http_pages.py",
         old="            await places.acquire()\n",
         new="",
-        test="tests/net/test_metrics_pages.py::test_clients_over_the_limit_wait_in_the_kernel",
+        test="tests/net/test_http_pages.py::test_clients_over_the_limit_wait_in_the_kernel",
     ),
     Mutation(
         name="grant-request-memory-to-all-who-wait",

@@ -1,7 +1,7 @@
 """The deletion of one directory's old segments: ``log.retention.check.interval.ms``.
 
-:mod:`kwire.log.retention` chooses the segments. Rules: a log may be deleted, truncated or appended
-to between two segments; a renamed file is removed after ``file.delete.delay.ms``.
+:mod:`kwire.log.retention_plan` chooses the segments. Rules: a log may be deleted, truncated or
+appended to between two segments; a renamed file is removed after ``file.delete.delay.ms``.
 """
 
 import logging
@@ -12,7 +12,7 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log import retention
+from kwire.log import retention_plan
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher
@@ -52,7 +52,7 @@ class LogRetention:
         try:
             await self._load_ages(log, now_ms, slices)
             await self.busy.wait_idle(log)
-            deletion = retention.plan(
+            deletion = retention_plan.plan(
                 log.segments,
                 log.config,
                 start_offset=log.start_offset,

@@ -27,7 +27,7 @@ from kwire.errors import KafkaError
 from kwire.log.partition_log import UnexpectedOffset
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.followed_partition import FollowedPartition
-from kwire.replica.fetcher.log_repairs import LogRepairs
+from kwire.replica.fetcher.log_reconciliation import LogReconciliation
 from kwire.replica.fetcher.session import FetcherSession, Key
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderBroker, LeaderUnreachable, Logs
@@ -76,7 +76,7 @@ class LeaderFetcher:
     _paused: dict[Key, None] = attrs.field(factory=dict)
     """Partitions that are left out until their log is written, synced or truncated."""
     _session: FetcherSession = attrs.field(init=False)
-    _repairs: LogRepairs = attrs.field(init=False)
+    _reconciliation: LogReconciliation = attrs.field(init=False)
     _nursery: trio.Nursery | None = None
     _has_work: Signal = attrs.field(factory=Signal)
     _in_flight: trio.CancelScope | None = None
@@ -84,7 +84,7 @@ class LeaderFetcher:
 
     def __attrs_post_init__(self) -> None:
         self._session = FetcherSession(self.config.partition_max_bytes)
-        self._repairs = LogRepairs(self.config.node, self.leader, self.logs)
+        self._reconciliation = LogReconciliation(self.config.node, self.leader, self.logs)
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -207,7 +207,7 @@ class LeaderFetcher:
         self._session.remove(key)
         self._paused[key] = None
         if followed.partition.log.must_flush:
-            self._start(key, followed, self._repairs.sync)
+            self._start(key, followed, self._reconciliation.sync)
 
     def _must_hold_back(self, followed: FollowedPartition) -> bool:
         """Whether a throttled replica that is out of sync has to wait."""
@@ -274,14 +274,18 @@ class LeaderFetcher:
     def _take_one(self, key: Key, followed: FollowedPartition, answer: Answer) -> None:
         self._changed[key] = None
         if answer.error_code == errors.OffsetOutOfRange.code:
-            self._start(key, followed, self._repairs.resume_within_range)
+            self._start(key, followed, self._reconciliation.resume_within_range)
         elif answer.error_code:
             self._on_refused(key, followed, answer.error_code)
         elif answer.diverging_epoch.end_offset >= 0:
-            self._start(key, followed, partial(self._repairs.truncate, answer.diverging_epoch))
+            self._start(
+                key, followed, partial(self._reconciliation.truncate, answer.diverging_epoch)
+            )
         elif followed.begins_inside(answer.records or b""):
             self._start(
-                key, followed, partial(self._repairs.begin_inside_batch, answer, self.now_ms())
+                key,
+                followed,
+                partial(self._reconciliation.begin_inside_batch, answer, self.now_ms()),
             )
         else:
             try:

@@ -4,7 +4,7 @@ import pytest
 
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.retention import Deletion, plan
+from kwire.log.retention_plan import Deletion, plan
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
 from tests.support.log.batches import TIME_MS, append

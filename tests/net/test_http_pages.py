@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from kwire.net.metrics import BODIES_MAX, CLIENTS_MAX, Page, serve_pages
+from kwire.net.http_pages import BODIES_MAX, CLIENTS_MAX, Page, serve_pages
 
 
 async def numbers() -> Page:

@@ -1,7 +1,9 @@
-"""Work on a followed partition's log that takes a while: syncs, truncations, new beginnings.
+"""The reconciliation of a follower's log with its leader's: truncation, a restart elsewhere.
 
+Also the sync that a topic may require. All of it takes a while, so the fetcher runs it in a task.
 Rules: a role that changes meanwhile ends it without effect; every function raises KafkaError,
 UnexpectedOffset or LeaderUnreachable if it could not be done, and is tried again later.
+:mod:`truncation` chooses the offset at which the log is cut.
 """
 
 import logging
@@ -16,14 +18,14 @@ from kwire.replica.fetcher.followed_partition import FollowedPartition
 from kwire.replica.partition import EARLIEST_LOCAL, LATEST
 from kwire.replica.ports import LeaderBroker, LeaderUnreachable, Logs
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Answer = FetchResponse.FetchableTopicResponse.PartitionData
 
 
 @attrs.frozen
-class LogRepairs:
-    """The repairs of the logs that are fetched from one leader."""
+class LogReconciliation:
+    """Reconciles the logs that are fetched from one leader."""
 
     node: int
     leader: LeaderBroker
@@ -37,20 +39,20 @@ class LogRepairs:
 
     async def truncate(self, diverging: Answer.EpochEndOffset, followed: FollowedPartition) -> None:
         """Truncate to where the leader's log may still be the same."""
-        opened, epoch = followed.partition.log, diverging.epoch
-        target = truncation.target(opened.epochs, opened.end_offset, epoch, diverging.end_offset)
-        log.info(
+        log, epoch = followed.partition.log, diverging.epoch
+        target = truncation.target(log.epochs, log.end_offset, epoch, diverging.end_offset)
+        logger.info(
             "truncating partition=%s from=%d to=%d leader_epoch=%d",
-            opened.partition,
-            opened.end_offset,
+            log.partition,
+            log.end_offset,
             target,
             epoch,
         )
-        if target < opened.high_watermark:
-            log.warning(
+        if target < log.high_watermark:
+            logger.warning(
                 "truncating below the high watermark partition=%s high_watermark=%d to=%d",
-                opened.partition,
-                opened.high_watermark,
+                log.partition,
+                log.high_watermark,
                 target,
             )
         await self._truncate_to(followed, target)
@@ -60,49 +62,49 @@ class LogRepairs:
 
         Its log is shorter, after an unclean election, or begins after this one's end.
         """
-        opened = followed.partition.log
+        log = followed.partition.log
         latest = await self._offset_of(followed, LATEST)
-        if latest < opened.end_offset:
-            log.warning(
+        if latest < log.end_offset:
+            logger.warning(
                 "truncating to the leader's end partition=%s from=%d to=%d",
-                opened.partition,
-                opened.end_offset,
+                log.partition,
+                log.end_offset,
                 latest,
             )
             await self._truncate_to(followed, latest)
             return
         earliest = await self._offset_of(followed, EARLIEST_LOCAL)
-        if earliest > opened.end_offset:
-            log.warning(
+        if earliest > log.end_offset:
+            logger.warning(
                 "starting again at the leader's start partition=%s from=%d to=%d",
-                opened.partition,
-                opened.end_offset,
+                log.partition,
+                log.end_offset,
                 earliest,
             )
             await self._restart_at(followed, earliest)
             return
-        raise OffsetOutOfRange(f"{opened.end_offset} is in the leader's {earliest} to {latest}")
+        raise OffsetOutOfRange(f"{log.end_offset} is in the leader's {earliest} to {latest}")
 
     async def begin_inside_batch(
         self, answer: Answer, now_ms: int, followed: FollowedPartition
     ) -> None:
         """Begin the log with a batch of which the leader has deleted the first records."""
-        opened = followed.partition.log
-        start = opened.end_offset
+        log = followed.partition.log
+        start = log.end_offset
         if await self._restart_at(followed, parse(answer.records).base_offset):
             followed.append(answer.records, answer.high_watermark, answer.log_start_offset, now_ms)
-            opened.advance_start(start)
+            log.advance_start(start)
 
     async def _truncate_to(self, followed: FollowedPartition, offset: int) -> None:
-        opened = followed.partition.log
-        await self.logs.truncate(opened, offset, lambda: followed.is_current)
-        if followed.is_current and opened.end_offset > offset:
+        log = followed.partition.log
+        await self.logs.truncate(log, offset, lambda: followed.is_current)
+        if followed.is_current and log.end_offset > offset:
             raise KafkaStorageError("not truncated")
 
     async def _restart_at(self, followed: FollowedPartition, offset: int) -> bool:
         """Return whether the log was emptied and this broker still follows the leader."""
-        opened = followed.partition.log
-        is_done = await self.logs.restart_at(opened, offset, lambda: followed.is_current)
+        log = followed.partition.log
+        is_done = await self.logs.restart_at(log, offset, lambda: followed.is_current)
         if followed.is_current and not is_done:
             raise KafkaStorageError("not truncated")
         return is_done and followed.is_current  # The role may have changed since the cut.
