@@ -7,7 +7,7 @@ from kwire.codec.messages.allocate_producer_ids import (
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
-from kwire.raftmeta.controller.limits import decide_allocate_producer_ids
+from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
 
 
 def refuse(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocateProducerIdsResponse:

@@ -7,7 +7,7 @@ from kwire.codec.messages.alter_client_quotas import (
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
-from kwire.raftmeta.controller.limits import decide_alter_quotas
+from kwire.raftmeta.controller.client_quotas import decide_alter_quotas
 
 Entry = AlterClientQuotasResponse.EntryData
 

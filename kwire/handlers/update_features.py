@@ -9,7 +9,7 @@ from kwire import errors
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
-from kwire.raftmeta.controller.limits import KRAFT_VERSION, decide_update_features
+from kwire.raftmeta.controller.feature_updates import KRAFT_VERSION, decide_update_features
 
 
 @handles(UpdateFeaturesRequest)

@@ -177,7 +177,7 @@ class BrokerHalf:
         )
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
-        from kwire.raftmeta.controller.limits import decide_allocate_producer_ids
+        from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
 
         request = self.lifecycle.producer_ids()
         reply = await self.core.active_controller.call(decide_allocate_producer_ids, request)

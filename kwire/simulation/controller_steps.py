@@ -29,14 +29,11 @@ from kwire.raftmeta.controller.brokers import (
     decide_register_broker,
     decide_unregister_broker,
 )
+from kwire.raftmeta.controller.client_quotas import decide_alter_quotas
 from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
 from kwire.raftmeta.controller.early_fencing import decide_fence_ended
+from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.limits import (
-    decide_allocate_producer_ids,
-    decide_alter_quotas,
-    decide_update_features,
-)
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.partitions import (
     PREFERRED,
@@ -49,6 +46,7 @@ from kwire.raftmeta.controller.partitions import (
     decide_rebalance_leaders,
 )
 from kwire.raftmeta.controller.process_probe import EndedProcess
+from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.controller.topics import (
     decide_create_partitions,

@@ -14,7 +14,7 @@ MUTATIONS = (
     Mutation(
         name="producer-ids-overlap",
         invariants=(47,),
-        path="kwire/raftmeta/controller/limits.py",
+        path="kwire/raftmeta/controller/producer_id_blocks.py",
         old="next_producer_id=start + PRODUCER_IDS,",
         new="next_producer_id=start + 1,",
         test="tests/raftmeta/controller/test_brokers.py::test_producer_id_blocks_never_overlap",

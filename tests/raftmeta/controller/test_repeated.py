@@ -24,8 +24,9 @@ from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.brokers import decide_unregister_broker
+from kwire.raftmeta.controller.client_quotas import decide_alter_quotas
 from kwire.raftmeta.controller.configs import APPEND, SET, decide_alter, decide_incremental_alter
-from kwire.raftmeta.controller.limits import decide_alter_quotas, decide_update_features
+from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.partitions import decide_elect_leaders, decide_reassign
 from kwire.raftmeta.controller.state import ELR
 from kwire.raftmeta.controller.topics import (

@@ -12,7 +12,7 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.raftmeta.controller.brokers import decide_heartbeat
-from kwire.raftmeta.controller.limits import decide_update_features
+from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.partitions import (
     decide_alter_partition,
     decide_elect_leaders,
