@@ -201,7 +201,7 @@ async def _until_signal(
                 await show(nursery, server, metrics_host, metrics_port)
             nursery.start_soon(_announce, server, ready)
             if write is not None:
-                from kwire.node.supervised import follow_supervisor
+                from kwire.node.supervisor_link import follow_supervisor
 
                 nursery.start_soon(follow_supervisor, server, write)
             await server.run()

@@ -16,11 +16,11 @@ import trio
 from kwire import attrs
 from kwire.drive import Wakes
 from kwire.replica.byte_waits import ByteWait, ByteWaits, FetchIsolation, SharedReads, WaitTimes
+from kwire.replica.fetch_session_watch import FetchSessionWatch
 from kwire.replica.fetch_sessions import Session
 from kwire.replica.partition import Partition
-from kwire.replica.session_watch import SessionWatch
 
-EventWatch: TypeAlias = SessionWatch[trio.Event]
+EventWatch: TypeAlias = FetchSessionWatch[trio.Event]
 """The watch of a session whose requests wait on events."""
 _WOKEN_AT_ONCE: Final = 16
 """Fetches that are answered before other tasks run, about a millisecond."""
@@ -53,7 +53,7 @@ class FetchWaits:
         """Return the watch of a session, which is made with the session's first request."""
         watch = self._sessions.get(session)
         if watch is None:
-            watch = self._sessions[session] = SessionWatch(session, replica, self._bytes)
+            watch = self._sessions[session] = FetchSessionWatch(session, replica, self._bytes)
         return watch
 
     def on_session_ended(self, session: Session) -> None:

@@ -16,7 +16,7 @@ MUTATIONS = (
     Mutation(
         name="follower-of-an-idle-partition-is-late",
         invariants=(35,),
-        path="kwire/replica/session_watch.py",
+        path="kwire/replica/fetch_session_watch.py",
         old="partition.leader.on_idle_fetches(self.replica, self.session.used_at)",
         new="pass",
         test="tests/handlers/test_idle_sessions.py",

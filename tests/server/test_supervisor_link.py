@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from kwire.node import supervised
+from kwire.node import supervisor_link
 
 
 async def test_node_whose_supervisor_has_ended_stops_in_order(
@@ -23,21 +23,21 @@ async def test_node_whose_supervisor_has_ended_stops_in_order(
         def stop(self) -> None:
             self.stop_count += 1
 
-    async def figures(_: Any) -> dict[str, int]:
+    async def collect_figures(_: Any) -> dict[str, int]:
         return {"records": 1}
 
     def write(_: str) -> None:
         raise BrokenPipeError
 
     reader, writer = os.pipe()
-    monkeypatch.setattr(supervised, "STDIN", reader)
-    monkeypatch.setattr(supervised, "figures", figures)
+    monkeypatch.setattr(supervisor_link, "STDIN", reader)
+    monkeypatch.setattr(supervisor_link, "collect_figures", collect_figures)
     os.write(writer, b"figures\n")
     os.close(writer)
     server: Any = Server()
     try:
         with trio.fail_after(30):
-            await supervised.follow_supervisor(server, write)
+            await supervisor_link.follow_supervisor(server, write)
     finally:
         os.close(reader)
     assert server.stop_count == 1

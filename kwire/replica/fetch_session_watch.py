@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @attrs.define(eq=False)
-class SessionWatch(Generic[T]):
+class FetchSessionWatch(Generic[T]):
     """The watched partitions of one session."""
 
     session: Session

@@ -26,7 +26,7 @@ async def follow_supervisor(server: Server, write: Callable[[str], None]) -> Non
     async with trio.lowlevel.FdStream(os.dup(STDIN)) as requests:
         async for data in requests:
             for _ in range(data.count(b"\n")):
-                numbers = await figures(server)
+                numbers = await collect_figures(server)
                 pairs = " ".join(f"{name}={value}" for name, value in numbers.items())
                 with suppress(OSError):  # The supervisor has ended, as the next read says.
                     write(f"kwire figures {pairs}\n")
@@ -34,7 +34,7 @@ async def follow_supervisor(server: Server, write: Callable[[str], None]) -> Non
     server.stop()
 
 
-async def figures(server: Server) -> dict[str, int]:
+async def collect_figures(server: Server) -> dict[str, int]:
     """Return the numbers of a node and of the cluster, as its newest metadata has them."""
     core, slices = server.core, Slices()
     image = core.publisher.image
