@@ -115,24 +115,24 @@ async def measure(name: str, call: Callable[[], Awaitable[Any]]) -> None:
 async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         built = services(directory)
-        session = Dispatcher(built, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
+        connection = Dispatcher(built, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
         large = build.batch([build.New(None, bytes(1000))] * 16, timestamp_ms=NOW_MS)
         small = build.batch([build.New(None, bytes(100))], timestamp_ms=NOW_MS)
         for size, batch in (("16 KB", large), ("100 B", small)):
             frame = produce_frame(batch, -1)
-            await measure(f"Produce, one batch of {size}", partial(session.answer, frame))
+            await measure(f"Produce, one batch of {size}", partial(connection.answer, frame))
         end = built.replicas.partitions.get("t", 0).log.end_offset
         frames = [fetch_frame(offset % end) for offset in range(0, ROUNDS * 7, 7)]
         requests = itertools.cycle(frames)
-        await measure("Fetch without session", lambda: session.answer(next(requests)))
-        first = await session.answer(fetch_frame(0, 0, 0))
+        await measure("Fetch without session", lambda: connection.answer(next(requests)))
+        first = await connection.answer(fetch_frame(0, 0, 0))
         release(first)
         sessions = built.replicas.sessions
         number = next(iter(sessions._sessions))
         epochs = itertools.count(1)
         prepared = [fetch_frame(epoch % end, number, epoch) for epoch in range(1, ROUNDS * 5 + 1)]
         await measure(
-            "Fetch in a session, new offset", lambda: session.answer(prepared[next(epochs) - 1])
+            "Fetch in a session, new offset", lambda: connection.answer(prepared[next(epochs) - 1])
         )
 
 

@@ -157,7 +157,7 @@ async def measure(connections: int, requests: int) -> None:
         route, serve=handler, decode=decoder(HeartbeatRequest, VERSION), widen=None, narrow=None
     )
     service = NetService()
-    port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.session).port
+    port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.for_connection).port
     spent = await measure_service(service, lambda: drive(port, connections, requests))
     print(f"{connections} connections: {spent / requests * 1e6:.1f} us of CPU per request")
 

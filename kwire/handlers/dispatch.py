@@ -83,15 +83,15 @@ class Dispatcher:
     def __attrs_post_init__(self) -> None:
         self._apis = served_on(self.listener_type)
 
-    def session(self, listener: str, client_host: str) -> "Session":
-        """Return the session that answers the frames of one new connection."""
+    def for_connection(self, listener: str, client_host: str) -> "ConnectionRequests":
+        """Return what answers the requests of one new connection."""
         context = Context(
             services=self.services,
             listener_type=self.listener_type,
             listener=listener,
             client_host=client_host,
         )
-        return Session(self, context)
+        return ConnectionRequests(self, context)
 
     def route(self, key: int, version: int) -> Route:
         """Return the route of a version of an API; Disconnect if it is not served here."""
@@ -130,8 +130,8 @@ class Dispatcher:
 
 
 @attrs.define
-class Session:
-    """Answers one connection's frames, one after the other."""
+class ConnectionRequests:
+    """The requests of one connection: answers its frames, one after the other."""
 
     dispatcher: Dispatcher
     context: Context

@@ -40,10 +40,11 @@ async def envelope(context: Context, request: EnvelopeRequest) -> EnvelopeRespon
         raise UnsupportedVersion(str(error)) from error
     if not BY_KEY[head.api_key].forwarded:
         raise InvalidRequest
-    session = Dispatcher(context.services, ListenerType.CONTROLLER).session(context.listener, host)
-    session.context = attrs.evolve(session.context, principal=principal, may_forward=True)
+    dispatcher = Dispatcher(context.services, ListenerType.CONTROLLER)
+    requests = dispatcher.for_connection(context.listener, host)
+    requests.context = attrs.evolve(requests.context, principal=principal, may_forward=True)
     try:
-        parts = await session.answer(memoryview(request.request_data))
+        parts = await requests.answer(memoryview(request.request_data))
     except Disconnect as error:
         raise UnsupportedVersion(str(error)) from error
     return EnvelopeResponse(response_data=b"".join(parts)[4:] if parts is not None else None)

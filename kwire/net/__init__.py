@@ -1,1 +1,1 @@
-"""Connections: bytes in, frames to the session that answers them, bytes out."""
+"""Connections: bytes in, frames to the dispatcher that answers them, bytes out."""

@@ -15,7 +15,7 @@ from trio.lowlevel import checkpoint
 
 from kwire import attrs
 from kwire.net.framing import BufferPool, Framer
-from kwire.net.listener import Listener, Session
+from kwire.net.listener import ConnectionRequests, Listener
 from kwire.net.readiness import WatchedSocket
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Part, Sender
@@ -34,7 +34,7 @@ class Connection:
     sock: socket.socket
     listener: Listener
     host: str
-    session: Session
+    requests: ConnectionRequests
     framer: Framer
     sender: Sender
     memory: RequestMemory
@@ -76,7 +76,7 @@ class Connection:
         self.hung_up = True
         request = self.answering
         if request is not None:
-            is_useless = self.session.only_reads(request) and self.nothing_unread()
+            is_useless = self.requests.only_reads(request) and self.nothing_unread()
         elif self.claiming:  # the rest of that frame will not come
             is_useless = self.nothing_to_receive()
         else:
@@ -93,12 +93,12 @@ class Connection:
         self.busy = self.claiming = False
 
     async def _wait_muted(self, now: float) -> None:
-        """Read nothing for as long as the session says; a client that is gone or idle is closed."""
+        """Read nothing for the throttle time; a client that is gone or idle is closed."""
         self.busy, self.muted, self.last_active = False, True, now
         if self.hung_up:
             self.on_hang_up()
-        await trio.sleep(self.session.muted_s)
-        self.muted, self.session.muted_s = False, 0.0
+        await trio.sleep(self.requests.muted_s)
+        self.muted, self.requests.muted_s = False, 0.0
 
     def nothing_unread(self) -> bool:
         return not self.framer.partial and self.nothing_to_receive()
@@ -166,7 +166,7 @@ class Connection:
             await self._claim(size)
         try:
             self.busy = True
-            parts = await self._session_answer(frame)
+            parts = await self._requests_answer(frame)
             self.busy = False
             if parts is not None:
                 if self.framer.ready and is_small(parts) and sender.draining is None:
@@ -179,19 +179,19 @@ class Connection:
             if isinstance(buffer, bytearray):
                 frame.release()
                 self.buffers.give(buffer)
-        if self.session.muted_s > 0:
+        if self.requests.muted_s > 0:
             if sender.unsent:
                 await sender.send(())
             await self._wait_muted(self.now())
 
-    async def _session_answer(self, frame: memoryview) -> Sequence[Part] | None:
-        """Return the session's answer; a mere read is cancelled when the peer hangs up."""
+    async def _requests_answer(self, frame: memoryview) -> Sequence[Part] | None:
+        """Return the answer; a mere read is cancelled when the peer hangs up."""
         self.memory.answering += 1
         self.answering = frame
         try:
             if self.hung_up:
                 self.on_hang_up()
-            return await self.session.answer(frame)
+            return await self.requests.answer(frame)
         finally:
             self.answering = None
             self.memory.answering -= 1

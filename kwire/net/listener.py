@@ -1,4 +1,4 @@
-"""A listening socket, with the limits of its connections and the sessions that answer on them."""
+"""A listening socket, its limits, and the requests of its connections."""
 
 import math
 import socket
@@ -11,8 +11,8 @@ from kwire.net.limits import Limits, Rate
 from kwire.net.send import Part
 
 
-class Session(Protocol):
-    """Answers one connection's frames."""
+class ConnectionRequests(Protocol):
+    """The requests of one connection: answers its frames."""
 
     muted_s: float
 
@@ -32,11 +32,11 @@ class Address(NamedTuple):
 
 @attrs.define(eq=False)
 class Listener:
-    """A bound socket, its limits, and the factory of the sessions that answer on it."""
+    """A bound socket, its limits, and the factory of what answers on its connections."""
 
     name: str
     sock: socket.socket
-    new_session: Callable[[str, str], Session]
+    for_connection: Callable[[str, str], ConnectionRequests]
     """Called with the listener's name and the peer's host for each connection."""
     limits: Limits
     protected: bool

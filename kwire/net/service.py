@@ -21,7 +21,7 @@ from kwire.net.acceptor import Acceptor
 from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.limits import Admission, Limits, Rate
-from kwire.net.listener import Address, Listener, Session, listening_socket
+from kwire.net.listener import Address, ConnectionRequests, Listener, listening_socket
 from kwire.net.readiness import ReadinessPoller
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
@@ -66,7 +66,7 @@ class NetService:
         name: str,
         host: str,
         port: int,
-        new_session: Callable[[str, str], Session],
+        for_connection: Callable[[str, str], ConnectionRequests],
         *,
         limits: Limits | None = None,
         protected: bool = False,
@@ -80,7 +80,7 @@ class NetService:
         listener = Listener(
             name=name,
             sock=listening_socket(host, port, own),
-            new_session=new_session,
+            for_connection=for_connection,
             limits=own,
             protected=protected,
             rate=Rate(own.max_connection_creation_rate),
@@ -142,7 +142,7 @@ class NetService:
             sock=sock,
             listener=listener,
             host=host,
-            session=listener.new_session(listener.name, host),
+            requests=listener.for_connection(listener.name, host),
             framer=Framer(listener.limits.socket_request_max_bytes, self._buffers),
             sender=Sender(sock, self._threads, self.now),
             memory=self._memory,

@@ -239,7 +239,7 @@ def _bind(
                 endpoint.name,
                 endpoint.host,
                 endpoint.port,
-                sides[side].session,
+                sides[side].for_connection,
                 protected=endpoint.name == config.inter_broker_listener,
             )
         except OSError as error:

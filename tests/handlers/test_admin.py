@@ -24,9 +24,9 @@ async def answers() -> dict[str, Any]:
     """Return kwire's answer to each case, in order."""
     answers_by_case = {}
     async with admin_node(log_retention_hours="48", num_partitions="2") as node:
-        session = node.session()
+        requests = node.for_connection()
         for number, case in enumerate(CASES):
-            parts = await session.answer(memoryview(frame(case, number))[4:])
+            parts = await requests.answer(memoryview(frame(case, number))[4:])
             assert parts is not None
             answers_by_case[case[0]] = read(case, b"".join(parts)[4:])
     return answers_by_case

@@ -49,8 +49,8 @@ async def ask(
     data = bytearray(request_frame(KEY, version, 5, "c", request)[4:])
     if wire is not None:
         data[2:4] = wire.to_bytes(2, "big", signed=True)
-    session = Dispatcher(services, side).session("A", "127.0.0.1")
-    parts = await session.answer(memoryview(data))
+    requests = Dispatcher(services, side).for_connection("A", "127.0.0.1")
+    parts = await requests.answer(memoryview(data))
     assert parts is not None
     frame = b"".join(parts)[4:]
     _, response = read_response(KEY, 0 if wire is not None else version, frame)

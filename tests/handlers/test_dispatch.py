@@ -49,12 +49,12 @@ class Client:
     """A client of a dispatcher whose only API is the fake Heartbeat."""
 
     dispatcher: Dispatcher
-    session: Any
+    requests: Any
 
     async def call(self, member: str, version: int = 4, client_id: str | None = "c") -> Any:
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
         frame = request_frame(KEY, version, 77, client_id, request)
-        parts = await self.session.answer(memoryview(frame)[4:])
+        parts = await self.requests.answer(memoryview(frame)[4:])
         if parts is None:
             return None
         correlation_id, response = read_response(KEY, version, b"".join(parts)[4:])
@@ -67,7 +67,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     dispatcher = Dispatcher(Services(), ListenerType.BROKER)
     dispatcher._apis[KEY] = attrs.evolve(BY_KEY[KEY], first=1)
     monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda *_: heartbeat)
-    return Client(dispatcher, dispatcher.session("PLAINTEXT", "10.1.2.3"))
+    return Client(dispatcher, dispatcher.for_connection("PLAINTEXT", "10.1.2.3"))
 
 
 async def test_request_is_answered(client: Client) -> None:
@@ -111,43 +111,43 @@ async def test_versions_that_are_not_served_disconnect(client: Client, version: 
     data = bytearray(frame[4:])
     data[2:4] = version.to_bytes(2, "big", signed=True)
     with pytest.raises(Disconnect, match="version"):
-        await client.session.answer(memoryview(data))
+        await client.requests.answer(memoryview(data))
 
 
 @pytest.mark.parametrize("key", [999, -1, 52, 4])
 async def test_keys_that_are_not_served_disconnect(client: Client, key: int) -> None:
     frame = key.to_bytes(2, "big", signed=True) + bytes(20)
     with pytest.raises(Disconnect, match="not served"):
-        await client.session.answer(memoryview(frame))
+        await client.requests.answer(memoryview(frame))
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0", bytes(7), b"\0\x0c\0\x04\0\0\0\1\xff\xff"])
 async def test_short_frames_disconnect(client: Client, frame: bytes) -> None:
     with pytest.raises(Disconnect):
-        await client.session.answer(memoryview(frame))
+        await client.requests.answer(memoryview(frame))
 
 
 async def test_context_has_client_id_and_host(client: Client) -> None:
     await client.call("m", client_id="one")
-    context = client.session.context
+    context = client.requests.context
     assert (context.client_id, context.client_host) == ("one", "10.1.2.3")
     await client.call("m", client_id="one")
-    assert client.session.context is context, "made once per client id"
+    assert client.requests.context is context, "made once per client id"
     await client.call("m", client_id=None)
-    assert client.session.context.client_id == ""
+    assert client.requests.context.client_id == ""
 
 
 async def test_throttle_time_is_returned_and_mutes_the_connection(client: Client) -> None:
     """invariant 104: the client gets the throttle time, and its connection is muted."""
     assert (await client.call("m")).throttle_time_ms == 5
-    assert client.session.muted_s == 0.005, "the handler's own: of controller_mutation_rate"
+    assert client.requests.muted_s == 0.005, "the handler's own: of controller_mutation_rate"
     client.dispatcher.throttle_ms = lambda context, key, frame_bytes: 250
     assert (await client.call("m")).throttle_time_ms == 250
-    assert client.session.muted_s == 0.25
+    assert client.requests.muted_s == 0.25
     client.dispatcher.throttle_ms = lambda context, key, frame_bytes: 1 << 40
     longest = (1 << 31) - 1
     assert (await client.call("m")).throttle_time_ms == longest, "the limit of an int32"
-    assert client.session.muted_s == longest / 1000
+    assert client.requests.muted_s == longest / 1000
 
 
 async def test_old_shapes_are_widened_and_new_ones_narrowed(client: Client) -> None:

@@ -13,7 +13,7 @@ from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
-from kwire.handlers.dispatch import Dispatcher, Session
+from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.log.segments.segment import Segment
 from kwire.replica.partition import Partition
 from kwire.simulation.disk import SimFile
@@ -106,9 +106,11 @@ def fetch_request(version: int, **fields: Any) -> FetchRequest:
     )
 
 
-async def answer(session: Session, version: int, number: int, request: FetchRequest) -> bytes:
+async def answer(
+    requests: ConnectionRequests, version: int, number: int, request: FetchRequest
+) -> bytes:
     """Return the frame that a client reads, without its size."""
-    parts = await session.answer(
+    parts = await requests.answer(
         memoryview(request_frame(1, version, number, f"c{number}", request))[4:]
     )
     assert parts is not None
@@ -135,9 +137,9 @@ async def test_shared_answer_equals_the_answer_to_one_subscriber() -> None:
 
         async def subscribe(number: int) -> None:
             version, fields = kinds[number]
-            session = dispatcher.session("PLAINTEXT", "h")
+            requests = dispatcher.for_connection("PLAINTEXT", "h")
             request = fetch_request(version, **fields)
-            frames[number] = await answer(session, version, number, request)
+            frames[number] = await answer(requests, version, number, request)
 
         for number in range(len(kinds)):
             nursery.start_soon(subscribe, number)
@@ -146,7 +148,7 @@ async def test_shared_answer_equals_the_answer_to_one_subscriber() -> None:
             await produce(subject, ("t", 0, one_batch(value)))
         assert not frames
         await wait_all_tasks_blocked()
-        alone = dispatcher.session("PLAINTEXT", "h")
+        alone = dispatcher.for_connection("PLAINTEXT", "h")
         sessions: set[int] = set()
         for number, (version, fields) in enumerate(kinds):
             shared: FetchResponse

@@ -481,8 +481,10 @@ async def test_files_are_released_when_an_answer_fails(place: str, monkeypatch: 
     monkeypatch.setattr(place, fail)
     replica = FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)
     frame = request_frame(1, 17, 7, "c", request(at("t"), replica_state=replica))
-    session = Dispatcher(subject.services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
+    requests = Dispatcher(subject.services, ListenerType.BROKER).for_connection(
+        "PLAINTEXT", "127.0.0.1"
+    )
     with suppress(EncodeError):
-        await session.answer(memoryview(frame)[4:])
+        await requests.answer(memoryview(frame)[4:])
     assert pins == [1]
     assert file.pins == 0

@@ -77,8 +77,8 @@ async def ask(
     controller: Any = Controller(active, alone)
     services = Services(controller=controller, channel=channel)
     frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=broker))[4:]
-    session = Dispatcher(services, side).session("PLAINTEXT", "127.0.0.1")
-    parts = await session.answer(memoryview(frame))
+    requests = Dispatcher(services, side).for_connection("PLAINTEXT", "127.0.0.1")
+    parts = await requests.answer(memoryview(frame))
     assert parts is not None
     correlation_id, response = read_response(KEY, 0, b"".join(parts)[4:])
     assert correlation_id == 99
@@ -168,8 +168,8 @@ async def test_settings_of_other_brokers_are_refused_and_not_forwarded(
     controller: Any = Controller(is_active=False)
     services = Services(config=node_config(), controller=controller, channel=channel)
     frame = request_frame(key, 1, 99, "c", api(resources=resources, validate_only=False))[4:]
-    session = Dispatcher(services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
-    parts = await session.answer(memoryview(frame))
+    requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
+    parts = await requests.answer(memoryview(frame))
     assert parts is not None
     correlation_id, response = read_response(key, 1, b"".join(parts)[4:])
     assert correlation_id == 99
@@ -205,18 +205,18 @@ async def test_client_is_muted_for_the_throttle_time_of_a_forwarded_answer(
     channel: Any = Debt()
     controller: Any = Controller(is_active=False)
     services = Services(controller=controller, channel=channel)
-    session = Dispatcher(services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
+    requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
     frame = request_frame(key, version, 99, "c", request_)[4:]
-    parts = await session.answer(memoryview(frame))
+    parts = await requests.answer(memoryview(frame))
     assert parts is not None
-    assert session.muted_s == 2.5
+    assert requests.muted_s == 2.5
 
 
 async def test_forwarded_answer_without_throttle_time_does_not_mute(local: None) -> None:
     channel: Any = Channel()
     controller: Any = Controller(is_active=False)
     services = Services(controller=controller, channel=channel)
-    session = Dispatcher(services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
+    requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
     frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=7))[4:]
-    await session.answer(memoryview(frame))
-    assert session.muted_s == 0
+    await requests.answer(memoryview(frame))
+    assert requests.muted_s == 0

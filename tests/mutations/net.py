@@ -250,7 +250,7 @@ MUTATIONS = (
         name="go-on-reading-a-muted-connection",
         invariants=(104,),
         path="kwire/net/connection.py",
-        old="await trio.sleep(self.session.muted_s)",
+        old="await trio.sleep(self.requests.muted_s)",
         new="await trio.sleep(0)",
         test=f"{ANSWERS}::test_muted_connection_takes_no_memory",
     ),

@@ -54,8 +54,10 @@ async def ours(request: bytes, image: MetadataImage, kraft_version: int) -> Any:
     """Return the response of kwire's controller in the same state."""
     quorum: Any = SimpleNamespace(kraft_version=kraft_version)
     services = Services(image=image, quorum=quorum, supported_features=SUPPORTED)
-    session = Dispatcher(services, ListenerType.CONTROLLER).session("CONTROLLER", "127.0.0.1")
-    parts = await session.answer(memoryview(request))
+    requests = Dispatcher(services, ListenerType.CONTROLLER).for_connection(
+        "CONTROLLER", "127.0.0.1"
+    )
+    parts = await requests.answer(memoryview(request))
     assert parts is not None
     return read_response(18, 4, b"".join(parts)[4:])[1]
 

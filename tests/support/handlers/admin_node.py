@@ -9,7 +9,7 @@ import trio
 from kwire.codec.apis import ListenerType
 from kwire.configs.listeners import Endpoint
 from kwire.configs.resource_types import BROKER
-from kwire.handlers.dispatch import Dispatcher, Session
+from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.handlers.shared.context import Services
 from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
@@ -34,7 +34,7 @@ CONTROLLERS = (Endpoint("CONTROLLER", "127.0.0.1", 9093),)
 
 
 class AdminNode:
-    """The node; ``session`` answers frames."""
+    """The node; ``for_connection`` answers frames."""
 
     def __init__(self, **settings: str) -> None:
         base = node_config(**settings)
@@ -91,9 +91,9 @@ class AdminNode:
             own = image.config(BROKER, str(base.node_id))
             self.services.config = base.with_dynamic(image.config(BROKER, ""), own)
 
-    def session(self, side: ListenerType = ListenerType.BROKER) -> Session:
+    def for_connection(self, side: ListenerType = ListenerType.BROKER) -> ConnectionRequests:
         listener = "PLAINTEXT" if side is ListenerType.BROKER else "CONTROLLER"
-        return Dispatcher(self.services, side).session(listener, "127.0.0.1")
+        return Dispatcher(self.services, side).for_connection(listener, "127.0.0.1")
 
 
 @asynccontextmanager

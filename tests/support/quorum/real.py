@@ -193,8 +193,8 @@ class RealNode:
             supported_features={"kraft.version": (0, 1)},
         )
         net = NetService()
-        session = Dispatcher(services, ListenerType.CONTROLLER).session
-        self.port = net.bind("CONTROLLER", HOST, 0, session).port
+        dispatcher = Dispatcher(services, ListenerType.CONTROLLER)
+        self.port = net.bind("CONTROLLER", HOST, 0, dispatcher.for_connection).port
         return net
 
     def end(self, *, in_order: bool) -> None:

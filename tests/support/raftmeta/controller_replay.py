@@ -190,8 +190,8 @@ class Play:
         return describe(replay.raft.state, request)
 
     async def _ask(self, frame: Frame, data: bytes) -> None:
-        session = self.dispatcher.session("CONTROLLER", "127.0.0.1")
-        parts = await session.answer(memoryview(data))
+        requests = self.dispatcher.for_connection("CONTROLLER", "127.0.0.1")
+        parts = await requests.answer(memoryview(data))
         if parts is not None:
             self.answers[frame.key] = self.clock.t, b"".join(parts)[4:]
 
