@@ -12,8 +12,7 @@ from kwire.log import region
 from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
-from kwire.log.formats import names, txn_index
-from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.formats import names
 from kwire.log.region import FileRegion
 from kwire.log.segments import warming
 from kwire.log.segments.segment import Segment
@@ -151,28 +150,6 @@ class LogSegments(Sequence[Segment]):
             first = segment.locate(offset) if offset > segment.base_offset else (0, 0)
             for position, header in segment.scan(first[0]) if first is not None else ():
                 yield segment, position, header
-
-    def aborted_transactions(
-        self, start_offset: int, end_offset: int, *, wait: bool = True
-    ) -> list[AbortedTxn]:
-        """Return aborted transactions that touch the range, sorted by their first offsets.
-
-        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
-        """
-        aborted: list[AbortedTxn] = []
-        segments = self.ordered[self.index_of(start_offset) :]
-        try:
-            for segment in segments:
-                if segment.indexes.may_have_aborted:
-                    entries = segment.indexes.aborted_transactions(wait=wait)
-                    if txn_index.collect(entries, start_offset, end_offset, aborted):
-                        break
-        except WouldWait as cold:
-            cold.disk = self.disk
-            cold.job = warming.committed_read(segments, start_offset, end_offset)
-            raise
-        aborted.sort(key=lambda entry: entry.first_offset)
-        return aborted
 
     def end_of_region(self, start_offset: int, region: FileRegion, *, wait: bool = True) -> int:
         """Return an offset at or above all batches of a region that begins at ``start_offset``.

@@ -327,11 +327,17 @@ class Partition:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return ReadResult(None, high_watermark, stable, start, end)
-        is_stable = isolation is FetchIsolation.STABLE
-        aborted = log.segments.aborted_transactions(offset, end, wait=wait) if is_stable else []
+        if isolation is not FetchIsolation.STABLE:
+            region = log.read(
+                offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait
+            )
+            return ReadResult(region, high_watermark, stable, start, end)
+        from kwire.log.aborted_transactions import find_aborted, limit_to_region
+
+        aborted = find_aborted(log.segments, offset, end, wait=wait)
         # The region comes last, because it holds a file open.
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
-        aborted = _aborted_in(log, aborted, offset, region, wait=wait)
+        aborted = limit_to_region(log.segments, aborted, offset, region, wait=wait)
         return ReadResult(region, high_watermark, stable, start, end, None, aborted)
 
     def readable_state(self) -> tuple[object, ...]:
@@ -430,28 +436,6 @@ class Partition:
         if target > self.log.start_offset:
             self.log.advance_start(target)
         return self.log.start_offset
-
-
-def _aborted_in(
-    log: PartitionLog,
-    aborted: list[AbortedTxn],
-    start_offset: int,
-    region: FileRegion,
-    *,
-    wait: bool,
-) -> list[AbortedTxn]:
-    """Return the aborted transactions that begin before the end of a region.
-
-    The region is closed if its end cannot be read.
-    """
-    if not aborted:
-        return aborted
-    try:
-        end_offset = log.segments.end_of_region(start_offset, region, wait=wait)
-    except BaseException:
-        region.close()
-        raise
-    return [entry for entry in aborted if entry.first_offset < end_offset]
 
 
 _FOLLOWERS: Final = (FetchIsolation.LOG_END,)

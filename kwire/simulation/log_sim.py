@@ -23,6 +23,7 @@ import trio.testing
 from kwire import attrs
 from kwire.errors import KafkaError, KafkaStorageError
 from kwire.log import timestamp_search
+from kwire.log.aborted_transactions import find_aborted
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.flush import Flush
@@ -422,7 +423,7 @@ def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: i
     if log.segments[0].base_offset == 0:
         states, aborted = replay(log)
         check(producers(log.producers) == producers(states), f"{name}: producers differ")
-        indexed = log.segments.aborted_transactions(0, log.end_offset)
+        indexed = find_aborted(log.segments, 0, log.end_offset)
         check(indexed == aborted, f"{name}: aborted transactions differ")
 
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from kwire.log.aborted_transactions import find_aborted
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
 from kwire.log.formats.txn_index import AbortedTxn
@@ -84,7 +85,7 @@ def test_aborted_transactions_of_each_range_are_those_that_touch_it(
         for size in (1, 10, 60, log.end_offset):
             stop = min(start + size, log.end_offset)
             expected = sorted(first for first, last in aborted if last >= start and first < stop)
-            entries = log.segments.aborted_transactions(start, stop)
+            entries = find_aborted(log.segments, start, stop)
             assert first_offsets_in(entries) == expected
 
 
@@ -108,7 +109,7 @@ def test_index_of_a_closed_segment_is_read_once() -> None:
     """A read_committed consumer that catches up opens no file of aborted transactions again."""
     disk, log, _ = make_log(1)
     for start in range(log.end_offset):
-        log.segments.aborted_transactions(start, log.end_offset)
+        find_aborted(log.segments, start, log.end_offset)
     reads = [path for kind, path in disk.calls if kind == "read" and path.endswith(names.TXN_INDEX)]
     assert len(reads) == len(set(reads))
     assert reads
@@ -124,16 +125,16 @@ def test_segments_without_aborts_are_not_looked_at_after_a_restart() -> None:
     stored = StoredOffsets(clean=True, recovery_point=log.end_offset)
     log = open_log(disk, "t-0", T, now_ms=TIME_MS, config=CONFIG, offsets=stored)
     calls = len(disk.calls)
-    assert log.segments.aborted_transactions(0, log.end_offset) == []
+    assert find_aborted(log.segments, 0, log.end_offset) == []
     assert disk.calls[calls:] == []
 
 
 def test_aborted_transactions_follow_a_truncation_into_a_closed_segment() -> None:
     """Invariant 64: what was read of the file before is not used after the cut."""
     _, log, aborted = make_log(2)
-    log.segments.aborted_transactions(0, log.end_offset)
+    find_aborted(log.segments, 0, log.end_offset)
     middle = log.segments[2].base_offset + 3
     log.truncate_to(middle)
     expected = sorted(first for first, last in aborted if last < log.end_offset)
-    entries = log.segments.aborted_transactions(0, log.end_offset)
+    entries = find_aborted(log.segments, 0, log.end_offset)
     assert first_offsets_in(entries) == expected

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kwire.log.aborted_transactions import find_aborted
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
@@ -65,9 +66,9 @@ def test_roll_within_a_fetch_writes_the_state_before_it() -> None:
     one_by_one = empty_log(other := SimDisk(), CONFIG)
     for pos, header in headers(data):
         one_by_one.append_follower(memoryview(data)[pos : pos + header.size])
-    aborted = log.segments.aborted_transactions(0, log.end_offset)
+    aborted = find_aborted(log.segments, 0, log.end_offset)
     assert aborted
-    assert aborted == one_by_one.segments.aborted_transactions(0, log.end_offset)
+    assert aborted == find_aborted(one_by_one.segments, 0, log.end_offset)
     log.close()
     one_by_one.close()
     assert {name: bytes(inode.data) for name, inode in disk.files.items()} == {
@@ -83,13 +84,13 @@ def test_restart_restores_producers_and_aborted_transactions_of_a_fetch(clean: b
     log = empty_log(disk, CONFIG)
     log.append_follower(data)
     log.flush_state.flush()
-    aborted = log.segments.aborted_transactions(0, log.end_offset)
+    aborted = find_aborted(log.segments, 0, log.end_offset)
     if clean:
         log.close()
     offsets = StoredOffsets(clean=clean, recovery_point=log.flush_state.recovery_point)
     again = open_log(
         disk.after_kill(), "t-0", PARTITION, now_ms=TIME_MS, config=CONFIG, offsets=offsets
     )
-    assert again.segments.aborted_transactions(0, log.end_offset) == aborted
+    assert find_aborted(again.segments, 0, log.end_offset) == aborted
     states = [(p.producer_id, p.last_sequence, p.open_from) for p in again.producers.all()]
     assert sorted(states) == producer_states(data, log.end_offset)

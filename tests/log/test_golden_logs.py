@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kwire.log.aborted_transactions import find_aborted
 from kwire.log.disk import RealDisk
 from kwire.log.formats import names, offset_index, time_index
 from kwire.log.formats.checkpoints import parse_offsets
@@ -76,7 +77,7 @@ def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[li
             data = region.read()
         if not data:
             break
-        aborted = log.segments.aborted_transactions(offset, end_offset) if committed else []
+        aborted = find_aborted(log.segments, offset, end_offset) if committed else []
         for pos, header in headers(data):
             offset = header.next_offset
             if header.is_control or any(

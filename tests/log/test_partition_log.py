@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kwire import errors
+from kwire.log.aborted_transactions import find_aborted
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, UnexpectedOffset, create
@@ -206,16 +207,16 @@ def test_last_stable_offset_is_the_start_of_the_first_open_transaction() -> None
     marker = end(log, 1, commit=False)
     assert log.producers.last_stable_offset(marker) == first  # The marker is not committed.
     assert log.producers.last_stable_offset(log.end_offset) == second
-    assert log.segments.aborted_transactions(0, log.end_offset) == [(1, first, marker, second)]
+    assert find_aborted(log.segments, 0, log.end_offset) == [(1, first, marker, second)]
     end(log, 2, commit=True)
     assert log.producers.last_stable_offset(log.end_offset) == log.end_offset
     last = transact(log, 1, epoch=1)
     other = end(log, 1, commit=False, epoch=2)
-    assert log.segments.aborted_transactions(0, log.end_offset) == [
+    assert find_aborted(log.segments, 0, log.end_offset) == [
         (1, first, marker, second),
         (1, last, other, other + 1),
     ]
-    assert log.segments.aborted_transactions(marker + 1, last) == []
+    assert find_aborted(log.segments, marker + 1, last) == []
     with pytest.raises(errors.InvalidProducerEpoch):
         end(log, 1, commit=True, epoch=1)
 

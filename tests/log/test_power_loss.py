@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from kwire.log.aborted_transactions import find_aborted
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.flush import Flush
@@ -54,7 +55,7 @@ def state_of(log: PartitionLog) -> LogState:
         content(log),
         log.epochs.entries(),
         sorted((p.producer_id, p.epoch, p.last_sequence, p.open_from) for p in log.producers.all()),
-        log.segments.aborted_transactions(0, log.end_offset),
+        find_aborted(log.segments, 0, log.end_offset),
         [offset_for_timestamp(log, TIME_MS + n) for n in range(0, 70, 3)],
         max_timestamp(log),
         [segment.base_offset for segment in log.segments],

@@ -115,7 +115,7 @@ MUTATIONS = (
     Mutation(
         name="transactions-behind-the-range-are-listed",
         invariants=(19,),
-        path="kwire/log/formats/txn_index.py",
+        path="kwire/log/aborted_transactions.py",
         old="        if entry.first_offset < end_offset:\n",
         new="        if True:\n",
         test="tests/log/test_aborted_lists.py"
@@ -124,7 +124,7 @@ MUTATIONS = (
     Mutation(
         name="search-for-aborted-transactions-ends-early",
         invariants=(64,),
-        path="kwire/log/formats/txn_index.py",
+        path="kwire/log/aborted_transactions.py",
         old="        if entry.last_stable_offset >= end_offset:\n",
         new="        if True:\n",
         test="tests/log/test_aborted_lists.py"

@@ -6,7 +6,6 @@ stays below it needs no later entry.
 """
 
 import struct
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple, overload
 
@@ -65,31 +64,7 @@ class PackedEntries(Sequence[AbortedTxn]):
     def __getitem__(self, index: slice) -> list[AbortedTxn]: ...
     def __getitem__(self, index: int | slice) -> AbortedTxn | list[AbortedTxn]:
         if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
+            return [self[entry_index] for entry_index in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
             raise IndexError(index)
         return AbortedTxn._make(ENTRY.unpack_from(self._data, index * ENTRY_SIZE)[1:])
-
-
-def collect(
-    entries_in_order: Sequence[AbortedTxn],
-    start_offset: int,
-    end_offset: int,
-    into: list[AbortedTxn],
-) -> bool:
-    """Collect the transactions of a segment that touch the range (invariant 19).
-
-    Return whether no later segment has such a transaction.
-    """
-    first = bisect_left(entries_in_order, start_offset, key=_last_offset)
-    for place in range(first, len(entries_in_order)):
-        entry = entries_in_order[place]
-        if entry.first_offset < end_offset:
-            into.append(entry)
-        if entry.last_stable_offset >= end_offset:
-            return True
-    return False
-
-
-def _last_offset(entry: AbortedTxn) -> int:
-    return entry.last_offset
