@@ -165,7 +165,7 @@ class LogManager:
             log = None
         if log is None:
             self._refuse_unopened(key, topic_id)
-            directory = _placement(self.directories, directory_id)
+            directory = _choose_directory(self.directories, directory_id)
             return self._services[directory.disk].create(key, topic_id, config)
         directory = self._services[log.disk].directory
         if not directory.online:
@@ -220,41 +220,43 @@ class LogManager:
         except (OSError, KafkaStorageError):
             logger.exception("cannot delete partition=%s", log.partition)
 
-    def strays(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
-        """Mark the logs that ``keep`` rejects as ``-stray``; return their partitions.
+    def retire_strays(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
+        """Rename the logs that ``keep`` rejects to ``-stray``; return their partitions.
 
         They are of topics that the metadata does not have, and are never removed: if the metadata
         is wrong, the records are still there.
         """
-        return self._retire_others(keep, names.STRAY_DIRECTORY)
+        return self._retire_rejected(keep, names.STRAY_DIRECTORY)
 
-    def delete_others(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
+    def delete_unassigned(
+        self, keep: Callable[[TopicPartition, bytes], bool]
+    ) -> list[TopicPartition]:
         """Delete the logs that ``keep`` rejects, as :meth:`delete` does; return their partitions.
 
         They are of replicas that were moved to other brokers while this one was down.
         """
-        return self._retire_others(keep, names.DELETE_DIRECTORY)
+        return self._retire_rejected(keep, names.DELETE_DIRECTORY)
 
-    def _retire_others(
+    def _retire_rejected(
         self, keep: Callable[[TopicPartition, bytes], bool], suffix: str
     ) -> list[TopicPartition]:
-        others = []
+        rejected = []
         for service in self._services.values():
             for partition, log in list(service.directory.logs.items()):
                 if not keep(partition, log.topic_id):
                     text = "retiring log without assignment partition=%s directory=%s mark=%s"
                     logger.warning(text, partition, service.directory.name, suffix)
                     service.retire(partition, self.unique(), suffix)
-                    others.append(partition)
-        return others
+                    rejected.append(partition)
+        return rejected
 
-    def copies(self) -> Mapping[TopicPartition, list[str]]:
+    def find_duplicates(self) -> Mapping[TopicPartition, list[str]]:
         """Return the partitions that are in more than one directory, with those directories."""
-        places: dict[TopicPartition, list[str]] = {}
+        names_of: dict[TopicPartition, list[str]] = {}
         for directory in self.directories:
             for partition in directory.logs:
-                places.setdefault(partition, []).append(directory.name)
-        return {partition: paths for partition, paths in places.items() if len(paths) > 1}
+                names_of.setdefault(partition, []).append(directory.name)
+        return {partition: paths for partition, paths in names_of.items() if len(paths) > 1}
 
     def _retire(self, partition: TopicPartition, suffix: str) -> None:
         """Take a partition out of all directories; raises KafkaStorageError if a thread has it."""
@@ -303,7 +305,9 @@ class LogManager:
             await self._services[disk].keep_starts([log for log in logs if log.disk is disk])
 
 
-def _placement(directories: Sequence[LogDirectory], directory_id: bytes | None) -> LogDirectory:
+def _choose_directory(
+    directories: Sequence[LogDirectory], directory_id: bytes | None
+) -> LogDirectory:
     """Return the requested directory, else the one with the fewest partitions."""
     online = [d for d in directories if d.online]
     candidates = [d for d in online if d.directory_id == directory_id] or online

@@ -195,9 +195,9 @@ class BrokerHalf:
         core = self.core
         await core.logs.open(self.log_config)
         self.has_opened_logs = True
-        core.logs.strays(self._is_known)
-        core.logs.delete_others(self._is_assigned)
-        for partition, paths in core.logs.copies().items():
+        core.logs.retire_strays(self._is_known)
+        core.logs.delete_unassigned(self._is_assigned)
+        for partition, paths in core.logs.find_duplicates().items():
             raise CannotOpenError(
                 f"partition {partition} is in several log directories: {', '.join(paths)}; move "
                 "all but one of its directories elsewhere (keep the one with the newest records)"

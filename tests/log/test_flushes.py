@@ -27,7 +27,7 @@ async def test_timed_flush_skips_a_deleted_log(tmp_path, autojump_clock, how: st
         if how == "delete":
             await logs.delete("t", 0)
         else:
-            logs.strays(lambda partition, topic_id: False)
+            logs.retire_strays(lambda partition, topic_id: False)
         await trio.sleep(200)
         assert logs.directories[0].online
         assert not logs.statistics()["offline_directories"]

@@ -207,7 +207,7 @@ async def test_stray_partitions_are_renamed(autojump_clock) -> None:
     async with running(disk) as logs:
         await create_log(logs, "t")
         await create_log(logs, "u")
-        assert logs.strays(lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
+        assert logs.retire_strays(lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
         assert sum(e.name.endswith("-stray") for e in disk.entries()) == 1
 
 
@@ -216,7 +216,7 @@ async def test_replica_that_moved_elsewhere_is_deleted_after_its_delay(autojump_
     async with running(disk) as logs:
         await create_log(logs, "t")
         await create_log(logs, "u")
-        assert logs.delete_others(lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
+        assert logs.delete_unassigned(lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
         assert logs.get("u", 0) is None
         assert sum(e.name.endswith("-delete") for e in disk.entries()) == 1
         await trio.sleep(LogConfig().file_delete_delay_ms / 1000 + 1)

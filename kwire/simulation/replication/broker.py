@@ -241,7 +241,9 @@ class SimReplicaBroker:
         )
         await logs.open(lambda _: self.config)
         metadata = self.controller.image
-        logs.strays(lambda partition, topic_id: self._is_known(metadata, partition, topic_id))
+        logs.retire_strays(
+            lambda partition, topic_id: self._is_known(metadata, partition, topic_id)
+        )
         self._version = self.controller.version
         image, delta = apply(image, image_records(metadata))
         async with trio.open_nursery() as nursery:
