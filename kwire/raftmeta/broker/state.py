@@ -48,7 +48,7 @@ class State(enum.Enum):
 
 @attrs.define(kw_only=True)
 class BrokerState:
-    """One incarnation of a broker, as its controller sees it."""
+    """One incarnation of a broker, as it reports itself to the controller."""
 
     registration: BrokerRegistrationRequest
     interval: float
