@@ -8,6 +8,9 @@ COORDINATOR_LOAD_IN_PROGRESS.  One task sleeps until the earliest deadline of al
 deadlines it does not wake.  Long work (loading, due deadlines, further steps of a decision) runs in
 slices, and the members of a group are answered some at a time.
 
+A load that fails, even by a fault of a machine, is repeated from the start; until it
+succeeds its partition alone answers COORDINATOR_LOAD_IN_PROGRESS.
+
 Everything between a request and its append is synchronous, so no lock is needed.
 """
 
@@ -167,14 +170,18 @@ class CoordinatorService(Generic[M]):
         shard = Shard(partition, leader_epoch, self.make(index))
         self._shards[index] = shard
         start, end = self.log.bounds(partition)
-        if start == end:
-            shard.written = end
+        if start < end:
+            self._queue(shard)
+            return
+        shard.written = end
+        try:
             for step in shard.machine.on_loaded():
                 self._perform(shard, step(self._moment()))
-            shard.phase = Phase.ACTIVE
-            self._wake_by_deadline(shard)
-        else:
-            self._queue(shard)
+        except Exception:  # noqa: BLE001  A fault must not end the node; the load reports it.
+            self._queue(self._replace(shard))
+            return
+        shard.phase = Phase.ACTIVE
+        self._wake_by_deadline(shard)
 
     def on_resigned(self, index: int, leader_epoch: int | None = None) -> None:
         """Drop a partition that this node no longer leads (since ``leader_epoch``, if known)."""
@@ -378,57 +385,28 @@ class CoordinatorService(Generic[M]):
         self._has_loads.set()
 
     async def _load_all(self, nursery: trio.Nursery) -> None:
-        while True:
-            await self._has_loads.wait()
-            self._has_loads.clear()
-            while self._to_load:
-                shard = self._to_load.popleft()
-                if shard.phase is not Phase.LOADING:
-                    continue
-                try:
-                    await self._load(shard)
-                except (KafkaError, OSError, ValueError) as error:
-                    log.error("loading failed partition=%s error=%r", shard.partition, error)
-                    nursery.start_soon(self._retry_load, shard)
+        await self._has_loads.wait()
+        from kwire.coordinator.loading import Loader
 
-    async def _retry_load(self, shard: Shard[M]) -> None:
-        """Queue a failed load again after a delay that doubles: a damaged log stays damaged."""
-        shard.failures += 1
-        await trio.sleep(min(_RETRY_SECONDS * 2 ** (shard.failures - 1), _RETRY_MAX_SECONDS))
-        shard.machine = self.make(shard.partition.partition)
-        self._queue(shard)
-
-    async def _load(self, shard: Shard[M]) -> None:
-        """Replay the partition up to its log end at the start of the load."""
-        offset, end = self.log.bounds(shard.partition)
-        shard.written = end
-        began = self.clock.now()
-        slices = Slices()
-        while offset < end:
-            reached = offset
-            buf = await self.log.read(shard.partition, offset)
-            for position in shard.replay(buf, offset):
-                reached = position
-                await slices.pause()
-                if shard.phase is not Phase.LOADING:
-                    return
-            if reached == offset:
-                log.warning("log ends early partition=%s offset=%d", shard.partition, offset)
-                break
-            offset = reached
-        for step in shard.machine.on_loaded():
-            self._perform(shard, step(self._moment()))
-            await slices.pause()
-            if shard.phase is not Phase.LOADING:
-                return
-        shard.phase = Phase.ACTIVE
-        self._wake_by_deadline(shard)
-        log.info(
-            "coordinator loaded partition=%s end=%d ms=%d",
-            shard.partition,
-            end,
-            (self.clock.now() - began) * 1000,
+        loader = Loader(
+            self.log,
+            self.clock,
+            self._to_load,
+            self._has_loads,
+            self._perform,
+            self._replace,
+            self._wake_by_deadline,
         )
+        await loader.run(nursery)
+
+    def _replace(self, shard: Shard[M]) -> Shard[M]:
+        """Put an empty shard in the place of one whose load failed; steps of that one end."""
+        index = shard.partition.partition
+        empty = Shard(shard.partition, shard.leader_epoch, self.make(index))
+        empty.failures = shard.failures
+        shard.phase = Phase.RESIGNED
+        self._shards[index] = empty
+        return empty
 
 
 def _log_failure(subject: str, partition: TopicPartition, error: Exception) -> float:

@@ -1,6 +1,6 @@
 """The coordinator service under a clock that jumps: waits, loads, deadlines, resignations."""
 
-from collections.abc import Awaitable, Hashable
+from collections.abc import Awaitable, Hashable, Iterator
 from math import inf
 
 import pytest
@@ -11,7 +11,7 @@ import trio.testing
 from kwire import attrs
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
-from kwire.coordinator.decision import NOTHING, Decision, Moment
+from kwire.coordinator.decision import NOTHING, Decision, Moment, Step
 from kwire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -177,6 +177,48 @@ async def test_failed_load_is_retried_with_a_growing_back_off(
         await trio.sleep(61)
         assert await fetch_offset(successor) == 7
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+async def test_fault_after_a_replay_leaves_only_its_partition_loading(
+    is_empty: bool,
+    autojump_clock: object,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The node goes on, and the load is repeated from the start: nothing of it is left behind."""
+    node = make_node()
+    index = node.groups.partition_of("g")
+    node.service.on_elected(index, 1)
+    if not is_empty:
+        await node.groups.commit(commit_request(7))
+    faults: list[Exception] = [TypeError("no such field"), KeyError("group")]
+    loaded: list[GroupShard] = []
+    on_loaded = GroupShard.on_loaded
+
+    def fail_twice(shard: GroupShard) -> Iterator[Step]:
+        if faults:
+            yield lambda _: Decision(timers=((("join", "left behind"), 1e9),))
+            raise faults.pop()
+        loaded.append(shard)
+        yield from on_loaded(shard)
+
+    monkeypatch.setattr(GroupShard, "on_loaded", fail_twice)
+    successor = make_node(node.log)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(successor.service.run)
+        successor.service.on_elected(index, 2)
+        await trio.sleep(0.5)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await successor.groups.commit(commit_request(8))
+        await trio.sleep(10)
+        assert successor.service.active == [index]
+        assert successor.service.machines() == loaded[-1:]
+        assert await fetch_offset(successor) == (-1 if is_empty else 7)
+        assert successor.service.statistics()["timers"] == 1 - is_empty
+        nursery.cancel_scope.cancel()
+    failures = [r.getMessage() for r in caplog.records if "loading failed" in r.getMessage()]
+    assert len(failures) == 2 - is_empty
 
 
 async def test_new_leader_keeps_generation_members_and_assignments(autojump_clock: object) -> None:

@@ -47,6 +47,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
         return Slices(now=lambda: next(ticks) / 1000)
 
     monkeypatch.setattr("kwire.coordinator.service.Slices", make_slices)
+    monkeypatch.setattr("kwire.coordinator.loading.Slices", make_slices)
     monkeypatch.setattr("kwire.group.service.Slices", make_slices)
     return Turns()
 

@@ -254,6 +254,22 @@ MUTATIONS = (
         test=f"{_SERVICE}::test_new_leader_keeps_generation_members_and_assignments",
     ),
     Mutation(
+        name="fault-of-a-machine-ends-the-loads",
+        invariants=(72,),
+        path="kwire/coordinator/loading.py",
+        old="except Exception as error:  # A fault must",
+        new="except KafkaError as error:  # A fault must",
+        test=f"{_SERVICE}::test_fault_after_a_replay_leaves_only_its_partition_loading",
+    ),
+    Mutation(
+        name="repeat-a-load-with-the-same-shard",
+        invariants=(72,),
+        path="kwire/coordinator/service.py",
+        old="        shard.phase = Phase.RESIGNED\n        self._shards[index] = empty",
+        new="        empty = shard\n        self._shards[index] = empty",
+        test=f"{_SERVICE}::test_fault_after_a_replay_leaves_only_its_partition_loading",
+    ),
+    Mutation(
         name="begin-a-new-generation-after-a-load",
         invariants=(72,),
         path="kwire/group/records.py",
@@ -312,7 +328,7 @@ MUTATIONS = (
     Mutation(
         name="replay-a-partition-in-one-turn",
         invariants=(10,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/loading.py",
         old="reached = position\n                await slices.pause()\n",
         new="reached = position\n",
         test=f"{_SLICES}::test_other_tasks_run_while_a_partition_is_loaded",
@@ -320,7 +336,7 @@ MUTATIONS = (
     Mutation(
         name="wake-all-groups-of-a-partition-in-one-turn",
         invariants=(10,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/loading.py",
         old="            await slices.pause()\n            if shard.phase",
         new="            if shard.phase",
         test=f"{_SLICES}::test_other_tasks_run_while_a_partition_is_loaded",

@@ -1,0 +1,104 @@
+"""The loads of a coordinator's partitions: each is replayed from the start of its log to its end.
+
+One partition is loaded at a time, in slices. A load that fails, even by a fault of a machine, is
+logged and repeated with an empty shard, after a delay that doubles: a damaged log stays damaged.
+Meanwhile the partition answers COORDINATOR_LOAD_IN_PROGRESS, and all others are served.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import trio
+
+from kwire import attrs
+from kwire.clock import Clock
+from kwire.coordinator.decision import Decision, Machine, Moment
+from kwire.coordinator.shard import Phase, Shard
+from kwire.drive import Slices
+from kwire.errors import KafkaError
+from kwire.waits import Signal
+
+if TYPE_CHECKING:
+    from kwire.coordinator.service import CoordinatorLog
+
+logger = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Machine)
+
+_RETRY_SECONDS: Final = 1.0
+_RETRY_MAX_SECONDS: Final = 60.0
+
+
+@attrs.define(eq=False)
+class Loader(Generic[M]):
+    """The shards to load, and the task that does it."""
+
+    log: "CoordinatorLog"
+    clock: Clock
+    queue: deque[Shard[M]]
+    is_queued: Signal
+    """Set when a shard is put into the queue."""
+    perform: Callable[[Shard[M], Decision], None]
+    """Carries out a decision that follows the replay."""
+    replace: Callable[[Shard[M]], Shard[M]]
+    """Puts an empty shard in the place of one that is half loaded."""
+    on_active: Callable[[Shard[M]], None]
+    """Called when a shard is loaded."""
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Load what is queued, until cancelled."""
+        while True:
+            await self.is_queued.wait()
+            self.is_queued.clear()
+            while self.queue:
+                shard = self.queue.popleft()
+                if shard.phase is not Phase.LOADING:
+                    continue
+                try:
+                    await self._load(shard)
+                except Exception as error:  # A fault must not end the node.
+                    if shard.phase is Phase.LOADING:
+                        is_fault = not isinstance(error, (KafkaError, OSError, ValueError))
+                        text = "loading failed partition=%s error=%r"
+                        logger.error(text, shard.partition, error, exc_info=is_fault)
+                        nursery.start_soon(self._retry, self.replace(shard))
+
+    async def _retry(self, shard: Shard[M]) -> None:
+        shard.failures += 1
+        await trio.sleep(min(_RETRY_SECONDS * 2 ** (shard.failures - 1), _RETRY_MAX_SECONDS))
+        self.queue.append(shard)
+        self.is_queued.set()
+
+    async def _load(self, shard: Shard[M]) -> None:
+        """Replay the partition up to its log end at the start of the load.
+
+        Whatever this raises leaves the shard half loaded. It returns early when the shard is
+        resigned.
+        """
+        clock, partition, slices = self.clock, shard.partition, Slices()
+        offset, end = self.log.bounds(partition)
+        shard.written = end
+        began = clock.now()
+        while offset < end:
+            reached = offset
+            buf = await self.log.read(partition, offset)
+            for position in shard.replay(buf, offset):
+                reached = position
+                await slices.pause()
+                if shard.phase is not Phase.LOADING:
+                    return
+            if reached == offset:
+                logger.warning("log ends early partition=%s offset=%d", partition, offset)
+                break
+            offset = reached
+        for step in shard.machine.on_loaded():
+            self.perform(shard, step(Moment(clock.now(), clock.now_ms())))
+            await slices.pause()
+            if shard.phase is not Phase.LOADING:
+                return
+        shard.phase = Phase.ACTIVE
+        self.on_active(shard)
+        elapsed_ms = (clock.now() - began) * 1000
+        logger.info("coordinator loaded partition=%s end=%d ms=%d", partition, end, elapsed_ms)
