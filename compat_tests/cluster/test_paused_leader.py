@@ -15,10 +15,14 @@ import pytest
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.cluster.test_replication import create, describe, isr, producer
 from compat_tests.harness.wait import eventually
+from kwire.codec.messages.describe_groups import DescribeGroupsRequest
 from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.messages.produce import ProduceRequest
-from kwire.errors import NotLeaderOrFollower
+from kwire.errors import NotCoordinator, NotLeaderOrFollower
 from kwire.records import build
 from kwire.testing.wire import WireClient
 
@@ -29,6 +33,7 @@ SETTINGS = {
     "broker_session_timeout_ms": "3000",
     "broker_heartbeat_interval_ms": "500",
     "auto_leader_rebalance_enable": "false",
+    "offsets_topic_replication_factor": "3",
 }
 REQUESTS = 5
 """Requests of each kind, all of which the node reads in its first moments."""
@@ -118,3 +123,77 @@ def test_leader_that_was_paused_past_its_session_neither_acknowledges_nor_serves
         connection.close()
     assert codes == [[REFUSED] * REQUESTS] * 3, f"produce, fetch, latest: {paused.read_log()}"
     eventually(lambda: isr(cluster, "t") == {1, 2, 3}, f"the whole ISR: {cluster.tails()}", 60)
+
+
+def commit_request(group: str, offset: int) -> OffsetCommitRequest:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    part = topic.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    return OffsetCommitRequest(
+        group_id=group, member_id="", topics=[topic(name="t", partitions=[part])]
+    )
+
+
+def offset_fetch_request(group: str) -> OffsetFetchRequest:
+    shape = OffsetFetchRequest.OffsetFetchRequestGroup
+    topic = shape.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+    return OffsetFetchRequest(groups=[shape(group_id=group, topics=[topic])])
+
+
+def coordinator_at(node: Node, group: str) -> int:
+    """Return the coordinator of a group in the metadata of one node; -1 while it has none."""
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+    with node.client() as client:
+        (answer,) = client.call(request, 4).coordinators
+    coordinator: int = answer.node_id
+    return coordinator
+
+
+def commit(node: Node, group: str, offset: int) -> bool:
+    """Commit an offset; return whether the node's coordinator took it."""
+    with node.client() as client:
+        (topic,) = client.call(commit_request(group, offset), 8).topics
+    return bool(topic.partitions[0].error_code == 0)
+
+
+@pytest.mark.parametrize("is_controller", [False, True], ids=["broker", "active controller"])
+def test_group_coordinator_that_was_paused_past_its_session_answers_no_request(
+    cluster: Cluster, is_controller: bool
+) -> None:
+    """Invariants 34 and 72: its offsets are older than those that its successor acknowledged."""
+    create(cluster, "t")
+    active = cluster.active()
+    paused = active if is_controller else next(n for n in cluster.brokers if n is not active)
+    other = next(node for node in cluster.brokers if node is not paused)
+    groups = [f"g{number}" for number in range(20)]
+    eventually(lambda: all(coordinator_at(other, g) > 0 for g in groups), "coordinators", 60)
+    group = next(g for g in groups if coordinator_at(other, g) == paused.id)
+    eventually(lambda: commit(paused, group, 1), "a commit", 60)
+    assert paused.process is not None
+    connections = [WireClient("127.0.0.1", paused.port, timeout_s=60) for _ in range(2)]
+    requests = (
+        (offset_fetch_request(group), 8),
+        (DescribeGroupsRequest(groups=[group]), 5),
+    )
+    for connection, (request, version) in zip(connections, requests, strict=True):
+        assert connection.call(request, version).groups[0].error_code == 0
+    os.kill(paused.process.pid, signal.SIGSTOP)
+    try:
+        eventually(
+            lambda: coordinator_at(other, group) not in (-1, paused.id), "another coordinator", 60
+        )
+        successor = cluster.nodes[coordinator_at(other, group)]
+        eventually(lambda: commit(successor, group, 2), "a commit there", 60)
+        for connection, (request, version) in zip(connections, requests, strict=True):
+            for _ in range(REQUESTS):
+                connection.send(request, version)
+    finally:
+        os.kill(paused.process.pid, signal.SIGCONT)
+    codes = [
+        [connection.receive()[1].groups[0].error_code for _ in range(REQUESTS)]
+        for connection in connections
+    ]
+    for connection in connections:
+        connection.close()
+    assert codes == [[NotCoordinator.code] * REQUESTS] * 2, paused.read_log()

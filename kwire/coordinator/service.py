@@ -8,7 +8,9 @@ COORDINATOR_LOAD_IN_PROGRESS.  One task sleeps until the earliest deadline of al
 deadlines it does not wake.  Long work (loading, due deadlines, further steps of a decision) runs in
 slices, and the members of a group are answered some at a time.
 
-A load that fails, even by a fault of a machine, is repeated from the start; until it
+A request is refused with NOT_COORDINATOR once the lease of the broker's session is over: another
+broker may have loaded the partition by then (invariants 34 and 72).  Deadlines wait until the lease
+is renewed.  A load that fails, even by a fault of a machine, is repeated from the start; until it
 succeeds its partition alone answers COORDINATOR_LOAD_IN_PROGRESS.
 
 Everything between a request and its append is synchronous, so no lock is needed.
@@ -17,6 +19,7 @@ Everything between a request and its append is synchronous, so no lock is needed
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain, count
 from math import inf
@@ -85,6 +88,10 @@ WaitCommitted = Callable[[], Awaitable[None]]
 
 class CoordinatorLog(Protocol):
     """The part of the replica layer that a coordinator uses."""
+
+    @property
+    def is_lease_over(self) -> bool:
+        """Whether another broker may lead this broker's partitions by now."""
 
     def append(self, partition: TopicPartition, batch: bytes, guard: "Guard | None" = None) -> int:
         """Append as the partition's leader; return the log end offset after the batch.
@@ -260,6 +267,27 @@ class CoordinatorService(Generic[M]):
         shard.end_transaction(marker, self.log)
         return partial(self._wait_committed, shard, shard.written)
 
+    async def read_each(self, look: Callable[[M], R]) -> list[R]:
+        """Return the result of ``look`` for each partition that is led here, for a listing.
+
+        Raises CoordinatorLoadInProgress or CoordinatorNotAvailable if some of them are missing.
+        """
+        if self.loading:
+            raise CoordinatorLoadInProgress
+        results: list[R] = []
+        slices = Slices()
+        for index in self.active:
+            with suppress(NotCoordinator):  # Another broker lists what is in this partition.
+                results.append(await self.read(index, look))
+            await slices.pause()
+        if self.log.is_lease_over:
+            raise CoordinatorNotAvailable
+        return results
+
+    def is_led(self, index: int) -> bool:
+        """Whether this node leads a partition, as far as it knows."""
+        return index in self._shards
+
     def schedule_for_all(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
         """Schedule these steps in every partition that answers requests."""
         for shard in self._shards.values():
@@ -268,7 +296,7 @@ class CoordinatorService(Generic[M]):
 
     def _ready(self, index: int) -> Shard[M]:
         shard = self._shards.get(index)
-        if shard is None:
+        if shard is None or self.log.is_lease_over:
             raise NotCoordinator
         if shard.phase is Phase.LOADING:
             raise CoordinatorLoadInProgress
@@ -305,7 +333,7 @@ class CoordinatorService(Generic[M]):
         self._has_steps.set()
 
     async def _wait_committed(self, shard: Shard[M], end_offset: int) -> None:
-        if shard.phase is Phase.RESIGNED:
+        if shard.phase is Phase.RESIGNED or self.log.is_lease_over:
             raise NotCoordinator
         if self.log.high_watermark(shard.partition) >= end_offset:
             return
@@ -316,7 +344,8 @@ class CoordinatorService(Generic[M]):
             raise _to_client_error(error) from error
         except trio.TooSlowError:
             raise CoordinatorNotAvailable from None
-        if self._shards.get(shard.partition.partition) is not shard:
+        is_current = self._shards.get(shard.partition.partition) is shard
+        if not is_current or self.log.is_lease_over:
             raise NotCoordinator
 
     # Tasks
@@ -339,6 +368,9 @@ class CoordinatorService(Generic[M]):
             earliest = min((shard.timers.deadline for shard in active), default=inf)
             with trio.CancelScope(deadline=earliest) as self._sleep:
                 await trio.sleep_forever()
+            if self.log.is_lease_over:
+                await trio.sleep(_RETRY_SECONDS)
+                continue
             slices = Slices()
             for shard in list(self._shards.values()):
                 while shard.phase is Phase.ACTIVE and self._fire_next_deadline(shard):

@@ -30,7 +30,6 @@ from kwire.errors import (
     InvalidGroupId,
     InvalidSessionTimeout,
     KafkaError,
-    NotCoordinator,
 )
 from kwire.group import requests
 from kwire.group.decision_builder import Client
@@ -203,17 +202,9 @@ class GroupCoordinator:
 
     async def list_groups(self, states: Sequence[str], kinds: Sequence[str]) -> list[ListedGroup]:
         """Return the groups of the partitions led here."""
-        if self.service.loading:
-            raise CoordinatorLoadInProgress
         listing: list[ListedGroup] = []
         slices = Slices()
-        for index in self.service.active:
-            try:
-                groups = await self.service.read(
-                    index, lambda shard: shard.list_groups(states, kinds)
-                )
-            except NotCoordinator:
-                continue
+        for groups in await self.service.read_each(lambda shard: shard.list_groups(states, kinds)):
             for group in groups:
                 listing.append(_listed_group(group))
                 await slices.pause()

@@ -21,6 +21,11 @@ class CoordinatorLog:
     replicas: ReplicaService
     clock: Clock
 
+    @property
+    def is_lease_over(self) -> bool:
+        """Whether another broker may lead this broker's partitions by now."""
+        return self.replicas.is_lease_over
+
     def append(self, partition: TopicPartition, batch: bytes, guard: Guard | None = None) -> int:
         """Append as the leader; return the log end offset after the batch.
 

@@ -23,7 +23,6 @@ from kwire.errors import (
     CoordinatorLoadInProgress,
     InvalidTransactionTimeout,
     KafkaError,
-    NotCoordinator,
     TransactionalIdNotFound,
 )
 from kwire.transaction.marker_sender import Brokers, MarkerSender, TransactionEnd
@@ -179,17 +178,11 @@ class TransactionCoordinator:
         self, is_listed: Callable[[Transaction], bool]
     ) -> list[Transaction]:
         """Return the ids of the partitions led here that a filter accepts."""
-        if self.service.loading:
-            raise CoordinatorLoadInProgress
         listing: list[Transaction] = []
         slices = Slices()
-        for index in self.service.active:
-            try:
-                transactions = await self.service.read(
-                    index, lambda shard: list(shard.transactions.values())
-                )
-            except NotCoordinator:
-                continue
+        for transactions in await self.service.read_each(
+            lambda shard: list(shard.transactions.values())
+        ):
             for transaction in transactions:
                 if is_listed(transaction):
                     listing.append(transaction)
@@ -285,9 +278,11 @@ class TransactionCoordinator:
                 self._undispatched.discard(index)
                 try:
                     self.sender.send(await self._take_unsent(index))
-                except (NotCoordinator, CoordinatorLoadInProgress):
+                except CoordinatorLoadInProgress:
                     continue
                 except KafkaError as error:
+                    if not self.service.is_led(index):
+                        continue
                     logger.warning("markers wait index=%d error=%r", index, error)
                     self._undispatched.add(index)
                     await trio.sleep(_RETRY_SECONDS)
@@ -322,8 +317,10 @@ class TransactionCoordinator:
                     index, lambda shard, *when, of=transactions: shard.complete(of, *when)
                 )
                 return
-            except (NotCoordinator, CoordinatorLoadInProgress):
+            except CoordinatorLoadInProgress:
                 return
             except KafkaError as error:
+                if not self.service.is_led(index):
+                    return
                 logger.warning("completion waits index=%d error=%r", index, error)
                 await trio.sleep(_RETRY_SECONDS)

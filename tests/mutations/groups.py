@@ -254,6 +254,33 @@ MUTATIONS = (
         test=f"{_SERVICE}::test_new_leader_keeps_generation_members_and_assignments",
     ),
     Mutation(
+        name="coordinator-answers-after-its-lease",
+        invariants=(34, 72),
+        path="kwire/coordinator/service.py",
+        old="if shard is None or self.log.is_lease_over:",
+        new="if shard is None:",
+        test="tests/handlers/test_coordinator_lease.py"
+        "::test_group_request_is_refused_until_the_lease_is_renewed",
+    ),
+    Mutation(
+        name="list-no-groups-after-the-lease",
+        invariants=(34,),
+        path="kwire/coordinator/service.py",
+        old="        if self.log.is_lease_over:\n            raise CoordinatorNotAvailable",
+        new="        if False:\n            raise CoordinatorNotAvailable",
+        test="tests/handlers/test_coordinator_lease.py"
+        "::test_groups_are_not_listed_by_a_broker_whose_session_may_have_ended",
+    ),
+    Mutation(
+        name="deadlines-take-effect-after-the-lease",
+        invariants=(34,),
+        path="kwire/coordinator/service.py",
+        old="            if self.log.is_lease_over:\n                await trio.sleep",
+        new="            if False:\n                await trio.sleep",
+        test="tests/handlers/test_coordinator_lease.py"
+        "::test_join_that_waits_is_refused_when_the_lease_ends",
+    ),
+    Mutation(
         name="fault-of-a-machine-ends-the-loads",
         invariants=(72,),
         path="kwire/coordinator/loading.py",

@@ -25,6 +25,22 @@ MUTATIONS = (
         test=f"{_TESTS}::test_markers_wait_until_the_decision_is_committed",
     ),
     Mutation(
+        name="drop-a-decided-transaction-when-the-lease-ends",
+        invariants=(59, 61),
+        path="kwire/transaction/service.py",
+        old="                    if not self.service.is_led(index):\n",
+        new="                    if True:\n",
+        test=f"{_TESTS}::test_coordinator_finishes_what_was_decided_when_its_lease_is_renewed",
+    ),
+    Mutation(
+        name="drop-a-completion-when-the-lease-ends",
+        invariants=(61,),
+        path="kwire/transaction/service.py",
+        old="                if not self.service.is_led(index):\n                    return",
+        new="                if True:\n                    return",
+        test=f"{_TESTS}::test_coordinator_finishes_what_was_decided_when_its_lease_is_renewed",
+    ),
+    Mutation(
         name="send-markers-with-an-old-coordinator-epoch",
         invariants=(60,),
         path=_SENDER,

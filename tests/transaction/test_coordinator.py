@@ -1,7 +1,7 @@
 """The transaction coordinator under faults: what was decided is finished, and nothing else."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 import trio
@@ -196,6 +196,58 @@ async def test_late_completion_does_not_complete_the_next_transaction(
         await subject.settle()
         assert (await subject.state()).state is State.COMPLETE_COMMIT
         assert subject.directions() == [True, True]
+
+
+async def test_request_is_refused_once_the_lease_is_over(autojump_clock: object) -> None:
+    """Invariants 34 and 72: another coordinator may have decided since."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        subject.log.is_lease_over = True
+        attempts: list[Callable[[], Awaitable[object]]] = [
+            lambda: subject.init(),
+            lambda: subject.add(producer, T1),
+            lambda: subject.end(producer, commit=True),
+            lambda: subject.coordinator.verify(NAME, producer, [T0]),
+            lambda: subject.state(),
+        ]
+        for attempt in attempts:
+            with pytest.raises(NotCoordinator):
+                await attempt()
+        with pytest.raises(CoordinatorNotAvailable):
+            await subject.coordinator.list_transactions(lambda _: True)
+        subject.log.is_lease_over = False
+        assert (await subject.state()).state is State.ONGOING
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["before the markers", "after the markers"])
+async def test_coordinator_finishes_what_was_decided_when_its_lease_is_renewed(
+    is_sent: bool, autojump_clock: object
+) -> None:
+    """Invariants 59 and 61."""
+    async with world() as subject:
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        subject.brokers.may_serve = trio.Event()
+        subject.log.replicas_lag = not is_sent
+
+        async def end() -> None:
+            with pytest.raises(KafkaError) if not is_sent else nullcontext():
+                await subject.end(producer, commit=True)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end)
+            await trio.sleep(0.1)
+            subject.log.is_lease_over = True
+            subject.log.catch_up()
+            subject.brokers.may_serve.set()
+        await trio.sleep(5)
+        (shard,) = subject.coordinator.service.machines()
+        assert shard.transactions[NAME].state is State.PREPARE_COMMIT
+        subject.log.is_lease_over = False
+        await subject.settle()
+        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert subject.directions() == [True]
 
 
 async def test_deleted_topic_does_not_keep_a_transaction_open(autojump_clock: object) -> None:

@@ -47,6 +47,7 @@ class FakeLog:
     """The error of the next appends."""
     changed: trio.Event = attrs.field(factory=trio.Event)
     is_leader: bool = True
+    is_lease_over: bool = False
     read_delay: float = 0.0
     read_failures: list[Exception] = attrs.field(factory=list)
     page_batches: int = 7
