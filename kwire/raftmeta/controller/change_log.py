@@ -6,7 +6,7 @@ Rules: pure; many changes of a kind at once are one line that counts them.
 from collections.abc import Iterator
 from typing import Final
 
-from kwire.raftmeta.metadata.image import BrokerImage
+from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.types import NO_LEADER
 
@@ -37,6 +37,7 @@ def unclean_elections(delta: MetadataDelta) -> list[str]:
                 old is None
                 or new.leader in (NO_LEADER, old.leader)
                 or new.leader in (*old.isr, *old.elr)
+                or _has_completed_reassignment(old, new)
             ):
                 continue
             lines.append(
@@ -44,6 +45,14 @@ def unclean_elections(delta: MetadataDelta) -> list[str]:
                 f"former_isr={','.join(map(str, old.isr))}: records that it lacks are lost"
             )
     return lines
+
+
+def _has_completed_reassignment(old: PartitionImage, new: PartitionImage) -> bool:
+    """Whether a new replica leads because it joined the ISR, which completed its reassignment.
+
+    Both are one record, so no metadata has the replica in the ISR before it leads.
+    """
+    return new.leader in old.adding and not new.is_reassigning
 
 
 def _brokers(delta: MetadataDelta) -> Iterator[str]:

@@ -92,3 +92,27 @@ def test_leaders_that_may_lack_records_are_named() -> None:
         "unclean leader elected partition=t1-0 leader=3 former_isr=1: records that it lacks are "
         "lost"
     ]
+
+
+def test_leader_of_a_completed_reassignment_is_not_called_unclean() -> None:
+    """The new replica joins the ISR and leads by one record."""
+    created = topic(1)
+    created[1].replicas = [1, 2, 3]
+    created[1].isr = [1, 2]
+    created[1].adding_replicas = [3]
+    created[1].removing_replicas = [1, 2]
+    completed = r.PartitionChangeRecord(
+        topic_id=bytes(15) + b"\x01",
+        partition_id=0,
+        leader=3,
+        isr=[3],
+        replicas=[3],
+        adding_replicas=[],
+        removing_replicas=[],
+    )
+    unclean = r.PartitionChangeRecord(
+        topic_id=bytes(15) + b"\x01", partition_id=0, leader=3, isr=[3], leader_recovery_state=1
+    )
+    image, _ = apply(MetadataImage(), created)
+    assert unclean_elections(apply(image, [completed])[1]) == []
+    assert len(unclean_elections(apply(image, [unclean])[1])) == 1
