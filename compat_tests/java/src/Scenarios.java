@@ -35,7 +35,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * client settings.
  */
 public final class Scenarios {
-    private static final long DEADLINE_MS = 60_000;
+    static final long DEADLINE_MS = 60_000;
     private static final ObjectMapper JSON = new ObjectMapper();
 
     /** Sends a record to the partition that its value names. */
@@ -79,14 +79,14 @@ public final class Scenarios {
         System.out.println(JSON.writeValueAsString(result));
     }
 
-    private static KafkaProducer<byte[], byte[]> producer(String bootstrap, Map<String, String> settings) {
+    static KafkaProducer<byte[], byte[]> producer(String bootstrap, Map<String, String> settings) {
         Properties all = new Properties();
         all.put("bootstrap.servers", bootstrap);
         all.putAll(settings);
         return new KafkaProducer<>(all, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
-    private static KafkaConsumer<byte[], byte[]> consumer(String bootstrap, Map<String, String> settings) {
+    static KafkaConsumer<byte[], byte[]> consumer(String bootstrap, Map<String, String> settings) {
         Properties all = new Properties();
         all.put("bootstrap.servers", bootstrap);
         all.put("auto.offset.reset", "earliest");
@@ -98,11 +98,11 @@ public final class Scenarios {
         return new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    private static byte[] bytes(String text) {
+    static byte[] bytes(String text) {
         return text == null ? null : text.getBytes(StandardCharsets.UTF_8);
     }
 
-    private static String text(byte[] bytes) {
+    static String text(byte[] bytes) {
         return bytes == null ? null : new String(bytes, StandardCharsets.UTF_8);
     }
 
