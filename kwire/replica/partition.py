@@ -23,6 +23,7 @@ from kwire.errors import (
     UnknownLeaderEpoch,
 )
 from kwire.log import timestamp_search
+from kwire.log.aborted_transactions import find_aborted, limit_to_region
 from kwire.log.config import LogConfig
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog
@@ -327,14 +328,8 @@ class Partition:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return ReadResult(None, high_watermark, stable, start, end)
-        if isolation is not FetchIsolation.STABLE:
-            region = log.read(
-                offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait
-            )
-            return ReadResult(region, high_watermark, stable, start, end)
-        from kwire.log.aborted_transactions import find_aborted, limit_to_region
-
-        aborted = find_aborted(log.segments, offset, end, wait=wait)
+        is_stable = isolation is FetchIsolation.STABLE
+        aborted = find_aborted(log.segments, offset, end, wait=wait) if is_stable else []
         # The region comes last, because it holds a file open.
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
         aborted = limit_to_region(log.segments, aborted, offset, region, wait=wait)
