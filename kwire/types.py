@@ -37,6 +37,10 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+TopicIdPartition = tuple[bytes, int]
+"""One partition of one topic: the topic's id and the partition's index."""
+
+
 def random_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
     """Return a new uuid that is not reserved and whose text is no option of a command line."""
     while True:

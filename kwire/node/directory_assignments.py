@@ -22,6 +22,7 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
 from kwire.errors import KafkaError, raise_for_code
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.replica.partition import Partition
+from kwire.types import TopicIdPartition
 from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)
@@ -31,8 +32,6 @@ REQUEST_PARTITIONS: Final = 2250
 RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 10.0
 
-Place = tuple[bytes, int]
-"""A partition: its topic's id and its number."""
 RequestDirectory = AssignReplicasToDirsRequest.DirectoryData
 RequestTopic = RequestDirectory.TopicData
 
@@ -48,20 +47,20 @@ class DirectoryAssignments:
     broker_epoch: Callable[[], int]
     assign: Callable[[AssignReplicasToDirsRequest], Awaitable[AssignReplicasToDirsResponse]]
     """Sends a request to the active controller; raises KafkaError."""
-    _pending: dict[Place, bytes] = attrs.field(factory=dict)
+    _pending: dict[TopicIdPartition, bytes] = attrs.field(factory=dict)
     _has_pending: Signal = attrs.field(factory=Signal)
 
     def on_role_changed(self, partition: Partition) -> None:
         """Send the directory of a partition's log if the metadata name another one."""
-        place = partition.topic_id, partition.partition
+        key = partition.topic_id, partition.partition
         directory = self.directory_of(partition)
-        if self._is_missing(place, directory):
-            self._pending[place] = directory
+        if self._is_missing(key, directory):
+            self._pending[key] = directory
             self._has_pending.notify()
 
-    def _is_missing(self, place: Place, directory: bytes) -> bool:
-        topic = self.image().topics.get(place[0])
-        state = None if topic is None else topic.partitions.get(place[1])
+    def _is_missing(self, key: TopicIdPartition, directory: bytes) -> bool:
+        topic = self.image().topics.get(key[0])
+        state = None if topic is None else topic.partitions.get(key[1])
         return (
             state is not None
             and self.node in state.replicas
@@ -84,11 +83,11 @@ class DirectoryAssignments:
                 delay_s = min(2 * delay_s, RETRY_MAX_S)
                 continue
             delay_s = RETRY_S
-            for place, directory in batch.items():
-                if self._pending.get(place) == directory:
-                    del self._pending[place]
+            for key, directory in batch.items():
+                if self._pending.get(key) == directory:
+                    del self._pending[key]
 
-    async def _send(self, batch: dict[Place, bytes]) -> None:
+    async def _send(self, batch: dict[TopicIdPartition, bytes]) -> None:
         if not batch:
             return
         request = AssignReplicasToDirsRequest(
@@ -107,7 +106,7 @@ class DirectoryAssignments:
                         )
 
 
-def _by_directory(batch: dict[Place, bytes]) -> list[RequestDirectory]:
+def _by_directory(batch: dict[TopicIdPartition, bytes]) -> list[RequestDirectory]:
     """Return the request's form of assignments, grouped by directory and topic."""
     directories: dict[bytes, RequestDirectory] = {}
     topics: dict[tuple[bytes, bytes], RequestTopic] = {}

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from kwire import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import BROKER, TOPIC
-from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
+from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.storage.records import pack, unpack
 from kwire.simulation.clockwork import Violation
-from kwire.types import NO_LEADER
+from kwire.types import NO_LEADER, TopicIdPartition
 
 ELR = "eligible.leader.replicas.version"
 _EPOCHS = ("leader_epoch", "partition_epoch")
@@ -43,7 +43,7 @@ class Written:
     """The controller's state after a batch of its own, which may not be committed yet."""
 
     image: MetadataImage
-    pending_updates: dict[int, frozenset[Place]]
+    pending_updates: dict[int, frozenset[TopicIdPartition]]
     """The partitions in the queue of leader updates, by the broker that left them."""
     index: PartitionIndex | None
     """The partition index; None if later batches may have changed it."""
@@ -56,11 +56,11 @@ class ControllerChecks:
     own_id: int
     """The node id of the controller; its broker settings are in force for topics."""
     image: MetadataImage = attrs.field(factory=MetadataImage)
-    safe: dict[Place, set[int]] = attrs.field(factory=dict)
+    safe: dict[TopicIdPartition, set[int]] = attrs.field(factory=dict)
     """The replicas that hold every record committed to a partition."""
-    targets: dict[Place, tuple[int, ...]] = attrs.field(factory=dict)
+    targets: dict[TopicIdPartition, tuple[int, ...]] = attrs.field(factory=dict)
     """The target replicas of reassignments under way."""
-    requested_elections: set[Place] = attrs.field(factory=set)
+    requested_elections: set[TopicIdPartition] = attrs.field(factory=set)
     """Partitions for which an operator requested an unclean election."""
     move_offsets: dict[int, int] = attrs.field(factory=dict)
     """The last offset of the newest batch that moved a leadership off each stopping broker."""
@@ -72,7 +72,7 @@ class ControllerChecks:
     _last_epoch: int = -1
     _next_producer_id: int = 0
     _vouched: frozenset[int] = frozenset()
-    _pending_updates: dict[int, frozenset[Place]] = attrs.field(factory=dict)
+    _pending_updates: dict[int, frozenset[TopicIdPartition]] = attrs.field(factory=dict)
 
     def on_written(
         self,
@@ -178,7 +178,7 @@ class ControllerChecks:
             self.completed += 1
 
     def _check_unclean(
-        self, name: str, place: Place, old: PartitionImage, new: PartitionImage
+        self, name: str, place: TopicIdPartition, old: PartitionImage, new: PartitionImage
     ) -> None:
         """Check that a change which adds an unreported replica to the ISR is allowed."""
         allowed = self.is_unclean(name.rpartition("-")[0]) or place in self.requested_elections
@@ -214,7 +214,9 @@ class ControllerChecks:
         """Drop the operator's election requests, whose records are written."""
         self.requested_elections.clear()
 
-    def _check_partition(self, name: str, place: Place, partition: PartitionImage) -> None:
+    def _check_partition(
+        self, name: str, place: TopicIdPartition, partition: PartitionImage
+    ) -> None:
         elr = self.image.features.get(ELR, 0) > 0
         brokers, leader = self.image.brokers, partition.leader
         replicas, isr, eligible = map(set, (partition.replicas, partition.isr, partition.elr))

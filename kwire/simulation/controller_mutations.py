@@ -21,14 +21,14 @@ from kwire.raftmeta.controller.partition_change_builder import (
     Election,
     PartitionChangeBuilder,
 )
-from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
+from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.partitions import IsrData
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome
 from kwire.raftmeta.metadata import image_records
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.simulation import controller_steps, controller_world
 from kwire.simulation.raft_mutations import Mutation
-from kwire.types import NO_LEADER
+from kwire.types import NO_LEADER, TopicIdPartition
 
 _whole_partition = image_records.partition_record
 _check_isr = partitions._check_isr
@@ -184,13 +184,13 @@ def _resume_no_leader_updates(state: ControllerState) -> None:
 
 
 def _first_slice_only(
-    queue: LeaderUpdateQueue, broker: int, places: Iterable[Place]
-) -> list[Place]:
+    queue: LeaderUpdateQueue, broker: int, places: Iterable[TopicIdPartition]
+) -> list[TopicIdPartition]:
     return list(places)[: queue.size]
 
 
 def _members_stay(
-    index: PartitionIndex, place: Place, old: PartitionImage, new: PartitionImage
+    index: PartitionIndex, place: TopicIdPartition, old: PartitionImage, new: PartitionImage
 ) -> None:
     if old.leader == new.leader:
         return

@@ -34,7 +34,6 @@ from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_al
 from kwire.raftmeta.controller.early_fencing import decide_fence_ended
 from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.partitions import (
     PREFERRED,
     UNCLEAN,
@@ -56,7 +55,7 @@ from kwire.raftmeta.controller.topics import (
 from kwire.raftmeta.metadata.image import PartitionImage, TopicImage
 from kwire.simulation.controller_checks import ELR, demand
 from kwire.simulation.controller_world import CLUSTER, SimBroker, World
-from kwire.types import NO_LEADER, ZERO_UUID
+from kwire.types import NO_LEADER, ZERO_UUID, TopicIdPartition
 
 TOPICS: Final = ("orders", "a.b", "a_b", "clicks", "logs")
 MIN_ISR: Final = "min.insync.replicas"
@@ -180,7 +179,9 @@ def producer_ids(world: World, process: SimBroker) -> None:
 # Leaders ------------------------------------------------------------------------------------
 
 
-def _draw_partition(world: World, where: Callable[[PartitionImage], bool]) -> Place | None:
+def _draw_partition(
+    world: World, where: Callable[[PartitionImage], bool]
+) -> TopicIdPartition | None:
     places = world.partitions_where(where)
     return world.random.choice(places) if places else None
 
@@ -239,7 +240,9 @@ def claim_isr(world: World, process: SimBroker) -> None:
     demand(joins not in after.isr, joins, problem, before, "->", after)
 
 
-def report_isr(world: World, place: Place, replicas: list[int], *, old: bool = False) -> None:
+def report_isr(
+    world: World, place: TopicIdPartition, replicas: list[int], *, old: bool = False
+) -> None:
     """Send the leader's AlterPartition request: the brokers of ``replicas`` that are alive.
 
     With ``old``, its epochs are stale. A recovering leader reports itself alone.
@@ -551,6 +554,6 @@ def bootstrap(world: World, *, eligible: bool) -> None:
         elr(world, world.brokers[1])
 
 
-def leaderless(world: World) -> list[Place]:
+def leaderless(world: World) -> list[TopicIdPartition]:
     """Return the partitions without a leader."""
     return world.partitions_where(lambda p: p.leader == NO_LEADER)

@@ -21,12 +21,12 @@ from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
-from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.simulation.controller_checks import ControllerChecks, Written, demand
+from kwire.types import TopicIdPartition
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -313,7 +313,9 @@ class World:
         self.answer_times = dict.fromkeys(self.brokers, self.now)
         self.note("failover, snapshot at", start)
 
-    def partitions_where(self, condition: Callable[[PartitionImage], bool]) -> list[Place]:
+    def partitions_where(
+        self, condition: Callable[[PartitionImage], bool]
+    ) -> list[TopicIdPartition]:
         """Return the partitions for which ``condition`` is true, in the order of topic names."""
         image = self.state.image
         return [
@@ -323,7 +325,7 @@ class World:
             if condition(partition)
         ]
 
-    def partition(self, place: Place) -> PartitionImage:
+    def partition(self, place: TopicIdPartition) -> PartitionImage:
         """Return a partition as the controller's image has it."""
         topic_id, number = place
         return self.state.image.topics[topic_id].partitions[number]

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kwire import attrs
-from kwire.raftmeta.controller.partition_index import Place
-from kwire.types import NO_LEADER
+from kwire.types import NO_LEADER, TopicIdPartition
 
 SLICE_PARTITIONS: Final = 1_000
 """Partitions that one decision checks: at most 50 ms when each of them changes."""
@@ -28,7 +27,7 @@ class LeaderUpdateSlice(NamedTuple):
     """
 
     broker: int
-    places: list[Place]
+    partitions: list[TopicIdPartition]
 
 
 @attrs.define
@@ -36,7 +35,7 @@ class LeaderUpdateQueue:
     """Partitions whose leader and ISR are still to be updated, in a queue for each broker."""
 
     size: int = SLICE_PARTITIONS
-    _pending: dict[int, deque[Place]] = attrs.field(factory=dict)
+    _pending: dict[int, deque[TopicIdPartition]] = attrs.field(factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._pending)
@@ -44,21 +43,21 @@ class LeaderUpdateQueue:
     def __contains__(self, broker: int) -> bool:
         return broker in self._pending
 
-    def pending(self) -> dict[int, frozenset[Place]]:
+    def pending(self) -> dict[int, frozenset[TopicIdPartition]]:
         """Copy the partitions still to be checked, by broker; for checks."""
-        return {broker: frozenset(places) for broker, places in self._pending.items()}
+        return {broker: frozenset(partitions) for broker, partitions in self._pending.items()}
 
-    def begin(self, broker: int, places: Iterable[Place]) -> list[Place]:
+    def begin(self, broker: int, partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
         """Queue partitions, replacing those queued before, except the first slice.
 
         Return that slice: it belongs to the decision that queues the others.
         """
-        self.put(broker, places)
+        self.put(broker, partitions)
         return self._take_slice(broker)
 
-    def put(self, broker: int, places: Iterable[Place]) -> None:
+    def put(self, broker: int, partitions: Iterable[TopicIdPartition]) -> None:
         """Queue partitions, replacing those queued before."""
-        pending = deque(places)
+        pending = deque(partitions)
         if pending:
             self._pending[broker] = pending
         else:
@@ -69,14 +68,14 @@ class LeaderUpdateQueue:
         broker = next(iter(self._pending), NO_LEADER)
         return LeaderUpdateSlice(broker, self._take_slice(broker))
 
-    def _take_slice(self, broker: int) -> list[Place]:
+    def _take_slice(self, broker: int) -> list[TopicIdPartition]:
         pending = self._pending.get(broker)
         if pending is None:
             return []
-        places = [pending.popleft() for _ in range(min(self.size, len(pending)))]
+        partitions = [pending.popleft() for _ in range(min(self.size, len(pending)))]
         if not pending:
             del self._pending[broker]
-        return places
+        return partitions
 
     def end(self, broker: int) -> None:
         """Drop what is pending for a broker."""

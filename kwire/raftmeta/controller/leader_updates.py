@@ -14,15 +14,14 @@ from itertools import islice
 
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.raftmeta.controller.leader_update_queue import INHERITED
-from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import PartitionImage
-from kwire.types import NO_LEADER
+from kwire.types import NO_LEADER, TopicIdPartition
 
 
 def leader_updates(
     state: ControllerState,
-    places: Iterable[Place],
+    partitions: Iterable[TopicIdPartition],
     *,
     remove: int = NO_LEADER,
     add: int = NO_LEADER,
@@ -39,7 +38,7 @@ def leader_updates(
         return broker == add or state.is_active(broker)
 
     records: list[MetadataRecord] = []
-    for topic_id, number in places:
+    for topic_id, number in partitions:
         topic = state.image.topics.get(topic_id)
         partition = None if topic is None else topic.partitions.get(number)
         if partition is None or not _is_concerned(state, partition, remove, lost, acceptable):
@@ -76,14 +75,14 @@ def _leaves_isr(state: ControllerState, partition: PartitionImage, broker: int) 
 
 def take_out(state: ControllerState, broker: int) -> list[MetadataRecord]:
     """Return a slice of the changes that take a broker out of its partitions; queue the others."""
-    places = state.leader_update_queue.begin(broker, state.index.with_member(broker))
-    return leader_updates(state, places, remove=broker)
+    partitions = state.leader_update_queue.begin(broker, state.index.with_member(broker))
+    return leader_updates(state, partitions, remove=broker)
 
 
 def bring_in(state: ControllerState, broker: int) -> list[MetadataRecord]:
     """Return a slice of the changes that let a broker lead where no leader is; queue the others."""
-    places = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
-    return leader_updates(state, places, add=broker)
+    partitions = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    return leader_updates(state, partitions, add=broker)
 
 
 def elect_for_leaderless(state: ControllerState) -> list[MetadataRecord]:
@@ -91,8 +90,8 @@ def elect_for_leaderless(state: ControllerState) -> list[MetadataRecord]:
 
     The others are queued.
     """
-    places = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
-    return leader_updates(state, places)
+    partitions = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    return leader_updates(state, partitions)
 
 
 def slice_without(
@@ -107,40 +106,42 @@ def slice_without(
     For a decision that is repeated until no partition is left.
     """
 
-    def changes(place: Place) -> bool:
-        partition = state.image.topics[place[0]].partitions[place[1]]
+    def changes(key: TopicIdPartition) -> bool:
+        partition = state.image.topics[key[0]].partitions[key[1]]
         leaves = lost or partition.leader == broker or _leaves_isr(state, partition, broker)
         return leaves and (where is None or where(partition))
 
     remaining = filter(changes, state.index.with_member(broker))
-    places = list(islice(remaining, state.leader_update_queue.size))
+    partitions = list(islice(remaining, state.leader_update_queue.size))
     if lost:
-        records = leader_updates(state, places, lost=broker)
+        records = leader_updates(state, partitions, lost=broker)
     else:
-        records = leader_updates(state, places, remove=broker)
+        records = leader_updates(state, partitions, remove=broker)
     return records, bool(records) and next(remaining, None) is not None
 
 
 def decide_leader_updates(state: ControllerState, request: None, now: float) -> Decision[bool]:
     """Decide the next slice; the reply says whether another is left."""
     del request, now
-    broker, places = state.leader_update_queue.take()
+    broker, partitions = state.leader_update_queue.take()
     if broker == NO_LEADER:
-        records = leader_updates(state, places)
+        records = leader_updates(state, partitions)
     elif broker == INHERITED:
-        records = leader_updates(state, (at for at in places if _has_clean_leader(state, at)))
+        records = leader_updates(
+            state, (key for key in partitions if _has_clean_leader(state, key))
+        )
     elif state.is_active(broker):  # It serves again, and is still in sync in the other partitions.
         state.leader_update_queue.end(broker)
         records = []
     else:
-        records = leader_updates(state, places, remove=broker)
+        records = leader_updates(state, partitions, remove=broker)
     return Decision(tuple(records), bool(state.leader_update_queue))
 
 
-def _has_clean_leader(state: ControllerState, place: Place) -> bool:
+def _has_clean_leader(state: ControllerState, key: TopicIdPartition) -> bool:
     """Whether an in-sync or eligible replica can lead; unclean elections have their own timer."""
-    topic = state.image.topics.get(place[0])
-    partition = None if topic is None else topic.partitions.get(place[1])
+    topic = state.image.topics.get(key[0])
+    partition = None if topic is None else topic.partitions.get(key[1])
     return partition is not None and any(map(state.is_active, partition.isr or partition.elr))
 
 

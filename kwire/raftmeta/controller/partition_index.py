@@ -13,25 +13,22 @@ from kwire import attrs
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.image_loader import STEP_RECORDS, Steps, run_steps
-from kwire.types import NO_LEADER
-
-Place = tuple[bytes, int]
-"""A partition: its topic's id and its number."""
+from kwire.types import NO_LEADER, TopicIdPartition
 
 BUILD_PARTITIONS: Final = 1_000
 """Partitions that one step of a build indexes: about 2 ms."""
 
-_Places = dict[Place, None]
-_NOTHING: Final[_Places] = {}
+_Partitions = dict[TopicIdPartition, None]
+_NOTHING: Final[_Partitions] = {}
 
 
 @attrs.define
 class PartitionIndex:
     """The partitions that each broker leads, and those in whose ISR or ELR it is."""
 
-    _led: dict[int, _Places] = attrs.field(factory=dict)
-    _members: dict[int, _Places] = attrs.field(factory=dict)
-    _astray: dict[int, _Places] = attrs.field(factory=dict)
+    _led: dict[int, _Partitions] = attrs.field(factory=dict)
+    _members: dict[int, _Partitions] = attrs.field(factory=dict)
+    _astray: dict[int, _Partitions] = attrs.field(factory=dict)
     """Partitions whose preferred leader does not lead them, by preferred leader."""
 
     @classmethod
@@ -52,15 +49,15 @@ class PartitionIndex:
                 if count % BUILD_PARTITIONS == 0:
                     yield
 
-    def led_by(self, broker: int) -> Collection[Place]:
+    def led_by(self, broker: int) -> Collection[TopicIdPartition]:
         """Return the partitions that a broker leads; for ``NO_LEADER``, those without a leader."""
         return self._led.get(broker, _NOTHING)
 
-    def with_member(self, broker: int) -> Collection[Place]:
+    def with_member(self, broker: int) -> Collection[TopicIdPartition]:
         """Return the partitions that have a broker in their ISR or ELR."""
         return self._members.get(broker, _NOTHING)
 
-    def led_by_others(self, preferred: int) -> Collection[Place]:
+    def led_by_others(self, preferred: int) -> Collection[TopicIdPartition]:
         """Return the partitions that their preferred leader, this broker, does not lead."""
         return self._astray.get(preferred, _NOTHING)
 
@@ -81,57 +78,59 @@ class PartitionIndex:
             topic = delta.before.topics.get(topic_id)
             after = delta.after.topics[topic_id].partitions
             for number in sorted(numbers):
-                place = (topic_id, number)
+                key = (topic_id, number)
                 old = None if topic is None else topic.partitions.get(number)
                 if old is not None:
-                    self._move(place, old, after[number])
+                    self._move(key, old, after[number])
                 else:
-                    self._add(place, after[number])
+                    self._add(key, after[number])
                 touched += 1
                 if touched % STEP_RECORDS == 0:
                     yield
         return touched
 
-    def _move(self, place: Place, old: PartitionImage, new: PartitionImage) -> None:
+    def _move(self, key: TopicIdPartition, old: PartitionImage, new: PartitionImage) -> None:
         before, after = _members(old), _members(new)
         for broker in before:
             if broker not in after:
-                self._discard(self._members, broker, place)
+                self._discard(self._members, broker, key)
         for broker in after:
             if broker not in before:
-                self._members.setdefault(broker, {})[place] = None
+                self._members.setdefault(broker, {})[key] = None
         if old.leader != new.leader:
-            self._discard(self._led, old.leader, place)
-            self._led.setdefault(new.leader, {})[place] = None
+            self._discard(self._led, old.leader, key)
+            self._led.setdefault(new.leader, {})[key] = None
         if _astray(old) != _astray(new):
-            self._discard(self._astray, _astray(old), place)
-            self._stray(place, new)
+            self._discard(self._astray, _astray(old), key)
+            self._stray(key, new)
 
-    def _add(self, place: Place, partition: PartitionImage) -> None:
-        self._led.setdefault(partition.leader, {})[place] = None
+    def _add(self, key: TopicIdPartition, partition: PartitionImage) -> None:
+        self._led.setdefault(partition.leader, {})[key] = None
         for broker in _members(partition):
-            self._members.setdefault(broker, {})[place] = None
-        self._stray(place, partition)
+            self._members.setdefault(broker, {})[key] = None
+        self._stray(key, partition)
 
-    def _stray(self, place: Place, partition: PartitionImage) -> None:
+    def _stray(self, key: TopicIdPartition, partition: PartitionImage) -> None:
         preferred = _astray(partition)
         if preferred is not None:
-            self._astray.setdefault(preferred, {})[place] = None
+            self._astray.setdefault(preferred, {})[key] = None
 
-    def _remove(self, place: Place, partition: PartitionImage) -> None:
-        self._discard(self._led, partition.leader, place)
+    def _remove(self, key: TopicIdPartition, partition: PartitionImage) -> None:
+        self._discard(self._led, partition.leader, key)
         for broker in _members(partition):
-            self._discard(self._members, broker, place)
-        self._discard(self._astray, _astray(partition), place)
+            self._discard(self._members, broker, key)
+        self._discard(self._astray, _astray(partition), key)
 
     @staticmethod
-    def _discard(places: dict[int, _Places], broker: int | None, place: Place) -> None:
+    def _discard(
+        partitions: dict[int, _Partitions], broker: int | None, key: TopicIdPartition
+    ) -> None:
         if broker is None:
             return
-        of_broker = places[broker]
-        del of_broker[place]
+        of_broker = partitions[broker]
+        del of_broker[key]
         if not of_broker:
-            del places[broker]
+            del partitions[broker]
 
 
 def _members(partition: PartitionImage) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from kwire.raftmeta.controller.placement import check_assignment
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER, apply_partition_change
-from kwire.types import NO_LEADER
+from kwire.types import NO_LEADER, TopicIdPartition
 
 IsrData = AlterPartitionRequest.TopicData.PartitionData
 IsrTopic = AlterPartitionResponse.TopicData
@@ -44,16 +44,16 @@ def decide_alter_partition(
     state.broker(request.broker_id, request.broker_epoch)
     records: list[MetadataRecord] = []
     topics = []
-    decided: set[tuple[bytes, int]] = set()
+    decided: set[TopicIdPartition] = set()
     for item in request.topics:
         answers = []
         for data in item.partitions:
-            place = (item.topic_id, data.partition_index)
-            if place in decided:
+            key = (item.topic_id, data.partition_index)
+            if key in decided:
                 answers.append(_isr_refused(data, errors.InvalidRequest.code))
             else:
                 answers.append(_alter_isr(state, request.broker_id, item.topic_id, data, records))
-            decided.add(place)
+            decided.add(key)
         topics.append(IsrTopic(topic_id=item.topic_id, partitions=answers))
     return Decision(tuple(records), AlterPartitionResponse(topics=topics))
 
@@ -141,7 +141,7 @@ def decide_elect_leaders(
     del now
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
-    everything = request.topic_partitions is None
+    is_for_all = request.topic_partitions is None
     named = (
         [(topic.topic, topic.partitions) for topic in request.topic_partitions]
         if request.topic_partitions is not None
@@ -149,19 +149,19 @@ def decide_elect_leaders(
     )
     records: list[MetadataRecord] = []
     results = []
-    times = Counter((name, number) for name, numbers in named for number in numbers)
+    counts = Counter((name, number) for name, numbers in named for number in numbers)
     for name, numbers in named:
         partitions = []
         for number in numbers:
-            if times[name, number] > 1:
-                went = _TWICE
+            if counts[name, number] > 1:
+                result = _TWICE
             else:
-                went = _elect(state, name, number, request.election_type, records)
-            if everything and went.code == errors.ElectionNotNeeded.code:
+                result = _elect(state, name, number, request.election_type, records)
+            if is_for_all and result.code == errors.ElectionNotNeeded.code:
                 continue
             partitions.append(
                 ElectedTopic.PartitionResult(
-                    partition_id=number, error_code=went.code, error_message=went.text
+                    partition_id=number, error_code=result.code, error_message=result.text
                 )
             )
         results.append(ElectedTopic(topic=name, partition_result=partitions))
@@ -173,7 +173,7 @@ def _elect(
     state: ControllerState,
     name: str,
     number: int,
-    kind: int,
+    election_type: int,
     records: list[MetadataRecord],
 ) -> Outcome:
     topic = state.image.topic(name)
@@ -182,14 +182,14 @@ def _elect(
     partition = topic.partitions.get(number)
     if partition is None:
         return outcome(errors.UnknownTopicOrPartition(f"No such partition as {name}-{number}"))
-    if kind == PREFERRED and partition.leader == partition.preferred_leader:
+    if election_type == PREFERRED and partition.leader == partition.preferred_leader:
         return Outcome(errors.ElectionNotNeeded.code, _NOT_NEEDED)
-    if kind == UNCLEAN and partition.leader != NO_LEADER:
+    if election_type == UNCLEAN and partition.leader != NO_LEADER:
         return Outcome(errors.ElectionNotNeeded.code, _NOT_NEEDED)
     change = state.change(topic.id, number)
-    change.election = Election.PREFERRED if kind == PREFERRED else Election.UNCLEAN
+    change.election = Election.PREFERRED if election_type == PREFERRED else Election.UNCLEAN
     record = change.build()
-    if record is None and kind == PREFERRED:
+    if record is None and election_type == PREFERRED:
         return Outcome(errors.PreferredLeaderNotAvailable.code, _NO_PREFERRED)
     if record is None:
         return Outcome(errors.EligibleLeadersNotAvailable.code, _NO_ELIGIBLE)
@@ -240,19 +240,19 @@ def decide_reassign(
         return Decision((), AlterPartitionReassignmentsResponse(error_message=""))
     records: list[MetadataRecord] = []
     responses = []
-    times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    counts = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     for topic in request.topics:
         answers = []
         for item in topic.partitions:
-            if times[topic.name, item.partition_index] > 1:
-                went = _TWICE
+            if counts[topic.name, item.partition_index] > 1:
+                result = _TWICE
             else:
-                went = _reassign(state, request, topic.name, item, records)
+                result = _reassign(state, request, topic.name, item, records)
             answers.append(
                 Reassigned.ReassignablePartitionResponse(
                     partition_index=item.partition_index,
-                    error_code=went.code,
-                    error_message=went.text,
+                    error_code=result.code,
+                    error_message=result.text,
                 )
             )
         responses.append(Reassigned(name=topic.name, partitions=answers))
@@ -284,10 +284,10 @@ def _reassign(
             _revert(change, name)
         else:
             check_assignment(state.image.brokers, item.replicas)
-            aim = set(partition.replicas) - set(partition.removing)
-            if not request.allow_replication_factor_change and len(item.replicas) != len(aim):
+            target_count = len(set(partition.replicas) - set(partition.removing))
+            if not request.allow_replication_factor_change and len(item.replicas) != target_count:
                 raise errors.InvalidReplicationFactor(
-                    f"The replication factor is changed from {len(aim)} to {len(item.replicas)}"
+                    f"The replication factor is changed from {target_count} to {len(item.replicas)}"
                 )
             _retarget(change, item.replicas)
         if (record := change.build()) is not None:

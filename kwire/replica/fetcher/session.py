@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from kwire import attrs
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.replica.fetch_sessions import INITIAL_EPOCH, NO_SESSION
+from kwire.types import TopicIdPartition
 
 Topic = FetchRequest.FetchTopic
 FetchPartition = Topic.FetchPartition
@@ -20,8 +21,7 @@ ForgottenTopic = FetchRequest.ForgottenTopic
 
 _EPOCH_MAX: Final = 0x7FFFFFFF
 
-Key = tuple[bytes, int]
-"""A partition by topic id and index."""
+Key = TopicIdPartition
 
 
 class Position(NamedTuple):
