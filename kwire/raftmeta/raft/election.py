@@ -34,7 +34,7 @@ _MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest")
 
 # Moving between roles -----------------------------------------------------------------------
 def enter(state: RaftState, role: Role) -> None:
-    """Leave the present role, whose requests no longer matter, and take another."""
+    """Leave the present role, whose requests no longer matter, and enter another."""
     old = state.role
     state.change_role(role)
     if isinstance(old, Leader) and (old.held_fetches or old.change is not None):
@@ -45,7 +45,7 @@ def enter(state: RaftState, role: Role) -> None:
 
 
 def become_unattached(state: RaftState, epoch: int, leader_id: int | None = None) -> None:
-    """Wait for a leader of ``epoch``; a running election timer continues."""
+    """Enter the role without a leader in ``epoch``; a running election timer continues."""
     deadline = inf
     if state.is_voter:
         role = state.role
@@ -61,7 +61,7 @@ def become_unattached(state: RaftState, epoch: int, leader_id: int | None = None
 
 
 def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
-    """Fetch from the leader of ``epoch``."""
+    """Enter the role of a follower, which fetches from the leader of ``epoch``."""
     assert leader.id != state.config.node_id
     voted = state.election.voted if epoch == state.epoch else None
     if epoch > state.epoch or state.leader_id is None:
@@ -73,7 +73,7 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
 
 
 def become_prospective(state: RaftState) -> None:
-    """Ask the other voters whether they would vote for this node."""
+    """Enter the role in which the other voters are asked for pre-votes (KIP-996)."""
     if state.voters.is_only(state.key):
         become_leader(state, frozenset((state.config.node_id,)))
         return
@@ -87,7 +87,7 @@ def become_prospective(state: RaftState) -> None:
 
 
 def become_candidate(state: RaftState) -> None:
-    """Raise the epoch, vote for this node and ask for votes."""
+    """Raise the epoch, vote for this node, and enter the role in which votes are requested."""
     state.save(ElectionState(state.epoch + 1, None, state.key))
     role = Candidate(state.random_election_timeout())
     enter(state, role)
@@ -107,7 +107,7 @@ def become_leader(state: RaftState, granted: frozenset[int]) -> None:
 
 
 def become_resigned(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> None:
-    """Resign; EndQuorumEpoch lets one of the other voters become a candidate at once."""
+    """Enter the role in which EndQuorumEpoch lets another voter become a candidate at once."""
     uninformed = {node.id for node in state.other_voters}
     enter(state, Resigned(state.random_election_timeout(), preferred, uninformed))
 
@@ -119,8 +119,10 @@ def contradicts(state: RaftState, epoch: int, leader_id: int) -> bool:
     return epoch == state.epoch and state.leader_id not in (None, leader_id)
 
 
-def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | None) -> None:
-    """Follow another node's epoch and leader, if they are newer than those known."""
+def adopt_epoch_and_leader(
+    state: RaftState, epoch: int, leader_id: int | None, leader: Node | None
+) -> None:
+    """Adopt the epoch and leader that another node reports, if they are newer."""
     if epoch > LAST_EPOCH:
         return
     if epoch < state.epoch or leader_id == state.config.node_id:
@@ -129,7 +131,8 @@ def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | No
         return
     has_leader = state.leader_id is not None and epoch == state.epoch
     if leader_id is not None and contradicts(state, epoch, leader_id):
-        log.warning("two leaders of epoch %d: %s and %d", epoch, state.leader_id, leader_id)
+        text = "two leaders in one epoch epoch=%d leader=%s other=%d"
+        log.warning(text, epoch, state.leader_id, leader_id)
         return
     if leader_id is None:
         if epoch > state.epoch:
@@ -152,30 +155,30 @@ def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | No
 
 
 # The end of a round --------------------------------------------------------------------------
-def lose(state: RaftState, role: Prospective | Candidate) -> None:
-    """End a lost round: follow the known leader again, or wait."""
+def on_round_lost(state: RaftState, role: Prospective | Candidate) -> None:
+    """Return to the leader after a lost round, or back off."""
     if isinstance(role, Candidate):
         if not role.backing_off:
             role.backing_off = True
-            wait = state.config.election_backoff_max_s * state.random.random()
-            role.deadline = state.now + wait
+            wait_s = state.config.election_backoff_max_s * state.random.random()
+            role.deadline = state.now + wait_s
         return
     if role.leader is not None and state.leader_id == role.leader.id:
         become_follower(state, state.epoch, role.leader)
         if role.has_leader_ended:
-            _stand_again_soon(state, role.lost_rounds + 1)
+            _schedule_next_round(state, role.lost_rounds + 1)
     else:
         enter(state, Unattached(state.random_election_timeout()))
 
 
-def _stand_again_soon(state: RaftState, lost_rounds: int) -> None:
-    """Schedule another round soon: voters that refused may still follow the leader that ended."""
+def _schedule_next_round(state: RaftState, lost_rounds: int) -> None:
+    """Schedule the next round soon: voters that refused may still follow the leader that ended."""
     role = state.role
     assert isinstance(role, Follower)
     role.has_leader_ended, role.lost_rounds = True, lost_rounds
-    wait = state.config.election_backoff_max_s * RETRY_SHARE * (1 << min(lost_rounds - 1, 16))
-    wait = min(wait * (1 + state.random.random()), state.config.fetch_timeout_s)
-    role.deadline = state.now + wait
+    wait_s = state.config.election_backoff_max_s * RETRY_SHARE * (1 << min(lost_rounds - 1, 16))
+    wait_s = min(wait_s * (1 + state.random.random()), state.config.fetch_timeout_s)
+    role.deadline = state.now + wait_s
 
 
 # Live and ended leaders ---------------------------------------------------------------------
@@ -187,11 +190,11 @@ def on_leader_answer(state: RaftState, role: Follower) -> None:
         role.deadline = state.fetch_deadline(role.leader.id)
 
 
-def on_leader_ended(state: RaftState, role: Follower, wait: float) -> None:
-    """Schedule an election in ``wait`` seconds, and grant pre-votes against that leader."""
+def on_leader_ended(state: RaftState, role: Follower, wait_s: float) -> None:
+    """Schedule an election in ``wait_s`` seconds, and grant pre-votes against that leader."""
     role.refuse_pre_votes_until = -inf
     role.has_leader_ended = True
-    role.deadline = min(role.deadline, state.now + wait)
+    role.deadline = min(role.deadline, state.now + wait_s)
 
 
 # Timers -------------------------------------------------------------------------------------
@@ -206,7 +209,7 @@ def _start_timer(
 
 
 def poll(state: RaftState) -> None:
-    """Do what the election timers demand."""
+    """Act on an election timer that has passed."""
     role = state.role
     if isinstance(role, Leader):
         return
@@ -214,7 +217,7 @@ def poll(state: RaftState) -> None:
         _start_timer(state, role)
     if state.now >= role.deadline:
         if isinstance(role, Prospective):
-            lose(state, role)
+            on_round_lost(state, role)
         elif isinstance(role, Resigned):
             become_unattached(state, state.epoch + 1)
         elif state.installing:

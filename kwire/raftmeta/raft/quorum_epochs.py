@@ -11,7 +11,7 @@ from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuor
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterResponse
 from kwire.raftmeta.raft import messages
-from kwire.raftmeta.raft.election import contradicts, learn, on_leader_ended
+from kwire.raftmeta.raft.election import adopt_epoch_and_leader, contradicts, on_leader_ended
 from kwire.raftmeta.raft.roles import Follower, Resigned
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import Endpoint, Node, endpoint_of
@@ -33,7 +33,7 @@ def on_begin(state: RaftState, request: BeginQuorumEpochRequest) -> BeginQuorumE
     if not is_me(state, request.voter_id, partition.voter_directory_id):
         return messages.begin_response(state, errors.InvalidVoterKey.code)
     address = _leader_address(state, request, partition.leader_id)
-    learn(state, partition.leader_epoch, partition.leader_id, address)
+    adopt_epoch_and_leader(state, partition.leader_epoch, partition.leader_id, address)
     return messages.begin_response(state)
 
 
@@ -61,7 +61,7 @@ def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochRe
     if partition.leader_id < 0 or contradicts(state, partition.leader_epoch, partition.leader_id):
         return messages.end_response(state, errors.InvalidRequest.code)
     address = _leader_address(state, request, partition.leader_id)
-    learn(state, partition.leader_epoch, partition.leader_id, address)
+    adopt_epoch_and_leader(state, partition.leader_epoch, partition.leader_id, address)
     role = state.role
     if isinstance(role, Follower) and role.leader.id == partition.leader_id and state.is_voter:
         ids = [candidate.candidate_id for candidate in partition.preferred_candidates]

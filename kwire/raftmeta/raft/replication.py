@@ -17,7 +17,7 @@ from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
 from kwire.codec.primitives import MalformedError
 from kwire.raftmeta.raft import messages, progress
 from kwire.raftmeta.raft.control_records import note_voters
-from kwire.raftmeta.raft.election import learn, on_leader_answer
+from kwire.raftmeta.raft.election import adopt_epoch_and_leader, on_leader_answer
 from kwire.raftmeta.raft.events import LogSlice, Reply, TruncateLog
 from kwire.raftmeta.raft.held_fetches import HeldFetch
 from kwire.raftmeta.raft.leader_view import leader_error, own_high_watermark
@@ -207,7 +207,7 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
         return
     leader_id = part.current_leader.leader_id
     before = state.election
-    learn(
+    adopt_epoch_and_leader(
         state,
         part.current_leader.leader_epoch,
         None if leader_id < 0 else leader_id,

@@ -124,4 +124,6 @@ def _learn_from(
         return
     state.calls.on_success(call.node.id)
     leader_id = None if part.leader_id < 0 else part.leader_id
-    election.learn(state, part.leader_epoch, leader_id, messages.leader_in(response))
+    election.adopt_epoch_and_leader(
+        state, part.leader_epoch, leader_id, messages.leader_in(response)
+    )

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from kwire import errors
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kwire.raftmeta.raft import messages, progress
-from kwire.raftmeta.raft.election import learn, on_leader_answer
+from kwire.raftmeta.raft.election import adopt_epoch_and_leader, on_leader_answer
 from kwire.raftmeta.raft.events import (
     InstallSnapshot,
     Reply,
@@ -69,7 +69,7 @@ def on_answer(state: RaftState, call: Call, response: FetchSnapshotResponse) -> 
         state.back_off(call.node.id)
         return
     leader_id = part.current_leader.leader_id
-    learn(
+    adopt_epoch_and_leader(
         state,
         part.current_leader.leader_epoch,
         None if leader_id < 0 else leader_id,

@@ -13,8 +13,8 @@ from kwire.raftmeta.raft.election import (
     become_leader,
     become_unattached,
     enter,
-    lose,
     on_leader_ended,
+    on_round_lost,
 )
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.roles import (
@@ -144,7 +144,7 @@ def _decide(state: RaftState, role: Prospective | Candidate) -> None:
         return
     undecided = set(state.voters.ids) - role.ballot.rejected
     if not state.voters.has_majority(undecided):
-        lose(state, role)
+        on_round_lost(state, role)
 
 
 def ask(state: RaftState) -> None:
