@@ -3,8 +3,8 @@
 One directory, one owner, synchronous. Rules: a batch is bytes that are stamped, written once and
 accounted for; no code here reads a record. State changes only after the write that it describes,
 so an error leaves the log as it was. ``end_offset`` is the next batch's offset; readers and high
-watermarks stay below ``writer.written_offset``. The two differ only while a slow directory writes
-behind.
+watermarks stay below ``writer.written_offset``. The two differ only while a slow directory
+has queued writes.
 
 The hot path is :meth:`PartitionLog.append_leader`: 3 us for a batch beside the write itself, 4 us
 from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log.py). Its shape
@@ -48,7 +48,7 @@ class LogAppendInfo(NamedTuple):
     last_offset: int
     timestamp_ms: int
     start_offset: int
-    duplicate: bool = False
+    is_duplicate: bool = False
     """Whether the batch was in the log already, so that nothing was written."""
 
 
@@ -336,7 +336,7 @@ class PartitionLog:
             self.flush_state.unsynced.cut = True
         self.changes.mark()
 
-    def settle(self) -> None:
+    def write_queued(self) -> None:
         """Write everything that is queued, in the calling thread."""
         with storage_errors(self.changes):
             while self.writer.queue.queue:
@@ -348,7 +348,7 @@ class PartitionLog:
 
         Nothing is appended afterwards.
         """
-        self.settle()
+        self.write_queued()
         with storage_errors(self.changes):
             self.flush_state.write_all_indexes()
             if self.end_offset > self.segments[0].base_offset or len(self.segments) > 1:

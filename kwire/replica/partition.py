@@ -256,7 +256,7 @@ class Partition:
             records, header, leader.leader_epoch, now_ms, from_client=from_client
         )
         end_offset = done.last_offset + 1
-        if done.duplicate:
+        if done.is_duplicate:
             return ProduceResult(
                 done.base_offset,
                 done.timestamp_ms,

@@ -73,7 +73,7 @@ class Verifications:
     ) -> Guard | None:
         """Return the guard for the batch's append; None if its transaction is open already.
 
-        None also if the batch is appended already: its sequence is none of the next transaction.
+        Also None for a duplicate: it cannot begin the next transaction.
         ``adds_partitions``: the client relies on its batches to add partitions
         (``transaction.version`` 2).  Raises InvalidProducerEpoch.
         """

@@ -188,7 +188,7 @@ def test_repeated_batch_is_acknowledged_on_a_full_disk() -> None:
     fill(disk)
     with pytest.raises(errors.KafkaStorageError):
         append(log, [b"w" * 1000])
-    assert append(log, [b"v"], **sequence).duplicate
+    assert append(log, [b"v"], **sequence).is_duplicate
 
 
 def test_refused_batch_leaves_no_bytes_in_the_log_file() -> None:

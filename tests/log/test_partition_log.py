@@ -145,7 +145,7 @@ def test_idempotent_producer_gets_duplicates_acknowledged_and_gaps_refused() -> 
             producer_epoch=epoch,
             base_sequence=sequence,
         )
-        return appended.base_offset, appended.duplicate
+        return appended.base_offset, appended.is_duplicate
 
     assert [send(n * 2) for n in range(6)] == [(n * 2, False) for n in range(6)]
     assert [send(n * 2) for n in range(1, 6)] == [(n * 2, True) for n in range(1, 6)]
@@ -171,7 +171,9 @@ def test_sequence_numbers_wrap() -> None:
     log = make_log()
     append(log, [b"v"] * 4, producer_id=1, producer_epoch=0, base_sequence=top - 1)  # It wraps.
     append(log, [b"v"], producer_id=1, producer_epoch=0, base_sequence=2)
-    assert append(log, [b"v"] * 4, producer_id=1, producer_epoch=0, base_sequence=top - 1).duplicate
+    assert append(
+        log, [b"v"] * 4, producer_id=1, producer_epoch=0, base_sequence=top - 1
+    ).is_duplicate
 
 
 def transact(log: PartitionLog, producer: int, epoch: int = 0) -> int:
@@ -344,7 +346,7 @@ def test_append_to_a_slow_directory_is_written_later() -> None:
     job.run()
     log.on_written()
     assert (log.end_offset, log.writer.written_offset) == (6, 6)
-    log.settle()
+    log.write_queued()
     assert not log.writer.queue
     append(log, [b"h"])
     assert log.writer.written_offset == 7
@@ -365,7 +367,7 @@ def test_truncation_during_a_write_keeps_later_appends() -> None:
     job.run()
     log.on_written()
     assert log.writer.written_offset == 2
-    log.settle()
+    log.write_queued()
     assert [value for _, value in content(log)] == [b"a", b"b", b"d"]
     assert len(file_bytes(log)) == log.segments.size
 
@@ -387,7 +389,7 @@ def test_truncation_within_queued_batches(cut: int, is_writing: bool) -> None:
     if job is not None:
         job.run()
         log.on_written()
-    log.settle()
+    log.write_queued()
     expected = [b"first", *(b"%d" % n for n in range(1, cut)), b"again"]
     assert [value for _, value in content(log)] == expected
     assert len(file_bytes(log)) == log.segments.size
@@ -409,7 +411,7 @@ def test_truncation_within_a_queued_fetch(is_writing: bool) -> None:
     if job is not None:
         job.run()
         log.on_written()
-    log.settle()
+    log.write_queued()
     assert [value for _, value in content(log)] == [b"0", b"1", b"2", b"3", b"again"]
     assert len(file_bytes(log)) == log.segments.size
 
@@ -435,7 +437,7 @@ def test_queued_truncation_of_a_removed_segment_is_dropped() -> None:
     log.truncate_to(2)
     log.truncate_to(1)
     disk.slow = False
-    log.settle()
+    log.write_queued()
     append(log, [b"e"])
     assert [value for _, value in content(log)] == [b"a", b"e"]
 

@@ -171,7 +171,7 @@ async def test_records_of_a_slow_directory_count_once_they_are_written(autojump_
 
     async def recover() -> None:
         await trio.sleep(3)
-        log.settle()
+        log.write_queued()
         subject.replicas.on_log_written(log)
 
     async with trio.open_nursery() as nursery:

@@ -39,7 +39,7 @@ class QueueWriter:
         if log in self.busy.writes:
             return
         if self.nursery is None:
-            log.settle()
+            log.write_queued()
             return
         self.busy.writes[log] = trio.Event()
         self.nursery.start_soon(self._drain, log)

@@ -35,20 +35,20 @@ def check_log(data: Buffer, start_offset: int) -> None:
 
 
 def first_damaged(data: Buffer, start_offset: int) -> int | None:
-    """The offset at which the first damaged batch should begin; None if there is none."""
+    """Return the offset at which the first damaged batch should begin; None if there is none."""
     view = memoryview(data)
     position, end, offset = 0, len(view), start_offset
     while end - position >= HEADER_SIZE:
-        base, length, magic, crc, delta = _FIELDS.unpack_from(view, position)
+        base, length, magic, crc, last_offset_delta = _FIELDS.unpack_from(view, position)
         following = position + length + LENGTH_END
-        fits = base == offset or (position == 0 and base < offset <= base + delta)
+        fits = base == offset or (position == 0 and base < offset <= base + last_offset_delta)
         if magic != 2 or length < HEADER_SIZE - LENGTH_END or not fits:
             return offset
         if following > end:
             break
         if crc32c(view[position + ATTRIBUTES_POS : following]) != crc:
             return offset
-        position, offset = following, base + delta + 1
+        position, offset = following, base + last_offset_delta + 1
     return offset if end and not position else None
 
 

@@ -125,7 +125,7 @@ class DiskStorage:
     @staticmethod
     def _empty(log: PartitionLog, start_offset: int) -> None:
         """Start an empty log; cuts that are queued for its removed files no longer apply."""
-        log.settle()
+        log.write_queued()
         log.truncate_fully_at(start_offset)
         log.writer.queue.queue.clear()
 
@@ -215,13 +215,13 @@ class DiskStorage:
             records = _from(records, end_offset)
         assert base_offset <= end_offset, (base_offset, end_offset)
         self._log.append_follower(records)
-        self._log.settle()
+        self._log.write_queued()
 
     def truncate(self, end_offset: int) -> None:
         if self._synced_end is not None and end_offset < self._synced_end:
             self._note_synced_end(end_offset)
         self._log.truncate_to(end_offset)
-        self._log.settle()
+        self._log.write_queued()
 
     def clean(self, start_offset: int) -> None:
         self._forget([s for s in list(self._snapshots) if s.end_offset < start_offset])

@@ -9,12 +9,12 @@ from kwire.replica.throttles import is_throttled
 
 @attrs.define(eq=False)
 class FollowedPartition:
-    """A partition that the fetcher copies, and its failures."""
+    """A partition that the fetcher copies, and its failures in a row."""
 
     partition: Partition
     leader_id: int
     leader_epoch: int
-    failures: int = 0
+    failure_count: int = 0
     retry_at: float = float("-inf")
     is_busy: bool = False
     """Whether its log is being synced or truncated."""
@@ -38,13 +38,13 @@ class FollowedPartition:
 
         They may wait for a slow disk, or for the sync that ``flush.messages`` requires.
         """
-        opened = self.partition.log
-        end = opened.end_offset
-        if self.is_busy or opened.must_flush or opened.writer.written_offset < end:
+        log = self.partition.log
+        end = log.end_offset
+        if self.is_busy or log.must_flush or log.writer.written_offset < end:
             return None
-        epoch = opened.epochs.latest if end > opened.start_offset else None
+        epoch = log.epochs.latest if end > log.start_offset else None
         return Position(
-            end, self.leader_epoch, NO_EPOCH if epoch is None else epoch, opened.start_offset
+            end, self.leader_epoch, NO_EPOCH if epoch is None else epoch, log.start_offset
         )
 
     def begins_inside(self, records: Buffer) -> bool:
@@ -52,11 +52,11 @@ class FollowedPartition:
 
         The leader's log begins inside of that batch, after a deletion of records.
         """
-        opened = self.partition.log
-        if len(records) < HEADER_SIZE or opened.end_offset != opened.start_offset:
+        log = self.partition.log
+        if len(records) < HEADER_SIZE or log.end_offset != log.start_offset:
             return False
         first = parse(records)
-        return first.base_offset < opened.end_offset <= first.last_offset
+        return first.base_offset < log.end_offset <= first.last_offset
 
     def append(self, records: Buffer, high_watermark: int, log_start: int, now_ms: int) -> None:
         """Append fetched records, and take over the leader's high watermark and log start.
@@ -64,15 +64,15 @@ class FollowedPartition:
         Raises CorruptMessage, UnexpectedOffset or KafkaStorageError. The high watermark stays below
         the end of what is written, and never moves back.
         """
-        opened = self.partition.log
+        log = self.partition.log
         if len(records):
-            opened.append_follower(records, now_ms)
-            self.partition.uncommitted.on_copied(opened.end_offset, len(records))
-        self.is_caught_up = high_watermark <= opened.end_offset
-        committed = min(high_watermark, opened.writer.written_offset)
-        if committed > opened.high_watermark:
-            opened.high_watermark = committed
-            if not opened.changes.is_marked:
-                opened.changes.mark()
-        if log_start > opened.start_offset:
-            opened.advance_start(min(log_start, opened.high_watermark))
+            log.append_follower(records, now_ms)
+            self.partition.uncommitted.on_copied(log.end_offset, len(records))
+        self.is_caught_up = high_watermark <= log.end_offset
+        committed = min(high_watermark, log.writer.written_offset)
+        if committed > log.high_watermark:
+            log.high_watermark = committed
+            if not log.changes.is_marked:
+                log.changes.mark()
+        if log_start > log.start_offset:
+            log.advance_start(min(log_start, log.high_watermark))

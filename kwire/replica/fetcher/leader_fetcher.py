@@ -50,7 +50,7 @@ _SESSION_ERRORS: Final = {
 Answer = FetchResponse.FetchableTopicResponse.PartitionData
 
 
-Repair = Callable[[FollowedPartition], Awaitable[None]]
+LogWork = Callable[[FollowedPartition], Awaitable[None]]
 """Work on a log that takes a while; raises KafkaError, UnexpectedOffset or LeaderUnreachable."""
 
 
@@ -80,7 +80,7 @@ class LeaderFetcher:
     _nursery: trio.Nursery | None = None
     _has_work: Signal = attrs.field(factory=Signal)
     _in_flight: trio.CancelScope | None = None
-    _failures: int = 0
+    _failure_count: int = 0
 
     def __attrs_post_init__(self) -> None:
         self._session = FetcherSession(self.config.partition_max_bytes)
@@ -152,14 +152,14 @@ class LeaderFetcher:
         response = await self._fetch()
         if response is None:
             self._session.reset()
-            await trio.sleep(self._pause_s(self._failures))
-            self._failures += 1
+            await trio.sleep(self._pause_s(self._failure_count))
+            self._failure_count += 1
         else:
-            self._failures = 0
+            self._failure_count = 0
             await self._take(response)
 
-    def _pause_s(self, failures: int) -> float:
-        return min(RETRY_S * (1 << min(failures, 16)), max(self.config.backoff_s, RETRY_S))
+    def _pause_s(self, failure_count: int) -> float:
+        return min(RETRY_S * (1 << min(failure_count, 16)), max(self.config.backoff_s, RETRY_S))
 
     async def _sleep(self) -> None:
         """Sleep until a partition is added or ready, or the time of a delayed one has come."""
@@ -293,7 +293,7 @@ class LeaderFetcher:
             except (KafkaError, UnexpectedOffset) as error:
                 self._on_failed(key, followed, error)
             else:
-                followed.failures = 0
+                followed.failure_count = 0
 
     def _append(self, followed: FollowedPartition, answer: Answer) -> None:
         records = answer.records or b""
@@ -302,36 +302,36 @@ class LeaderFetcher:
             self.throttle.record(len(records), self.now())
         self.on_copied(followed.partition)
 
-    def _start(self, key: Key, followed: FollowedPartition, work: Repair) -> None:
+    def _start(self, key: Key, followed: FollowedPartition, work: LogWork) -> None:
         """Sync or truncate a log in a task of its own; meanwhile the partition is left out."""
         if not followed.is_busy and self._nursery is not None:
             followed.is_busy = True
             self._changed[key] = None
-            self._nursery.start_soon(self._repair, key, followed, work)
+            self._nursery.start_soon(self._reconcile, key, followed, work)
 
-    async def _repair(self, key: Key, followed: FollowedPartition, work: Repair) -> None:
+    async def _reconcile(self, key: Key, followed: FollowedPartition, work: LogWork) -> None:
         try:
             await work(followed)
         except (KafkaError, UnexpectedOffset, LeaderUnreachable) as error:
             self._on_failed(key, followed, error)
         except Exception:
-            log.exception("repair failed partition=%s", followed.partition.log.partition)
+            log.exception("reconciliation failed partition=%s", followed.partition.log.partition)
             self._delay(key)
         else:
-            followed.failures = 0
+            followed.failure_count = 0
         finally:
             followed.is_busy = False
             self.on_copied(followed.partition)
             self._wake(key)
 
     def _on_refused(self, key: Key, followed: FollowedPartition, code: int) -> None:
-        level = logging.DEBUG if followed.failures < 4 else logging.WARNING
+        level = logging.DEBUG if followed.failure_count < 4 else logging.WARNING
         text = "leader refuses fetch partition=%s code=%d"
         log.log(level, text, followed.partition.log.partition, code)
         self._delay(key)
 
     def _on_failed(self, key: Key, followed: FollowedPartition, error: Exception) -> None:
-        level = logging.DEBUG if followed.failures else logging.ERROR
+        level = logging.DEBUG if followed.failure_count else logging.ERROR
         text = "replication failed partition=%s error=%r"
         log.log(level, text, followed.partition.log.partition, error)
         self._delay(key)
@@ -340,7 +340,7 @@ class LeaderFetcher:
         """Leave a partition out for a while, twice as long after each failure."""
         followed = self._followed.get(key)
         if followed is not None:
-            followed.retry_at = self.now() + self._pause_s(followed.failures)
-            followed.failures += 1
+            followed.retry_at = self.now() + self._pause_s(followed.failure_count)
+            followed.failure_count += 1
             self._session.remove(key)
             self._delayed[key] = None
