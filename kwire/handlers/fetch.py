@@ -38,6 +38,7 @@ from kwire.replica.fetch_waits import EventWatch
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.read_replicas import ReadReplica, select
+from kwire.replica.service import ReplicaService
 from kwire.replica.throttles import is_throttled
 from kwire.types import ZERO_UUID
 
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 _NO_DIVERGENCE: Final = Answer.EpochEndOffset()
 _NO_LEADER: Final = Answer.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = Answer.SnapshotId()
+_UNREAD: Final = Answer(partition_index=-1, high_watermark=-1, records=b"")
+"""The answer of a partition that is still to be read."""
 _NOT_EVEN_LOOKED: Final = (UnknownTopicOrPartition, UnknownTopicId, TopicAuthorizationFailed)
 """Errors for which Kafka answers an empty list of aborted transactions instead of none."""
 _TURN_PARTITIONS: Final = 64
@@ -117,12 +120,9 @@ async def _answer(
     deadline = replicas.now() + request.max_wait_ms / 1000
     may_wait = request.max_wait_ms > 0
     while may_wait and reading.must_wait:
-        if reading.is_stale():
+        if replicas.now() < deadline and reading.is_stale():
             # An append between the reading and the wait would not end the wait, so read again.
-            reading.drop()
-            fetch_context.add_changed()
-            reading = _Reading(context, request, isolation, max_bytes, replica, watch)
-            answers = reading.all(requested)
+            await _read_again(reading, fetch_context, answers)
             continue
         reading.drop()
         shared_reads = await replicas.fetch_waits.wait_readable(
@@ -259,20 +259,21 @@ class _Reading:
         self.urgent = False
         """Whether the answer must not wait: an error, a diverging log, or a high watermark that
         the follower does not have."""
-        self.partitions: list[Partition] = []
+        self.visits: dict[FetchPartition, tuple[Partition, int]] = {}
+        """The partitions that were read, each with the exclusive end offset up to which it could be
+        read."""
         self.holds_back = False
         """Whether a throttled follower gets no records, and no append can change that."""
-        self.ends: list[int] = []
-        """The exclusive end offset up to which each of the partitions could be read."""
-        self.sizes: list[tuple[Partition, int]] = []
+        self.sizes: dict[FetchPartition, tuple[Partition, int]] = {}
+        """The partitions with records in their answers, each with their size in bytes."""
         self.regions: list[FileRegion] = []
         """The regions of the answers; each holds a file open until it is sent or dropped."""
-        self.refused: list[tuple[FetchPartition, Answer, KafkaError]] = []
+        self.refused: dict[FetchPartition, tuple[Answer, KafkaError]] = {}
 
     def all(self, requested: list[FetchPartition]) -> list[Answer]:
         answers: list[Answer] = []
         try:
-            answers.extend(map(self._answer_one, requested))
+            answers.extend(map(self.visit, requested))
         except BaseException:
             self.drop()
             raise
@@ -292,10 +293,25 @@ class _Reading:
                 raise
         return answers
 
+    def take_back(self, requested: FetchPartition, answer: Answer) -> None:
+        """Remove what one answer has added to this pass."""
+        self.visits.pop(requested, None)
+        self.refused.pop(requested, None)
+        size = self.sizes.pop(requested, (None, 0))[1]
+        self.total -= size
+        self.remaining_bytes += size
+        if isinstance(answer.records, FileRegion):
+            answer.records.close()
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """The partitions that were read."""
+        return [partition for partition, _ in self.visits.values()]
+
     @property
     def may_wait(self) -> bool:
         """Whether the answer may be another one after a while."""
-        return bool(self.partitions or self.holds_back or self.watch)
+        return bool(self.visits or self.holds_back or self.watch)
 
     @property
     def missing_bytes(self) -> int:
@@ -310,13 +326,13 @@ class _Reading:
         """Whether a partition has other bytes to read since, or is not led here any more."""
         if self.watch is not None:
             return self.watch.has_changes
-        return any(
-            (partition.leader is None and not self.reads_followers)
-            or partition.readable_end(self.isolation) != end
-            for partition, end in zip(self.partitions, self.ends, strict=True)
-        )
+        return any(self.has_changed(*visit) for visit in self.visits.values())
 
-    def _answer_one(self, requested: FetchPartition) -> Answer:
+    def has_changed(self, partition: Partition, end: int) -> bool:
+        is_lost = partition.leader is None and not self.reads_followers
+        return is_lost or partition.readable_end(self.isolation) != end
+
+    def visit(self, requested: FetchPartition) -> Answer:
         requested.is_settled = False
         try:
             replicas = self.context.replicas
@@ -363,15 +379,14 @@ class _Reading:
         state = partition.readable_state()
         shared = shared_reads.reads.get(key)
         if shared is not None and shared.state == state:
-            self.partitions.append(partition)
-            self.ends.append(shared.end_offset)
-            self._add(partition, shared.size)
+            self.visits[requested] = partition, shared.end_offset
+            self._add(partition, requested, shared.size)
             return shared.answer
         answer = self._read(partition, requested)
         data = _small(answer.records)
         if data is not None:
             answer.records = data
-            shared_reads.keep(key, SharedRead(state, answer, len(data), self.ends[-1]))
+            shared_reads.keep(key, SharedRead(state, answer, len(data), self.visits[requested][1]))
         return answer
 
     def _read(self, partition: Partition, requested: FetchPartition) -> Answer:
@@ -385,7 +400,7 @@ class _Reading:
             if self.replica > _CONSUMER:
                 if self.replica not in leader.followers:
                     raise NotLeaderOrFollower(f"broker {self.replica} holds no replica")
-                holds_back = self._must_hold_back(partition, leader)
+                holds_back = _must_hold_back(self, partition, leader)
         if not self.zstd_allowed and partition.config.compression_type == "zstd":
             raise UnsupportedCompressionType
         if self.rack and partition.leader is not None:
@@ -407,8 +422,7 @@ class _Reading:
         if holds_back:
             self.holds_back = True
         else:
-            self.partitions.append(partition)
-            self.ends.append(result.end_offset)
+            self.visits[requested] = partition, result.end_offset
         if result.region is not None:
             self.regions.append(result.region)
         if self.replica > _CONSUMER and result.diverging is None:
@@ -418,8 +432,7 @@ class _Reading:
     def _redirect(self, partition: Partition, requested: FetchPartition, broker: int) -> Answer:
         """Name the follower to read from, without records (KIP-392)."""
         self.urgent = True
-        self.partitions.append(partition)
-        self.ends.append(partition.readable_end(self.isolation))
+        self.visits[requested] = partition, partition.readable_end(self.isolation)
         return Answer(
             partition_index=requested.partition,
             high_watermark=partition.high_watermark,
@@ -435,7 +448,7 @@ class _Reading:
         region = result.region
         size = 0 if region is None else len(region)
         if size:
-            self._add(partition, size)
+            self._add(partition, requested, size)
         diverging = _NO_DIVERGENCE
         if result.diverging is not None:
             epoch, end = result.diverging
@@ -459,24 +472,10 @@ class _Reading:
             records=region if size else b"",
         )
 
-    def _must_hold_back(self, partition: Partition, leader: Leader) -> bool:
-        """Whether a throttled follower that is out of sync has to wait (KIP-73)."""
-        throttle = self.context.replicas.throttles.leader
-        return (
-            self.replica not in leader.isr
-            and self._is_throttled(partition)
-            and throttle.is_exceeded(self.context.replicas.now())
-        )
-
-    def _is_throttled(self, partition: Partition) -> bool:
-        replicas = partition.config.leader_throttled_replicas
-        node = self.context.replicas.node
-        return is_throttled(replicas, partition.partition, node)
-
-    def _add(self, partition: Partition, size: int) -> None:
+    def _add(self, partition: Partition, requested: FetchPartition, size: int) -> None:
         self.total += size
         self.remaining_bytes -= size
-        self.sizes.append((partition, size))
+        self.sizes[requested] = partition, size
 
     def _follower(self, partition: Partition, requested: FetchPartition) -> None:
         self.context.replicas.on_follower_fetched(
@@ -502,17 +501,19 @@ class _Reading:
             aborted_transactions=[] if isinstance(error, _NOT_EVEN_LOOKED) else None,
             records=b"",
         )
-        self.refused.append((requested, answer, error))
+        self.refused[requested] = answer, error
         return answer
 
     def count(self) -> None:
         """Count the bytes sent to consumers, and those sent to throttled followers."""
         if self.replica == _CONSUMER:
-            for partition, size in self.sizes:
+            for partition, size in self.sizes.values():
                 partition.traffic.bytes_out.value += size
             return
         replicas = self.context.replicas
-        throttled_bytes = sum(size for each, size in self.sizes if self._is_throttled(each))
+        throttled_bytes = sum(
+            size for each, size in self.sizes.values() if _is_throttled(replicas, each)
+        )
         if throttled_bytes:
             replicas.throttles.leader.record(throttled_bytes, replicas.now())
 
@@ -520,6 +521,58 @@ class _Reading:
         """Close the files of answers that will not be sent."""
         for region in self.regions:
             region.close()
+
+
+async def _read_again(
+    reading: _Reading, fetch_context: FetchContext, answers: list[Answer]
+) -> None:
+    """Read the partitions again that changed since, and replace their answers.
+
+    A session adds others that have changed. As in the first reading other tasks run in between, and
+    threads read what lookups would wait for.
+    """
+    requested, replicas = fetch_context.partitions, reading.context.replicas
+    reading.is_lease_over = reading.replica == _CONSUMER and replicas.is_lease_over
+    if reading.watch is not None:
+        changed = fetch_context.add_changed()
+        answers += [_UNREAD] * (len(requested) - len(answers))
+    else:
+        changed = [each for each, visit in reading.visits.items() if reading.has_changed(*visit)]
+    positions = {each: position for position, each in enumerate(requested)}
+    try:
+        for reading.wait in (False, True):
+            reading.cold, cold = [], []
+            for count, each in enumerate(changed, 1):
+                position, cold_count = positions[each], len(reading.cold)
+                reading.take_back(each, answers[position])
+                answers[position] = reading.visit(each)
+                if len(reading.cold) > cold_count:
+                    cold.append(each)
+                if count % _TURN_PARTITIONS == 0:
+                    await give_way()
+            if not cold:
+                break
+            await replicas.warm(reading.cold)
+            changed = cold
+    except BaseException:
+        reading.drop()
+        raise
+
+
+def _must_hold_back(reading: _Reading, partition: Partition, leader: Leader) -> bool:
+    """Whether a throttled follower that is out of sync has to wait (KIP-73)."""
+    replicas = reading.context.replicas
+    return (
+        reading.replica not in leader.isr
+        and _is_throttled(replicas, partition)
+        and replicas.throttles.leader.is_exceeded(replicas.now())
+    )
+
+
+def _is_throttled(replicas: ReplicaService, partition: Partition) -> bool:
+    """Whether the leader's throttle is on for this broker's replica of the partition."""
+    throttled = partition.config.leader_throttled_replicas
+    return is_throttled(throttled, partition.partition, replicas.node)
 
 
 def _is_settled(
@@ -552,7 +605,7 @@ def _nearest_follower(context: Context, rack: str, leader: Leader, offset: int) 
 
 
 def _add_hints(context: Context, reading: _Reading, response: FetchResponse) -> None:
-    for requested, answer, error in reading.refused:
+    for requested, (answer, error) in reading.refused.items():
         add_leader_hint(
             context,
             error,

@@ -140,12 +140,17 @@ class FetchContext:
     opens: bool = False
     privileged: bool = False
 
-    def add_changed(self) -> None:
-        """Add the partitions of the session that have changed since they were taken."""
-        if self.session is not None:
-            refs = {partition.ref for partition in self.partitions}
-            changed, self.session.unsettled = self.session.unsettled, {}
-            self.partitions += [p for ref, p in changed.items() if ref not in refs]
+    def add_changed(self) -> list[FetchPartition]:
+        """Add the partitions of the session that have changed since they were taken.
+
+        Return all that have changed, also those that the request has already.
+        """
+        if self.session is None:
+            return []
+        own = {partition.ref: partition for partition in self.partitions}
+        changed, self.session.unsettled = self.session.unsettled, {}
+        self.partitions += [p for ref, p in changed.items() if ref not in own]
+        return [own.get(ref, p) for ref, p in changed.items()]
 
     @property
     def session_id(self) -> int:

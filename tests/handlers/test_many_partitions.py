@@ -3,11 +3,13 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.drive import give_way
+from kwire.replica.partition import Partition
 from tests.handlers.test_fetch import FetchPartition, Topic, request, write
 from tests.handlers.test_produce import produce
 from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
@@ -92,3 +94,64 @@ async def test_record_appended_during_the_read_ends_the_wait(
     answer = await subject.call(fetch_all(max_wait_ms=60_000), 12)
     assert trio.current_time() == started
     assert answer.responses[0].partitions[0].high_watermark == 1
+
+
+async def test_only_changed_partitions_are_read_again_before_the_wait(
+    autojump_clock: MockClock, monkeypatch: Any
+) -> None:
+    """Invariant 18: each partition is read once, and those that changed meanwhile twice."""
+    subject = await large()
+    changed = [subject.replicas.partitions.get("t", n) for n in (0, 3)]
+    reads: list[Partition] = []
+    read = Partition.read
+
+    async def append_meanwhile() -> None:
+        for partition in changed:
+            if not partition.log.end_offset:
+                write(subject, partition, b"v")
+        await give_way()
+
+    def count(partition: Partition, *arguments: Any, **options: Any) -> Any:
+        reads.append(partition)
+        return read(partition, *arguments, **options)
+
+    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    monkeypatch.setattr(Partition, "read", count)
+    answer = await subject.call(fetch_all(max_wait_ms=60_000), 12)
+    assert len(reads) == MANY + 2
+    assert reads[MANY:] == changed
+    sizes = [len(p.records or b"") for p in answer.responses[0].partitions]
+    assert [n for n, size in enumerate(sizes) if size] == [0, 3]
+
+
+@pytest.mark.parametrize("has_session", [False, True])
+async def test_other_tasks_run_while_changed_partitions_are_read_again(
+    has_session: bool, autojump_clock: MockClock, monkeypatch: Any
+) -> None:
+    """Records in all partitions come after each was read, and before the fetch waits."""
+    subject = await large()
+    partitions = [subject.replicas.partitions.get("t", n) for n in range(MANY)]
+    session_id = 0
+    if has_session:
+        opened = await subject.call(fetch_all(session_epoch=0), 12)
+        session_id = opened.session_id
+        assert session_id
+    counts = [0]
+    change = iter([False] * (MANY // 64) + [True])
+
+    async def append_meanwhile() -> None:
+        if next(change, False):
+            for partition in partitions:
+                write(subject, partition, b"v")
+            counts[0] = 0
+        counts[0] += 1
+        await give_way()
+
+    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    fetch_request = fetch_all(
+        max_wait_ms=60_000, session_id=session_id, session_epoch=1 if has_session else -1
+    )
+    answer = await subject.call(fetch_request, 12)
+    assert counts[0] >= MANY // 64
+    sizes = [len(p.records or b"") for p in answer.responses[0].partitions]
+    assert sum(map(bool, sizes)) == MANY

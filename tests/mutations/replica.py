@@ -221,10 +221,28 @@ MUTATIONS = (
         name="record-during-a-long-reading-is-missed",
         invariants=(18,),
         path="kwire/handlers/fetch.py",
-        old="        if reading.is_stale():",
+        old="        if replicas.now() < deadline and reading.is_stale():",
         new="        if False:",
         test="tests/handlers/test_many_partitions.py"
         "::test_record_appended_during_the_read_ends_the_wait",
+    ),
+    Mutation(
+        name="read-changed-partitions-again-in-one-turn",
+        invariants=(10,),
+        path="kwire/handlers/fetch.py",
+        old="if count % _TURN_PARTITIONS == 0:",
+        new="if False:",
+        test="tests/handlers/test_many_partitions.py"
+        "::test_other_tasks_run_while_changed_partitions_are_read_again",
+    ),
+    Mutation(
+        name="wait-for-a-cold-disk-when-reading-again",
+        invariants=(91,),
+        path="kwire/handlers/fetch.py",
+        old="for reading.wait in (False, True):",
+        new="for reading.wait in (True,):",
+        test="tests/replica/test_cold_fetch.py"
+        "::test_cold_partition_that_changed_before_the_wait_is_read_by_a_thread",
     ),
     Mutation(
         name="share-reads-of-a-partition-that-changed",

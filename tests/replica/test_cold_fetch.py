@@ -1,10 +1,12 @@
 """A Fetch of segments outside the page cache: threads wait for the disk, the loop does not."""
 
 import threading
+from itertools import count
 
 import pytest
 
 from kwire import attrs
+from kwire.drive import give_way
 from kwire.log.disk import File
 from kwire.log.formats import names
 from kwire.records import header
@@ -156,3 +158,32 @@ async def test_aborted_transactions_of_cold_segments_are_read_by_a_thread(
     assert listed == near[: len(listed)], "nothing far behind the returned range"
     assert disk.loop_waits == []
     assert any(path.endswith(names.TXN_INDEX) for path in disk.thread_waits)
+
+
+async def test_cold_partition_that_changed_before_the_wait_is_read_by_a_thread(
+    subject: Broker, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 91: also the lookup that is repeated waits for no disk on the event loop."""
+    partition = subject.replicas.partitions.get("t", 0)
+    await subject.create("many", partitions=100)
+    disk = subject.disk
+    assert isinstance(disk, ColdDisk)
+    pauses = count(1)
+
+    async def append_meanwhile() -> None:
+        if next(pauses) == 3:  # The first reading finds cold files; this is in the second one.
+            batch = one_batch(b"last")
+            subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
+            disk.warm.clear()
+            disk.thread_waits.clear()
+            disk.loop_waits.clear()
+        await give_way()
+
+    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    others = [at("many", 0, partition=number) for number in range(100)]
+    answer, *_ = await fetch(
+        subject, at("t", 17, max_bytes=70), *others, min_bytes=10_000, max_wait_ms=100
+    )
+    assert values(answer)[0] == (17, b"17")
+    assert disk.loop_waits == []
+    assert not [file for file in disk.opened if file.pins > 1]
