@@ -106,9 +106,9 @@ class InProcessController:
         """
         self.controller.append_no_op()
 
-    async def wait_inactive(self) -> None:
-        """Wait until it is not the active controller."""
-        await self.controller.wait_inactive()
+    async def wait_replaceable(self) -> None:
+        """Wait until it is not the active controller, or another node could be."""
+        await self.controller.wait_replaceable()
 
 
 async def register_controller(ask: Ask, request: ControllerRegistrationRequest) -> None:

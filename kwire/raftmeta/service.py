@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -108,6 +108,8 @@ class RaftService:
         )
         self._nursery: trio.Nursery | None = None
         self._voters = self._raft.state.voters
+        self.voters_listeners: list[Callable[[], None]] = []
+        """Called when the voters in this node's log have changed."""
         self._turn_end = Signal()
 
     # Interface ------------------------------------------------------------------------------
@@ -268,7 +270,7 @@ class RaftService:
                 self._storage.end_sync()
         for outcome in written.outcomes:
             self._finish(outcome)
-        self._log_voters()
+        self._follow_voters()
         self._turn_end.notify()
 
     async def _write(self, turn: list[Effect]) -> Written:
@@ -289,11 +291,13 @@ class RaftService:
         while self._raft.state.installing is not None:
             await self._turn_end.wait()
 
-    def _log_voters(self) -> None:
+    def _follow_voters(self) -> None:
         voters = self._raft.state.voters
         if voters is not self._voters and voters != self._voters:
             ids = ",".join(str(voter.id) for voter in voters)
             logger.info("quorum has voters ids=%s offset=%d", ids, self.next_offset)
+            for on_changed in self.voters_listeners:
+                on_changed()
         self._voters = voters
 
     def _finish(self, outcome: Outcome) -> None:

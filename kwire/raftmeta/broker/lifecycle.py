@@ -79,8 +79,8 @@ class LocalController(Protocol):
     def append_no_op(self) -> None:
         """Append a record, so that the next answer waits for the other voters."""
 
-    async def wait_inactive(self) -> None:
-        """Wait until it is not the active controller."""
+    async def wait_replaceable(self) -> None:
+        """Wait until it is not the active controller, or another node could be."""
 
 
 @attrs.define(kw_only=True)
@@ -182,7 +182,7 @@ class BrokerLifecycle:
             self._sooner.set()
 
     async def _wait_session_end(self, local: LocalController) -> None:
-        """Block while the local controller is active and this broker is unfenced.
+        """Block while no node but this one can be the active controller, and this broker serves.
 
         A heartbeat that becomes due earlier also ends it.
         """
@@ -192,7 +192,7 @@ class BrokerLifecycle:
                 await waiting()
                 nursery.cancel_scope.cancel()
 
-            nursery.start_soon(end_after, local.wait_inactive)
+            nursery.start_soon(end_after, local.wait_replaceable)
             nursery.start_soon(end_after, self._wait_put_out)
             nursery.start_soon(end_after, self._sooner.wait)
 

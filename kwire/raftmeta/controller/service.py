@@ -75,6 +75,7 @@ class Controller:
         self.state = state
         quorum.add_listener(publisher)
         quorum.add_listener(self)
+        quorum.voters_listeners.append(self._notify)
 
     @property
     def is_active(self) -> bool:
@@ -196,9 +197,9 @@ class Controller:
         """Whether this controller wrote the record at ``offset`` since it became active."""
         return self._active_from is not None and offset >= self._active_from
 
-    async def wait_inactive(self) -> None:
-        """Wait until this node is not the active controller."""
-        while self.epoch is not None:
+    async def wait_replaceable(self) -> None:
+        """Wait until this node is not the active controller, or another node could be."""
+        while self.epoch is not None and self.is_alone:
             await self.wait_change()
 
     async def wait_active(self) -> None:
@@ -207,7 +208,7 @@ class Controller:
             await self.wait_change()
 
     async def wait_change(self) -> None:
-        """Wait until records were appended, or leadership began or ended."""
+        """Wait until records were appended, voters changed, or leadership began or ended."""
         await self._changed.wait()
 
     def append_no_op(self) -> None:

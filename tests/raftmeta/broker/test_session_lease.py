@@ -148,3 +148,44 @@ async def test_lease_that_ends_before_the_controllers_are_seen_to_have_ended_is_
     with trio.move_on_after(60):
         await lifecycle.run()
     assert lifecycle.lease.end == first_end
+
+
+class GrowingQuorum:
+    """The only controller at first; another node becomes a voter later."""
+
+    may_wait_for_voters = False
+
+    def __init__(self) -> None:
+        self.has_grown = trio.Event()
+
+    def keep_session(self, broker_id: int) -> bool:
+        return not self.has_grown.is_set()
+
+    def append_no_op(self) -> None: ...
+
+    async def wait_replaceable(self) -> None:
+        await self.has_grown.wait()
+
+
+async def test_lease_has_an_end_once_another_node_can_be_the_active_controller(
+    autojump_clock: Clock,
+) -> None:
+    """Invariant 34."""
+    publisher = MetadataPublisher()
+    publish_own(publisher, 8, fenced=False)
+    controllers = Controllers(*UP, *[heartbeat_response()] * 3)
+    lifecycle = make_lifecycle(controllers, publisher=publisher)
+    lifecycle.local = quorum = GrowingQuorum()
+    await lifecycle.start()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lifecycle.run)
+        await trio.sleep(60)
+        assert len(controllers.requests) == len(UP), "alone it sends no heartbeats"
+        assert lifecycle.lease.end == math.inf
+        quorum.has_grown.set()
+        await trio.sleep(0.1)
+        assert lifecycle.lease.end == pytest.approx(60 + SESSION_S, abs=1)
+        assert len(controllers.requests) == len(UP) + 1
+        await trio.sleep(20)
+        assert lifecycle.lease.is_over(trio.current_time()), "the other node may be active"
+        nursery.cancel_scope.cancel()

@@ -54,6 +54,34 @@ def reorder_replicas(cluster: Cluster) -> list[Any]:
     return [change.build()]
 
 
+async def test_growth_of_the_quorum_is_noticed_without_a_record(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The only controller waits for it: then its broker's session and the no-ops begin."""
+    quorum = OneLeader(at_once=True)
+    quorum.is_alone = True
+    cluster = Cluster((1,), metadata_max_idle_interval_ms="500", **PATIENT)
+    controller = active_controller(quorum, cluster)
+    ended: list[float] = []
+
+    async def wait_replaceable() -> None:
+        await controller.wait_replaceable()
+        ended.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(PeriodicTasks(controller, TestClock()).run)
+        nursery.start_soon(wait_replaceable)
+        await trio.sleep(10)
+        assert (ended, quorum.written) == ([], [])
+        quorum.is_alone = False
+        for on_changed in quorum.voters_listeners:
+            on_changed()
+        await trio.sleep(1)
+        assert ended == [10]
+        assert quorum.written
+        nursery.cancel_scope.cancel()
+
+
 async def test_unclean_election_allowed_at_run_time_elects_for_leaderless_partitions(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

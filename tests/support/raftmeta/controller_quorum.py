@@ -55,6 +55,7 @@ class RecordedQuorum:
     reordered: bool = False
     wrong: list[Any] = attrs.field(factory=list)
     _waiting: list[Commit] = attrs.field(factory=list)
+    voters_listeners: list[Callable[[], None]] = attrs.field(factory=list)
     _listeners: list[Any] = attrs.field(factory=list)
 
     def add_listener(self, listener: Any) -> None:

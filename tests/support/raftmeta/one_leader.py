@@ -1,5 +1,6 @@
 """A quorum of one node that always leads, and an active controller on it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from kwire.raftmeta.commits import Commit
@@ -21,6 +22,7 @@ class OneLeader:
         self.at_once = at_once
         self.commits: list[Commit] = []
         self.written: list[Any] = []
+        self.voters_listeners: list[Callable[[], None]] = []
 
     def add_listener(self, listener: Any) -> None:
         """Ignore the listener: it gets no notifications."""
