@@ -222,7 +222,7 @@ class Cluster:
             node.launch()
         self.wait_complete()
 
-    def wait_complete(self) -> None:
+    def wait_complete(self, seconds: float = 90) -> None:
         """Wait until every living broker sees exactly the living brokers."""
         living = {node.id for node in self.brokers if node.alive}
 
@@ -230,7 +230,7 @@ class Cluster:
             alive = [node for node in self.brokers if node.alive]
             return all(node.brokers_seen() == living for node in alive)
 
-        eventually(complete, f"brokers {living} see each other: {self.tails()}", 90)
+        eventually(complete, f"brokers {living} see each other: {self.tails()}", seconds)
 
     def active(self) -> Node:
         """Wait for an active controller and return its node."""

@@ -1,0 +1,425 @@
+"""Replicas of kwire and Apache Kafka in one ISR: each follows and leads the other.
+
+Two clusters, with two nodes of either kind, formatted by Apache Kafka with its default feature
+levels. Each topic has three partitions, one led by each node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from compat_tests.cluster import mixed
+from compat_tests.cluster.mixed import (
+    NODES,
+    PARTITIONS,
+    START_SECONDS,
+    GroupLoad,
+    IdempotentLoad,
+    TransactionalLoad,
+    bootstrap,
+    create,
+    isr_of,
+    leader_of,
+    read,
+    relaunch_dead,
+    running,
+    until_done,
+    wait_all_in_sync,
+    wait_equal,
+    wait_isr,
+)
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.cluster.test_moves import Plan, directories, is_moved, reassign, reassignments
+from compat_tests.cluster.test_operations import segments, stop_in_order
+from compat_tests.cluster.test_transactions import coordinator
+from compat_tests.cluster.tools import ELECTION, by_broker
+from compat_tests.harness.jvm import Jvm
+from compat_tests.harness.wait import eventually
+from kwire.codec.messages.list_offsets import ListOffsetsRequest
+from kwire.replica.partition import EARLIEST
+from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+OFFSETS_PARTITIONS = 3
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("kwire", "kwire", "kafka"), ("kafka", "kafka", "kwire")],
+    ids="-".join,
+)
+def module_cluster(request, jvm: Jvm, tmp_path_factory) -> Iterator[Cluster]:
+    cluster = mixed.start(jvm, tmp_path_factory.mktemp("mixed"), request.param)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def cluster(module_cluster: Cluster) -> Cluster:
+    """The module's cluster, with all nodes running."""
+    relaunch_dead(module_cluster)
+    return module_cluster
+
+
+def of_kind(cluster: Cluster, kind: str) -> Node:
+    return next(node for node in cluster.brokers if node.kind == kind)
+
+
+def elect_preferred(jvm: Jvm, cluster: Cluster) -> None:
+    how = ("--election-type", "preferred", "--all-topic-partitions")
+    jvm.tool(ELECTION, *by_broker(cluster), *how).ok()
+
+
+def send_records_of_every_kind(cluster: Cluster, topic: str) -> None:
+    """Send records with each codec, headers, keys, tombstones and timestamps; wait for acks=all."""
+    errors: list[object] = []
+    for codec in CODECS:
+        client = Producer(
+            {
+                "bootstrap.servers": bootstrap(cluster),
+                "enable.idempotence": codec != "gzip",
+                "compression.type": codec,
+                "linger.ms": 5,
+            }
+        )
+        for number in range(90):
+            client.produce(
+                topic,
+                key=None if number % 7 == 0 else b"key-%d" % number,
+                value=None if number % 11 == 0 else f"{codec}-{number}".encode() * (number % 9),
+                partition=number % PARTITIONS,
+                headers=[("h", b"1"), ("n", None), ("e", b"")][: number % 4],
+                on_delivery=lambda error, _: errors.append(error),
+            )
+        assert client.flush(60) == 0
+    assert errors == [None] * 90 * len(CODECS)
+
+
+def send_transactions(cluster: Cluster, topic: str) -> int:
+    """Commit and abort transactions; return the number of committed records a partition."""
+    client = Producer({"bootstrap.servers": bootstrap(cluster), "transactional.id": f"of-{topic}"})
+    until_done(lambda: client.init_transactions(10))
+    for number in range(6):
+        client.begin_transaction()
+        for partition in range(PARTITIONS):
+            client.produce(topic, b"in transaction %d" % number, partition=partition)
+        assert client.flush(60) == 0
+        until_done(
+            lambda: client.abort_transaction(10) if number % 2 else client.commit_transaction(10)  # noqa: B023
+        )
+    return 3
+
+
+def test_records_of_every_kind_are_copied_byte_by_byte(cluster: Cluster) -> None:
+    """Leader epochs, codecs, headers, tombstones and transaction markers (invariant 23)."""
+    create(cluster, "kinds", internal_segment_bytes="2500", index_interval_bytes="300")
+    send_records_of_every_kind(cluster, "kinds")
+    committed = send_transactions(cluster, "kinds")
+    for index in range(PARTITIONS):
+        batches = wait_equal(cluster, "kinds", index)
+        assert len(batches) > len(CODECS)
+        plain = 30 * len(CODECS)
+        assert len(read(cluster, "kinds", index, plain + 6)) == plain + 6
+        assert len(read(cluster, "kinds", index, plain, committed=True)) == plain + committed
+    assert len(list((cluster.nodes[1].directory / "data" / "kinds-0").glob("*.log"))) > 1
+
+
+def test_leaders_move_between_kinds_by_elections(jvm: Jvm, cluster: Cluster) -> None:
+    """Producers, transactions and a group go on (invariants 3, 6, 37 and 51)."""
+    create(cluster, "elected")
+    create(cluster, "elected-tx")
+    loads = _loads(cluster, "elected")
+    orders = ((2, 3, 1), (3, 1, 2), (1, 2, 3))
+    with running(*loads):
+        for first in range(len(orders)):
+            for topic in ("elected", "elected-tx"):
+                for index in range(PARTITIONS):
+                    order = orders[(first + index) % len(orders)]
+                    assert reassign(cluster, topic, order, index) == 0
+            elect_preferred(jvm, cluster)
+            for topic in ("elected", "elected-tx"):
+                for index in range(PARTITIONS):
+                    target = orders[(first + index) % len(orders)][0]
+                    eventually(
+                        lambda t=topic, i=index, n=target: leader_of(cluster, t, i) == n,
+                        f"{target} leads {topic}-{index}",
+                    )
+            for load in loads:
+                load.wait_more()
+    _check(cluster, loads)
+
+
+def _loads(cluster: Cluster, topic: str) -> tuple[IdempotentLoad, TransactionalLoad, GroupLoad]:
+    servers = cluster.bootstrap
+    return (
+        IdempotentLoad(cluster, topic, servers),
+        TransactionalLoad(cluster, f"{topic}-tx", servers),
+        GroupLoad(cluster, topic, servers),
+    )
+
+
+def _check(cluster: Cluster, loads: tuple[IdempotentLoad, TransactionalLoad, GroupLoad]) -> None:
+    """Check the records, the transactions, the group and all replicas."""
+    produced, transactions, group = loads
+    wait_all_in_sync(cluster, produced.topic, transactions.topic, CONSUMER_OFFSETS)
+    produced.check()
+    transactions.check()
+    group.check(produced.acknowledged)
+    for topic in (produced.topic, transactions.topic):
+        for index in range(PARTITIONS):
+            wait_equal(cluster, topic, index)
+
+
+def test_leaders_die_and_return(cluster: Cluster) -> None:
+    """Each node is killed in turn under load, nothing is lost (invariants 1, 3, 6, 21, 51)."""
+    create(cluster, "killed")
+    create(cluster, "killed-tx")
+    loads = _loads(cluster, "killed")
+    with running(*loads):
+        for node in cluster.brokers:
+            node.kill()
+            for load in loads:
+                load.wait_more()
+            node.launch()
+            cluster.wait_complete(START_SECONDS)
+            wait_all_in_sync(cluster, "killed", "killed-tx", CONSUMER_OFFSETS, TRANSACTION_STATE)
+    _check(cluster, loads)
+
+
+def test_leaders_move_by_controlled_shutdown(cluster: Cluster) -> None:
+    """Each node stops in order and returns under load (invariants 37 and 108)."""
+    create(cluster, "stopped")
+    create(cluster, "stopped-tx")
+    loads = _loads(cluster, "stopped")
+    with running(*loads):
+        for node in cluster.brokers:
+            stop_in_order(node)
+            for load in loads:
+                load.wait_more()
+            node.launch()
+            cluster.wait_complete(START_SECONDS)
+            wait_all_in_sync(cluster, "stopped", "stopped-tx", CONSUMER_OFFSETS, TRANSACTION_STATE)
+    _check(cluster, loads)
+
+
+def test_former_leader_truncates_after_an_unclean_election(cluster: Cluster) -> None:
+    """A leader of one kind drops what one of the other kind lacks (invariants 26 and 33)."""
+    for former, other in (("kwire", "kafka"), ("kafka", "kwire")):
+        first, second = of_kind(cluster, former), of_kind(cluster, other)
+        topic = f"risky-{former}"
+        create(
+            cluster,
+            topic,
+            [(first.id, second.id)],
+            min_insync_replicas="1",
+            unclean_leader_election_enable="true",
+        )
+        client = Producer(
+            {"bootstrap.servers": bootstrap(cluster), "compression.type": "zstd", "linger.ms": 2}
+        )
+        _send(client, topic, range(100))
+        second.kill()
+        wait_isr(cluster, topic, 0, {first.id})
+        for number in range(100, 130):
+            _send(client, topic, [number])
+        first.kill()
+        second.launch()
+        eventually(lambda t=topic, n=second.id: leader_of(cluster, t) == n, "an unclean leader", 90)
+        client = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 2})
+        for number in range(200, 205):
+            _send(client, topic, [number])
+        first.launch()
+        cluster.wait_complete(START_SECONDS)
+        wait_isr(cluster, topic, 0, {first.id, second.id})
+        wait_equal(cluster, topic, 0, (first.id, second.id))
+        values = [int(value) for value in read(cluster, topic, 0, 105)]
+        assert values == [*range(100), *range(200, 205)]
+
+
+def _send(client: Producer, topic: str, values) -> None:
+    errors: list[object] = []
+    for value in values:
+        client.produce(
+            topic, b"%d" % value, partition=0, on_delivery=lambda error, _: errors.append(error)
+        )
+    assert client.flush(60) == 0
+    assert not any(errors), errors
+
+
+def test_deletion_of_records_waits_for_replicas_of_both_kinds(jvm: Jvm, cluster: Cluster) -> None:
+    """The low watermark is that of all replicas, and moves with the leader (invariant 39)."""
+    create(cluster, "cut", internal_segment_bytes="2500")
+    send_records_of_every_kind(cluster, "cut")
+    admin = AdminClient({"bootstrap.servers": bootstrap(cluster)})
+    places = [TopicPartition("cut", index, 100 + index) for index in range(PARTITIONS)]
+    for place, future in admin.delete_records(places, request_timeout=60).items():
+        assert future.result(60).low_watermark == place.offset
+    for order in ((2, 3, 1), (3, 1, 2)):
+        for index in range(PARTITIONS):
+            assert reassign(cluster, "cut", order, index) == 0
+        elect_preferred(jvm, cluster)
+        for index in range(PARTITIONS):
+            eventually(
+                lambda i=index, n=order[0]: leader_of(cluster, "cut", i) == n, "another leader"
+            )
+            leader = cluster.nodes[order[0]]
+            assert earliest_offset(leader, "cut", index) == 100 + index
+        client = Producer({"bootstrap.servers": bootstrap(cluster)})
+        _send(client, "cut", range(3))
+
+
+def earliest_offset(leader: Node, topic: str, index: int) -> int:
+    shape = ListOffsetsRequest.ListOffsetsTopic
+    partition = shape.ListOffsetsPartition(partition_index=index, timestamp=EARLIEST)
+    request = ListOffsetsRequest(replica_id=-1, topics=[shape(name=topic, partitions=[partition])])
+
+    def find() -> int | None:
+        with leader.client() as client:
+            answer = client.call(request, 6).topics[0].partitions[0]
+        return None if answer.error_code else answer.offset
+
+    offset = eventually(find, f"the start of {topic}-{index}")
+    assert offset is not None
+    return offset
+
+
+def test_consumer_reads_from_a_follower_of_the_other_kind(cluster: Cluster) -> None:
+    """Consumers in the rack of each node read from its replicas (KIP-392, invariant 38)."""
+    create(cluster, "near")
+    load = IdempotentLoad(cluster, "near", cluster.bootstrap)
+    with running(load):
+        for node in cluster.brokers:
+            sources, values = _read_near(cluster, "near", node)
+            assert sources == {node.id}
+            for index in range(PARTITIONS):
+                assert values[index] == list(range(len(values[index])))
+    load.check()
+
+
+def _read_near(cluster: Cluster, topic: str, node: Node) -> tuple[set[int], list[list[int]]]:
+    """Read with a client in a node's rack until all fetches go there; return what was read."""
+    sources: dict[str, int] = {}
+
+    def on_statistics(text: str) -> None:
+        partitions = json.loads(text)["topics"].get(topic, {}).get("partitions", {})
+        sources.update({n: p["broker"] for n, p in partitions.items() if n != "-1"})
+
+    client = Consumer(
+        {
+            "bootstrap.servers": bootstrap(cluster),
+            "group.id": "near",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "client.rack": f"rack-{node.id}",
+            "statistics.interval.ms": 100,
+            "stats_cb": on_statistics,
+        }
+    )
+    values: list[list[int]] = [[] for _ in range(PARTITIONS)]
+
+    def is_near() -> bool:
+        for message in client.consume(1000, 0.2):
+            if message.error() is None:
+                values[message.partition()].append(int(message.value()))
+        return len(sources) == PARTITIONS and set(sources.values()) == {node.id}
+
+    try:
+        client.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+        eventually(is_near, f"fetches from {node.id}, not {sources}")
+        lengths = [len(numbers) for numbers in values]
+        eventually(
+            lambda: (
+                is_near() and all(len(v) > n + 20 for v, n in zip(values, lengths, strict=True))
+            ),
+            f"new records from {node.id}",
+        )
+    finally:
+        client.close()
+    return set(sources.values()), values
+
+
+def test_replicas_move_from_one_kind_to_the_other(cluster: Cluster) -> None:
+    """Reassignments under a producer; the former replicas are deleted (invariant 36)."""
+    single = next(
+        node for node in cluster.brokers
+        if sum(other.kind == node.kind for other in cluster.brokers) == 1
+    )  # fmt: skip
+    pair = [node for node in cluster.brokers if node is not single]
+    create(cluster, "moved", [(single.id,)], min_insync_replicas="1")
+    load = IdempotentLoad(cluster, "moved", cluster.bootstrap, partitions=1)
+    with running(load):
+        for target in ([n.id for n in pair], [single.id], [pair[0].id], [single.id, pair[1].id]):
+            assert reassign(cluster, "moved", target) == 0
+            eventually(lambda t=target: is_moved(cluster, "moved", *t), f"moved to {target}", 90)
+            load.wait_more()
+            for node in cluster.brokers:
+                if node.id not in target:
+                    eventually(lambda n=node: not directories(n, "moved"), f"gone on {node.id}")
+    load.check()
+    wait_equal(cluster, "moved", 0, (single.id, pair[1].id))
+
+
+def test_throttled_moves_between_kinds(jvm: Jvm, cluster: Cluster, tmp_path: Path) -> None:
+    """Leaders and followers of either kind keep a reassignment's rate (KIP-73)."""
+    for former, other in (("kwire", "kafka"), ("kafka", "kwire")):
+        source, target = of_kind(cluster, former), of_kind(cluster, other)
+        topic = f"slow-{former}"
+        create(cluster, topic, [(source.id,)], min_insync_replicas="1")
+        client = Producer({"bootstrap.servers": bootstrap(cluster), "compression.type": "none"})
+        for _ in range(150):
+            client.produce(topic, b"x" * 100_000, partition=0)
+            assert client.flush(60) == 0
+        plan = Plan(jvm, cluster, tmp_path / f"{topic}.json", topic, target.id)
+        plan.run("--execute", "--throttle", "1000").ok()
+        assert "still in progress" in plan.run("--verify").ok()
+        assert len(segments(target, topic)) < 12_000_000
+        plan.run("--execute", "--additional", "--throttle", "1000000000").ok()
+        eventually(lambda t=topic, n=target.id: is_moved(cluster, t, n), "moved", 90)
+        assert "is completed" in plan.run("--verify").ok()
+        assert not reassignments(cluster)
+        assert len(read(cluster, topic, 0, 150)) == 150
+
+
+def test_coordinators_move_to_the_other_kind_and_finish(cluster: Cluster) -> None:
+    """Open transactions outlive their coordinator's death (invariants 59 and 61)."""
+    create(cluster, "coordinated")
+    for round_number in range(2):
+        open_transactions = {}
+        for name in ("p", "q", "r", "s"):
+            client = Producer(
+                {
+                    "bootstrap.servers": cluster.bootstrap,
+                    "transactional.id": name,
+                    "topic.metadata.refresh.interval.ms": 500,
+                }
+            )
+            until_done(lambda c=client: c.init_transactions(10))
+            client.begin_transaction()
+            for index in range(PARTITIONS):
+                client.produce("coordinated", f"{round_number}{name}".encode(), partition=index)
+            client.flush(60)
+            open_transactions[name] = client
+        node = coordinator(cluster, "p")
+        node.kill()
+        for name, client in open_transactions.items():
+            is_commit = name in "pr"
+            until_done(
+                lambda c=client, d=is_commit: (
+                    c.commit_transaction(10) if d else c.abort_transaction(10)
+                )
+            )
+        node.launch()
+        cluster.wait_complete(START_SECONDS)
+        wait_all_in_sync(cluster, "coordinated", TRANSACTION_STATE)
+    expected = {b"0p", b"0r", b"1p", b"1r"}
+    for index in range(PARTITIONS):
+        values = read(cluster, "coordinated", index, len(expected), committed=True)
+        assert sorted(values) == sorted(expected)
+        wait_equal(cluster, "coordinated", index)
+    assert isr_of(cluster, TRANSACTION_STATE) == set(NODES)
