@@ -200,11 +200,14 @@ class Cluster:
     def bootstrap(self) -> str:
         return ",".join(node.address for node in self.brokers)
 
-    def start(self) -> None:
-        """Configure, format and launch all nodes, and wait until they serve."""
+    def start(self, features: Sequence[str] = FEATURES) -> None:
+        """Configure, format and launch all nodes, and wait until they serve.
+
+        ``features`` are off where Apache's nodes format their directories.
+        """
         self.configure()
         for node in self.nodes.values():
-            run = node.format()
+            run = node.format(features=features)
             assert run.returncode == 0, run.stdout + run.stderr
         for node in self.nodes.values():
             node.launch()

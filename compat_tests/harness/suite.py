@@ -13,14 +13,16 @@ import os
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from compat_tests.cluster.nodes import Cluster
 from compat_tests.harness import listing
-from compat_tests.harness.broker import ROOT, Broker, make_broker
+from compat_tests.harness.broker import ROOT, kafka, make_broker
 
 FLAKY_RETRIES = 3
 RESULTS = ROOT / "compat_tests" / "results.json"
@@ -59,10 +61,26 @@ class Suite:
 
 @attrs.frozen
 class Variant:
-    """Tests of a suite that need a broker with settings of their own."""
+    """Tests of a suite that need a broker with settings of their own, or several brokers.
+
+    ``{id}`` in a setting's value is each node's id.
+    """
 
     settings: Mapping[str, str]
     names: Callable[[], Iterable[str]]
+    node_count: int = 1
+
+
+REPLICATED = {
+    "default.replication.factor": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "min.insync.replicas": "2",
+    "broker.rack": "RACK{id}",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}
+"""Settings of three nodes that replicate, as clusters of users have them."""
 
 
 def run_with_retries(
@@ -80,31 +98,53 @@ def run_with_retries(
 def run_all(suite: Suite, kind: str, tests: Sequence[listing.Listed]) -> dict[str, bool]:
     """Run tests, each with a broker that has the required settings."""
     results: dict[str, bool] = {}
-    groups: list[tuple[Mapping[str, str], list[listing.Listed]]] = []
+    groups: list[tuple[Variant, list[listing.Listed]]] = []
     others = list(tests)
     for variant in suite.variants:
         names = set(variant.names())
-        groups.append((variant.settings, [entry for entry in others if entry.name in names]))
+        groups.append((variant, [entry for entry in others if entry.name in names]))
         others = [entry for entry in others if entry.name not in names]
-    for settings, entries in [({}, others), *groups]:
-        if entries:
-            with tempfile.TemporaryDirectory() as scratch:
-                broker = make_broker(kind, Path(scratch), {**suite.settings, **settings})
-                try:
-                    outcome = run_with_retries(suite, broker.address, entries)
-                    if not all(outcome.values()):
-                        print_log(broker)
-                    results.update(outcome)
-                finally:
-                    broker.close()
+    for variant, entries in [(Variant({}, list), others), *groups]:
+        if not entries:
+            continue
+        settings = {**suite.settings, **variant.settings}
+        with running(kind, settings, variant.node_count) as (address, read_logs):
+            outcome = run_with_retries(suite, address, entries)
+            if not all(outcome.values()):
+                print(f"the end of the brokers' logs:\n{read_logs()}")
+            results.update(outcome)
     return results
 
 
-def print_log(broker: Broker) -> None:
-    """Print the end of a broker's log before its directory is removed."""
-    log = broker.directory / "server.log"
-    if log.exists():
-        print(f"the end of the broker's log:\n{log.read_text(errors='replace')[-4000:]}")
+@contextmanager
+def running(
+    kind: str, settings: Mapping[str, str], node_count: int
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Run one broker or a cluster; yield its address and a reader of the end of its logs."""
+    with tempfile.TemporaryDirectory() as scratch:
+        if node_count == 1 or kind not in ("kwire", "kafka"):
+            own = {name: value.format(id=1) for name, value in settings.items()}
+            broker = make_broker(kind, Path(scratch), own)
+            log = broker.directory / "server.log"
+            try:
+                yield (
+                    broker.address,
+                    lambda: log.read_text(errors="replace")[-4000:] if log.exists() else "",
+                )
+            finally:
+                broker.close()
+            return
+        cluster = Cluster(Path(scratch))
+        for node_id in range(1, node_count + 1):
+            cluster.add(node_id, kind)
+        for node in cluster.nodes.values():
+            own = {name: value.format(id=node.id) for name, value in settings.items()}
+            kafka.write_properties(node.config, {**cluster.properties(node), **own})
+        try:
+            cluster.start(features=())
+            yield cluster.bootstrap, cluster.tails
+        finally:
+            cluster.close()
 
 
 def check(suite: Suite, kind: str) -> list[str]:

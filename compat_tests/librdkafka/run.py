@@ -7,6 +7,7 @@ contains a whole release of librdkafka. Each test runs in a process of its own, 
 one that crashes or hangs fails alone. Tests of one number share a process. 0081_admin is one test
 upstream; here its parts are separate tests, so that failures about ACLs do not hide the others.
 Tests that call Kafka's shell scripts get scripts that start the same classes from Maven's jars.
+RapidJSON, which some tests parse statistics with, is taken from the source of a package on PyPI.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,12 +28,13 @@ from pathlib import Path
 import attrs
 
 from compat_tests.harness.broker import kafka
-from compat_tests.harness.suite import SAFELY, Suite, Variant, cache, main
+from compat_tests.harness.suite import REPLICATED, SAFELY, Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
 PACKAGE, VERSION = "@confluentinc/kafka-javascript@1.10.1", "2.15.1"
+RAPIDJSON = "python-rapidjson==1.20"
 TREE = "package/deps/librdkafka/"
-SECONDS = 240
+SECONDS = 1200
 AT_ONCE = 3
 # The suite's own limits are for an idle machine: 0059 needs nine of its ten seconds even there.
 CONF = "bootstrap.servers={}\ntest.timeout.multiplier=4\n"
@@ -41,8 +44,16 @@ SCRIPTS = {
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
 }
 SPLIT = "0081_admin"
-WHOLE = {"0082"}
-"""Numbers of tests that quick mode would skip."""
+WHOLE = {"0082", "0098", "0103", "0129"}
+"""Numbers of tests that quick mode would skip, as a whole or in part."""
+REPLICAS = (
+    "0098_consumer_txn",
+    "0101_fetch_from_follower",
+    "0103_transactions",
+)
+"""Tests that make topics of three replicas."""
+REPLICAS_AND_NO_AUTO_CREATION = ("0107_topic_recreate", "0111_delay_create_topics")
+NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
 
 
 def _need(program: str, package: str) -> None:
@@ -52,7 +63,7 @@ def _need(program: str, package: str) -> None:
 
 def runner() -> Path:
     """Return the path of the compiled test runner; compile it first if needed."""
-    folder = cache(f"librdkafka-{VERSION}")
+    folder = cache(f"librdkafka-{VERSION}-json")
     tests = folder / TREE / "tests"
     if (tests / "test-runner").exists():
         return tests / "test-runner"
@@ -64,6 +75,8 @@ def runner() -> Path:
         members = [member for member in packed.getmembers() if member.name.startswith(TREE)]
         packed.extractall(folder, members=members, **SAFELY)
     leave_out = [f"--disable-{part}" for part in ("ssl", "gssapi", "curl", "zstd")]
+    shutil.copytree(_rapidjson(), folder / TREE / "src" / "rapidjson", dirs_exist_ok=True)
+    leave_out.append(f"--CPPFLAGS=-I{folder / TREE / 'src'}")
     log = folder / "build.log"
     with log.open("w") as output:
         for command, where in (
@@ -75,6 +88,24 @@ def runner() -> Path:
             if done.returncode != 0:
                 raise SystemExit(f"librdkafka does not build; see {log}")
     return tests / "test-runner"
+
+
+def _rapidjson() -> Path:
+    """Return the folder of RapidJSON's headers; fetch them first if needed."""
+    folder = cache("rapidjson")
+    headers = folder / "rapidjson"
+    if (headers / "schema.h").exists():
+        return headers
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    with tempfile.TemporaryDirectory() as scratch:
+        selection = ["--no-deps", "--no-binary", ":all:", RAPIDJSON, "-d", scratch]
+        subprocess.run([*pip, *selection], check=True)
+        (archive,) = Path(scratch).glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(scratch, **SAFELY)
+        (schema,) = Path(scratch).rglob("include/rapidjson/schema.h")
+        shutil.copytree(schema.parent, headers, dirs_exist_ok=True)
+    return headers
 
 
 def upstream() -> list[str]:
@@ -102,12 +133,19 @@ def _tests() -> list[tuple[str, str]]:
 
 
 def scripts() -> Path:
-    """Return a folder with Kafka's shell scripts in `bin`, as the suite calls them."""
+    """Return a folder like a release of Kafka: its jars, and shell scripts in `bin`."""
     folder = cache("kafka-scripts")
     (folder / "bin").mkdir(exist_ok=True)
-    for name, main_class in SCRIPTS.items():
+    jars = kafka.fetch()
+    if not (folder / "libs").exists():
+        (folder / "libs").symlink_to(jars)
+    commands = {
+        name: shlex.join(kafka.java_command("-XX:TieredStopAtLevel=1", main_class))
+        for name, main_class in SCRIPTS.items()
+    }
+    commands["kafka-run-class.sh"] = f'java -XX:TieredStopAtLevel=1 -cp "$CLASSPATH:{jars}/*"'
+    for name, command in commands.items():
         script = folder / "bin" / name
-        command = shlex.join(kafka.java_command("-XX:TieredStopAtLevel=1", main_class))
         script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         script.chmod(0o755)
     return folder
@@ -128,7 +166,7 @@ class Process:
 
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     program = runner()
-    logs = program.parent / "logs" / address.replace(":", "-")
+    logs = program.parent / "logs" / address.replace(":", "-").replace(",", "+")
     logs.mkdir(parents=True, exist_ok=True)
     (program.parent / "kwire.conf").write_text(CONF.format(address))
     noautocreate = set(without_auto_creation())
@@ -200,7 +238,13 @@ SUITE = Suite(
     FOLDER,
     run,
     upstream,
-    variants=[Variant({"auto.create.topics.enable": "false"}, without_auto_creation)],
+    variants=[
+        Variant(REPLICATED, lambda: REPLICAS, node_count=3),
+        Variant(
+            {**REPLICATED, **NO_AUTO_CREATION}, lambda: REPLICAS_AND_NO_AUTO_CREATION, node_count=3
+        ),
+        Variant(NO_AUTO_CREATION, without_auto_creation),
+    ],
 )
 
 if __name__ == "__main__":
