@@ -23,6 +23,7 @@ TITLES: Final = {
     "aiokafka": "aiokafka",
     "java": "Apache's Java clients and command-line tools, 4.3.1",
     "across": "Clients among each other",
+    "streams": "Kafka Streams 4.3.1, exactly once",
     "spark": "Spark 4.0, its Kafka source and sink",
     "pipeline": "The pipeline",
     "readme": "The README's examples",

@@ -52,9 +52,9 @@ def _pom(coordinates: Sequence[str]) -> str:
     )
 
 
-def classpath(libraries: Path, *sources: str) -> str:
-    """Return the class path of programs of ``src``, compiled against ``libraries``."""
-    files = [SOURCES / f"{source}.java" for source in sources]
+def classpath(libraries: Path, *sources: str, folder: Path = SOURCES) -> str:
+    """Return the class path of programs of ``folder``, compiled against ``libraries``."""
+    files = [folder / f"{source}.java" for source in sources]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     classes = libraries.parent / f"classes-{digest}"
     if not (classes / f"{sources[-1]}.class").exists():
