@@ -1,16 +1,19 @@
 """The history of a run with faults as clients saw it, and the checks for anomalies in it.
 
-A history holds only what clients observed: sends with their outcomes, polls with their records,
-commits of offsets and reads of them, transactions, and calls with their time-outs. Every check is
-a pure function from a history to anomalies, one text each; a correct history has none. Times are
-seconds of one monotonic clock.
+A history holds what clients observed: sends with their outcomes, polls with their records,
+commits of offsets and reads of them, reads of end offsets, transactions, and calls with their
+time-outs; and, of a cluster, what its nodes have when the faults are over: their copies of each
+partition and their views of the metadata. Every check is a pure function from a history to
+anomalies, one text each; a correct history has none. Times are seconds of one monotonic clock.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal
+from bisect import bisect_left, bisect_right
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Final, Literal, TypeVar
 
 import attrs
 
@@ -33,6 +36,8 @@ class Send:
     offset: int | None = None
     is_idempotent: bool = False
     transaction: str | None = None
+    source: tuple[Place, int] | None = None
+    """The record that this one was made from: its place and offset."""
 
 
 @attrs.frozen
@@ -73,6 +78,36 @@ class Committed:
 
 
 @attrs.frozen
+class EndOffset:
+    """The end offset of a partition as the server returned it to a client."""
+
+    client: str
+    place: Place
+    offset: int
+    began: float
+    ended: float
+
+
+@attrs.frozen
+class Batch:
+    """A record batch as it lies in a log; the digest covers all its bytes."""
+
+    base_offset: int
+    next_offset: int
+    digest: bytes
+
+
+@attrs.frozen
+class View:
+    """A node's metadata of a partition."""
+
+    leader: int
+    leader_epoch: int
+    replicas: frozenset[int]
+    isr: frozenset[int]
+
+
+@attrs.frozen
 class Transaction:
     """A transaction's end: the time of the client's request, and its outcome."""
 
@@ -100,6 +135,9 @@ class Session:
     producer_epoch: int
 
 
+CommitOrRead = TypeVar("CommitOrRead", Commit, Committed)
+
+
 @attrs.define
 class History:
     """The observations of all clients of one run."""
@@ -108,14 +146,23 @@ class History:
     polls: list[Poll] = attrs.field(factory=list)
     commits: list[Commit] = attrs.field(factory=list)
     committed: list[Committed] = attrs.field(factory=list)
+    end_offsets: list[EndOffset] = attrs.field(factory=list)
     transactions: list[Transaction] = attrs.field(factory=list)
     calls: list[Call] = attrs.field(factory=list)
     ends: dict[Place, int] = attrs.field(factory=dict)
     """End offsets after healing, when no client sends any more."""
+    stable_ends: dict[Place, int] = attrs.field(factory=dict)
+    """The last stable offsets at the same time."""
     healed: float = 0.0
     """The time at which the last fault ended."""
     sessions: dict[Place, dict[int, Session]] = attrs.field(factory=dict)
     """The producer session of each stored record, by offset; empty if the files are not at hand."""
+    copies: dict[Place, dict[int, tuple[Batch, ...]]] = attrs.field(factory=dict)
+    """The batches of each partition on each node at the end, in the order of the log."""
+    views: dict[int, dict[Place, View]] = attrs.field(factory=dict)
+    """The metadata of each node at the end."""
+    samplers: set[str] = attrs.field(factory=set)
+    """Readers that read parts of the partitions only."""
 
     def polled_records(self) -> Iterator[tuple[Poll, Place, int, bytes]]:
         for poll in self.polls:
@@ -223,11 +270,11 @@ def torn_transactions(history: History) -> list[str]:
     for send, offset in history.acknowledged_sends():
         if send.transaction is not None and offset <= highest.get(send.place, -1):
             parts[send.transaction].append(send.value in visible_values)
-    for commit in history.commits:
-        if commit.transaction is not None:
-            observed = _last_observed(history, commit)
-            if observed is not None:
-                parts[commit.transaction].append(observed == commit.offset)
+    final = _final_offsets(history)
+    for commit in _last_commits(history):
+        if commit.transaction is not None and (commit.group, commit.place) in final:
+            is_visible = final[commit.group, commit.place] == commit.offset
+            parts[commit.transaction].append(is_visible)
     return [
         f"torn transaction: {name} shows {sum(visible)} of {len(visible)} parts"
         for name, visible in parts.items()
@@ -235,30 +282,35 @@ def torn_transactions(history: History) -> list[str]:
     ]
 
 
-def _last_observed(history: History, commit: Commit) -> int | None:
-    """Return the group's offset after healing; None if a later commit may have replaced it."""
-    key = (commit.group, commit.place)
-    if any((c.group, c.place) == key and c.began > commit.began for c in history.commits):
-        return None
-    reads = [
-        read
-        for read in history.committed
-        if (read.group, read.place) == key and read.began >= history.healed
-    ]
-    return (max(reads, key=lambda c: c.began).offset or 0) if reads else None
+def _last_commits(history: History) -> list[Commit]:
+    """Return each commit that no later one of its group and partition may have replaced."""
+    last: dict[tuple[str, Place], float] = {}
+    for commit in history.commits:
+        key = (commit.group, commit.place)
+        last[key] = max(commit.began, last.get(key, 0.0))
+    return [c for c in history.commits if c.began == last[c.group, c.place]]
+
+
+def _final_offsets(history: History) -> dict[tuple[str, Place], int]:
+    """Return the committed offsets after healing, 0 where there is none, by group and partition."""
+    reads = [read for read in history.committed if read.began >= history.healed]
+    reads.sort(key=lambda read: read.began)
+    return {(read.group, read.place): read.offset or 0 for read in reads}
 
 
 def skipped_polls(history: History) -> list[str]:
     """Find records that a reader skipped, between two polls or within one (invariant 7).
 
-    Offsets without an observed record, such as those of markers, are gaps and not skips.
+    Offsets without an observed record, such as those of markers, are gaps and not skips; so are
+    aborted records, which no reader at read_committed gets.
     """
-    offsets_by_place = {place: sorted(offsets) for place, offsets in history.values().items()}
+    offsets_by_place = _record_offsets(history)
     anomalies = []
     for client, place, previous, offset in _steps(history):
         if offset <= previous + 1:
             continue
-        skipped = [n for n in offsets_by_place[place] if previous < n < offset]
+        offsets = offsets_by_place.get(place, [])
+        skipped = offsets[bisect_right(offsets, previous) : bisect_left(offsets, offset)]
         if skipped:
             anomalies.append(
                 f"skip: {client} went from {_at(place, previous)} to {offset}, over {skipped[:5]}"
@@ -338,33 +390,53 @@ def offsets_gone_back(history: History) -> list[str]:
     only the last read is checked, and no other may be above it.
     """
     anomalies = []
-    unasked: dict[tuple[str, Place], list[int]] = defaultdict(list)
-    for read in sorted(history.committed, key=lambda read: read.began):
-        key = (read.group, read.place)
-        own = [c for c in history.commits if (c.group, c.place) == key]
-        if not own:
-            unasked[key].append(read.offset or 0)
-            continue
-        settled = [c for c in own if c.outcome == "ok" and c.ended <= read.began]
-        last = max((c.began for c in settled), default=-FOREVER)
-        possible: set[int | None] = {
-            c.offset
-            for c in own
-            if c.outcome != "failed" and c.began < read.ended and c.ended > last
-        }
-        if not settled:
-            possible.add(None)
-        if read.offset not in possible:
-            anomalies.append(
-                f"committed offset: {read.group} has {read.offset} of {read.place},"
+    commits_by_key = _by_key(history.commits)
+    for key, reads in _by_key(history.committed).items():
+        group, place = key
+        if key in commits_by_key:
+            possible_offsets = _possible_offsets(commits_by_key[key], reads)
+            anomalies += [
+                f"committed offset: {group} has {read.offset} of {place},"
                 f" possible are {sorted(possible, key=str)[:5]}"
-            )
-    anomalies += [
-        f"committed offset: {group} ends with {reads[-1]} of {place}, after {max(reads)}"
-        for (group, place), reads in unasked.items()
-        if reads[-1] < max(reads)
-    ]
+                for read, possible in zip(reads, possible_offsets, strict=True)
+                if read.offset not in possible
+            ]
+        else:
+            offsets = [read.offset or 0 for read in reads]
+            if offsets[-1] < max(offsets):
+                anomalies.append(
+                    f"committed offset: {group} ends with {offsets[-1]} of {place},"
+                    f" after {max(offsets)}"
+                )
     return anomalies
+
+
+def _by_key(
+    observations: Iterable[CommitOrRead],
+) -> dict[tuple[str, Place], list[CommitOrRead]]:
+    """Return observations by group and partition, in the order of their beginnings."""
+    by_key: dict[tuple[str, Place], list[CommitOrRead]] = defaultdict(list)
+    for observation in sorted(observations, key=lambda observation: observation.began):
+        by_key[observation.group, observation.place].append(observation)
+    return by_key
+
+
+def _possible_offsets(commits: list[Commit], reads: list[Committed]) -> Iterator[set[int | None]]:
+    """Yield the offsets that each read may return; both lists are in the order of beginnings."""
+    settled = sorted((c for c in commits if c.outcome == "ok"), key=lambda c: c.ended)
+    waiting = deque(c for c in commits if c.outcome != "failed")
+    candidates: list[Commit] = []
+    last = -FOREVER
+    number = 0
+    for read in reads:
+        while number < len(settled) and settled[number].ended <= read.began:
+            last = max(last, settled[number].began)
+            number += 1
+        while waiting and waiting[0].began < read.ended:
+            candidates.append(waiting.popleft())
+        candidates = [c for c in candidates if c.ended > last]
+        possible: set[int | None] = {c.offset for c in candidates if c.began < read.ended}
+        yield possible if number else {*possible, None}
 
 
 def unread_commits(history: History) -> list[str]:
@@ -373,36 +445,146 @@ def unread_commits(history: History) -> list[str]:
     for poll, place, offset, _ in history.polled_records():
         if poll.group is not None:
             returned[poll.group, place].setdefault(offset, poll.began)
-    values_by_place = history.values()
+    offsets_by_place = _record_offsets(history)
     anomalies = []
-    for read in history.committed:
-        times = returned[read.group, read.place]
-        passed = (n for n in values_by_place[read.place] if n < (read.offset or 0))
-        unread = sorted(n for n in passed if times.get(n, FOREVER) > read.ended)
-        if unread:
-            anomalies.append(
-                f"unread: {read.group} committed {_at(read.place, read.offset or 0)},"
-                f" never given {unread[:5]}"
-            )
+    for key, reads in _by_key(history.committed).items():
+        offsets = offsets_by_place.get(key[1], [])
+        times = [returned[key].get(offset, FOREVER) for offset in offsets]
+        latest = list(accumulate(times, max))
+        for read in reads:
+            count = bisect_left(offsets, read.offset or 0)
+            if count and latest[count - 1] > read.ended:
+                unread = [offsets[n] for n in range(count) if times[n] > read.ended]
+                anomalies.append(
+                    f"unread: {read.group} committed {_at(read.place, read.offset or 0)},"
+                    f" never given {unread[:5]}"
+                )
     return anomalies
+
+
+def _record_offsets(history: History) -> dict[Place, list[int]]:
+    """Return the offsets of records that a consumer at read_committed may get, sorted."""
+    committed = {t.name for t in history.transactions if t.outcome == "committed"}
+    transaction_of = {send.value: send.transaction for send in history.sends}
+    offsets: dict[Place, set[int]] = defaultdict(set)
+    for send, offset in history.acknowledged_sends():
+        if send.transaction is None or send.transaction in committed:
+            offsets[send.place].add(offset)
+    for poll, place, offset, value in history.polled_records():
+        if poll.is_read_committed or transaction_of.get(value) is None:
+            offsets[place].add(offset)
+    return {place: sorted(numbers) for place, numbers in offsets.items()}
 
 
 def lagging_readers(history: History) -> list[str]:
     """Find readers that did not reach the end after healing (invariant 12).
 
-    A group counts as one reader; the last record of each partition must be at its end.
+    A group counts as one reader, of the topics that it got records of. The last record of each
+    partition must be at its end, or before markers alone where transactions end.
     """
+    transactional = {send.place for send in history.sends if send.transaction is not None}
+    last_records = {place: offsets[-1] for place, offsets in _record_offsets(history).items()}
     reached: dict[str, dict[Place, int]] = defaultdict(dict)
     for poll in history.polls:
         positions = reached[poll.group or poll.client]
         for place, offset, _ in poll.records:
             positions[place] = max(offset + 1, positions.get(place, 0))
+    anomalies = []
+    for reader, positions in reached.items():
+        if reader in history.samplers:
+            continue
+        topics = {topic for topic, _ in positions}
+        for place, log_end in history.ends.items():
+            end = last_records.get(place, -1) + 1 if place in transactional else log_end
+            if place[0] in topics and positions.get(place, 0) < end:
+                position = positions.get(place, 0)
+                anomalies.append(f"lag: {reader} is at {position} of {_at(place, end)}")
+    return anomalies
+
+
+def ends_gone_back(history: History) -> list[str]:
+    """Find clients that got a lower end offset of a partition after a higher one (invariant 14)."""
+    highest: dict[tuple[str, Place], int] = {}
+    anomalies = []
+    for read in sorted(history.end_offsets, key=lambda read: read.began):
+        key = (read.client, read.place)
+        if read.offset < highest.get(key, 0):
+            anomalies.append(
+                f"end offset: {read.client} got {_at(read.place, read.offset)} after {highest[key]}"
+            )
+        highest[key] = max(read.offset, highest.get(key, 0))
+    return anomalies
+
+
+def hanging_transactions(history: History) -> list[str]:
+    """Find partitions whose last stable offset is not their end in the end (invariant 61)."""
     return [
-        f"lag: {reader} is at {positions.get(place, 0)} of {_at(place, end)}"
-        for reader, positions in reached.items()
-        for place, end in history.ends.items()
-        if positions.get(place, 0) < end
+        f"hanging transaction: {_at(place, stable)} is stable, the end is {history.ends[place]}"
+        for place, stable in history.stable_ends.items()
+        if stable != history.ends[place]
     ]
+
+
+def inexact_results(history: History) -> list[str]:
+    """Find source records of which not exactly one result is visible in the end (invariant 6)."""
+    visible_values = {
+        value for poll, _, _, value in history.polled_records() if poll.is_read_committed
+    }
+    results: dict[tuple[Place, int], list[bytes]] = defaultdict(list)
+    topics = set()
+    for send in history.sends:
+        if send.source is not None:
+            topics.add(send.source[0][0])
+            if send.value in visible_values:
+                results[send.source].append(send.value)
+    sources = {
+        (place, offset)
+        for place, offsets in _record_offsets(history).items()
+        if place[0] in topics
+        for offset in offsets
+    }
+    return [
+        f"results of {_at(*source)}: {[_text(value) for value in results[source]]}"
+        for source in sorted(sources | results.keys())
+        if len(results[source]) != 1
+    ]
+
+
+def diverged_copies(history: History) -> list[str]:
+    """Find partitions of which two nodes do not have the same batches (invariant 23).
+
+    Each copy must have all batches below the end offset, without gaps.
+    """
+    anomalies = []
+    for place, copies in history.copies.items():
+        end = history.ends.get(place, 0)
+        whole = {
+            node: {b.base_offset: b for b in batches if b.base_offset < end}
+            for node, batches in copies.items()
+        }
+        for node, batches in whole.items():
+            position = min(batches, default=end)
+            while position in batches:
+                position = batches[position].next_offset
+            if position < end:
+                anomalies.append(f"gap: node {node} has nothing at {_at(place, position)}")
+        for offset in sorted({offset for batches in whole.values() for offset in batches}):
+            by_node = {node: batches.get(offset) for node, batches in whole.items()}
+            if len(set(by_node.values())) > 1:
+                texts = {node: b and b.digest.hex()[:8] for node, b in by_node.items()}
+                anomalies.append(f"diverged: the batches at {_at(place, offset)} are {texts}")
+                break  # What follows differs as well.
+    return anomalies
+
+
+def diverged_views(history: History) -> list[str]:
+    """Find partitions whose metadata differ between nodes in the end (invariant 49)."""
+    anomalies = []
+    for place in sorted({place for view in history.views.values() for place in view}):
+        views = {node: view.get(place) for node, view in history.views.items()}
+        if len(set(views.values())) > 1:
+            anomalies.append(f"metadata of {place}: {views}")
+    return anomalies
 
 
 CHECKS: Final[Mapping[str, Callable[[History], list[str]]]] = {
@@ -421,6 +603,11 @@ CHECKS: Final[Mapping[str, Callable[[History], list[str]]]] = {
         offsets_gone_back,
         unread_commits,
         lagging_readers,
+        ends_gone_back,
+        hanging_transactions,
+        inexact_results,
+        diverged_copies,
+        diverged_views,
     )
 }
 STUCK_BOUND: Final = 30.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -62,11 +62,30 @@ HARMLESS: Final = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
 """Errors of a consumer while the broker is down or starts, or at the end of a partition."""
+MOVED: Final = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+}
+"""Errors of a request for an end offset while the leadership moves."""
+OBSERVATIONS: Final = (
+    "sends",
+    "polls",
+    "commits",
+    "committed",
+    "end_offsets",
+    "transactions",
+    "calls",
+)
+"""The parts of a history that clients record."""
 
 
 @attrs.define
@@ -118,6 +137,7 @@ class Writer(Client):
                 "message.timeout.ms": SEND_SECONDS * 1000,
                 "message.max.bytes": 1_000_000,
                 "batch.size": 4000,
+                **self.run.writer_settings,
             }
         )
         sizes = random.Random(self.name)
@@ -138,6 +158,7 @@ class Writer(Client):
 
     waiting: set[bytes] = attrs.field(factory=set, repr=False)
     """The values of the records without an answer."""
+    acknowledged_count: int = 0
 
     def _send(self, producer: Producer, number: int, value: bytes) -> None:
         place = (self.run.topic, number % self.run.partitions)
@@ -156,13 +177,11 @@ class Writer(Client):
                 offset=message.offset() if error is None else None,
             )
             self.waiting.discard(value)
+            self.acknowledged_count += error is None
             call = Call(self.name, "send", began, time.monotonic(), SEND_SECONDS)
             self.history.calls.append(call)
 
         producer.produce(self.run.topic, value, partition=place[1], on_delivery=on_delivery)
-
-    def acknowledged_count(self) -> int:
-        return sum(send.outcome == "ok" for send in list(self.history.sends))
 
 
 @attrs.define
@@ -171,8 +190,18 @@ class Reader(Client):
 
     settings: dict[str, Any] = attrs.field(factory=dict)
     group: str | None = None
+    topic: str = ""
+    """The topic that it reads; by default the run's."""
     session: int = 0
     positions: dict[Place, int] = attrs.field(factory=dict)
+
+    @property
+    def is_read_committed(self) -> bool:
+        """Whether it gets no record of an open or aborted transaction, librdkafka's default."""
+        return self.settings.get("isolation.level") != "read_uncommitted"
+
+    def places(self) -> list[Place]:
+        return [(self.topic or self.run.topic, n) for n in range(self.run.partitions)]
 
     def consumer(self, group: str | None = None) -> Any:
         return Consumer(
@@ -187,6 +216,7 @@ class Reader(Client):
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,
                 "log_level": 0,
+                **self.run.reader_settings,
                 **self.settings,
             }
         )
@@ -197,14 +227,24 @@ class Reader(Client):
         message = self.call_timed("poll", POLL_SECONDS, lambda: consumer.poll(POLL_SECONDS))
         if message is None:
             return 0
+        place = (message.topic(), message.partition())
         if message.error() is not None:
-            if message.error().code() not in HARMLESS:
+            if message.error().code() == KafkaError._PARTITION_EOF:
+                self.positions[place] = message.offset()
+            elif message.error().code() not in HARMLESS:
                 raise KafkaException(message.error())
             return 0
-        place = (message.topic(), message.partition())
         record = (place, message.offset(), message.value())
         self.history.polls.append(
-            Poll(self.name, began, time.monotonic(), (record,), self.session, self.group, True)
+            Poll(
+                self.name,
+                began,
+                time.monotonic(),
+                (record,),
+                self.session,
+                self.group,
+                self.is_read_committed,
+            )
         )
         self.positions[place] = message.offset() + 1
         return 1
@@ -216,8 +256,7 @@ class Assigned(Reader):
 
     def work(self) -> None:
         consumer = self.consumer()
-        places = [TopicPartition(self.run.topic, n, 0) for n in range(self.run.partitions)]
-        consumer.assign(places)
+        consumer.assign([TopicPartition(*place, 0) for place in self.places()])
         while not (self.run.stop_reading.is_set() or self.run.is_drained(self)):
             self.poll(consumer)
         self.call_timed("close", POLL_SECONDS, consumer.close)
@@ -241,7 +280,7 @@ class Member(Reader):
 
     def _be_member(self, leave: float) -> None:
         consumer = self.consumer()
-        consumer.subscribe([self.run.topic], on_assign=self._on_assign)
+        consumer.subscribe([self.topic or self.run.topic], on_assign=self._on_assign)
         count = 0
         while not self._is_done() and time.monotonic() < leave:
             count += self.poll(consumer)
@@ -325,20 +364,27 @@ class Observer(Reader):
 
 @attrs.define
 class Run:
-    """All clients of one run against one broker."""
+    """All clients of one run against one broker or cluster."""
 
     address: str
     topic: str
     partitions: int
     pause: float = 0.003
+    writer_settings: Mapping[str, Any] = attrs.field(factory=dict)
+    reader_settings: Mapping[str, Any] = attrs.field(factory=dict)
     ends: dict[Place, int] = attrs.field(factory=dict)
     stop_writing: threading.Event = attrs.field(factory=threading.Event)
     stop_reading: threading.Event = attrs.field(factory=threading.Event)
     clients: list[Client] = attrs.field(factory=list, repr=False)
 
     def start(self) -> None:
+        self.clients = self.make_clients()
+        for client in self.clients:
+            client.start()
+
+    def make_clients(self) -> list[Client]:
         groups = (f"{self.topic}-commits", f"{self.topic}-auto")
-        self.clients = [
+        return [
             *(Writer(name, self, settings=dict(own)) for name, own in WRITERS.items()),
             Assigned("assigned", self),
             Member("member-1", self, group=groups[0]),
@@ -356,17 +402,15 @@ class Run:
             ),
             Observer("observer", self, groups=groups),
         ]
-        for client in self.clients:
-            client.start()
 
     def writers(self) -> list[Writer]:
         return [client for client in self.clients if isinstance(client, Writer)]
 
     def wait_for_more(self, count: int) -> None:
         """Wait until every producer has ``count`` more acknowledgements."""
-        goals = {writer.name: writer.acknowledged_count() + count for writer in self.writers()}
+        goals = {writer.name: writer.acknowledged_count + count for writer in self.writers()}
         eventually(
-            lambda: all(w.acknowledged_count() >= goals[w.name] for w in self.writers()),
+            lambda: all(w.acknowledged_count >= goals[w.name] for w in self.writers()),
             f"{count} acknowledgements more of each producer; errors: {self.errors()}",
             RECOVERY_SECONDS,
         )
@@ -378,8 +422,8 @@ class Run:
         own = [c for c in self.clients if isinstance(c, Reader) and c.group == reader.group]
         readers = own if reader.group is not None else [reader]
         return all(
-            max(member.positions.get(place, 0) for member in readers) >= end
-            for place, end in self.ends.items()
+            max(member.positions.get(place, 0) for member in readers) >= self.ends[place]
+            for place in reader.places()
         )
 
     def errors(self) -> list[str]:
@@ -391,7 +435,11 @@ class Run:
         for writer in self.writers():
             assert writer.thread is not None
             writer.thread.join(2 * SEND_SECONDS)
-        self.ends = self._ends()
+        self.ends = self.read_ends(self.topic)
+        return self.finish_reading(healed, seconds)
+
+    def finish_reading(self, healed: float, seconds: float) -> History:
+        """Let the consumers read to the ends, and join all observations."""
         deadline = time.monotonic() + seconds
         readers = [c for c in self.clients if isinstance(c, Assigned | Member)]
         for reader in readers:
@@ -403,20 +451,39 @@ class Run:
             client.thread.join(seconds)
         return self._history(healed)
 
-    def _ends(self) -> dict[Place, int]:
-        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "ends", "log_level": 0})
+    def read_ends(self, topic: str, isolation: str = "read_committed") -> dict[Place, int]:
+        """Return the end offsets of a topic; at read_committed the last stable offsets."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "ends",
+                "isolation.level": isolation,
+                "log_level": 0,
+            }
+        )
         try:
-            places = [TopicPartition(self.topic, n) for n in range(self.partitions)]
             return {
-                (self.topic, place.partition): consumer.get_watermark_offsets(place, 30)[1]
-                for place in places
+                (topic, n): eventually(
+                    lambda n=n: self._read_end(consumer, TopicPartition(topic, n)),
+                    f"the end of {topic}-{n}",
+                )[0]
+                for n in range(self.partitions)
             }
         finally:
             consumer.close()
 
+    def _read_end(self, consumer: Any, place: TopicPartition) -> tuple[int] | None:
+        """Return an end offset; None if the broker that was asked does not lead any more."""
+        try:
+            return (consumer.get_watermark_offsets(place, 30)[1],)
+        except KafkaException as error:
+            if error.args[0].retriable() or error.args[0].code() in MOVED:
+                return None
+            raise
+
     def _history(self, healed: float) -> History:
         whole = History(ends=self.ends, healed=healed)
         for client in self.clients:
-            for part in ("sends", "polls", "commits", "committed", "calls"):
+            for part in OBSERVATIONS:
                 getattr(whole, part).extend(getattr(client.history, part))
         return whole

@@ -10,15 +10,18 @@ import pytest
 
 from compat_tests.durability.history import (
     CHECKS,
+    Batch,
     Call,
     Commit,
     Committed,
+    EndOffset,
     History,
     Place,
     Poll,
     Send,
     Session,
     Transaction,
+    View,
     anomalies,
 )
 
@@ -294,3 +297,141 @@ def test_reader_does_not_reach_the_end() -> None:
     history = sound()
     history.polls[3] = make_poll(5, 6, 7, client="member", group="group")
     assert find_anomalies(history) == {"lagging_readers"}
+
+
+def test_aborted_records_are_no_skip_and_markers_no_lag() -> None:
+    """Invariants 7 and 12, of readers at read_committed."""
+    history = in_transaction("aborted", polls=[make_poll(2, is_read_committed=True)])
+    history.polls.append(make_poll(0, 1, 2, client="uncommitted"))
+    history.ends = {PLACE: 4}  # A marker is at the end.
+    assert anomalies(history) == {}
+    behind = in_transaction("committed", polls=[make_poll(0, 1, is_read_committed=True)])
+    assert "lagging_readers" in find_anomalies(behind)
+
+
+def test_reader_of_another_topic_does_not_lag() -> None:
+    """Invariant 12."""
+    history = sound()
+    history.ends["payments", 0] = 7
+    assert anomalies(history) == {}
+    history.polls.append(Poll("late", 120.0, 121.0, ((("payments", 0), 5, b"x"),)))
+    assert find_anomalies(history) == {"lagging_readers"}
+    history.samplers = {"late"}
+    assert anomalies(history) == {}
+
+
+def test_offset_is_committed_before_the_member_gets_the_record() -> None:
+    """Invariant 11."""
+    history = sound()
+    history.polls[3] = make_poll(5, 6, 7, 8, 9, client="member", group="group", began=113.5)
+    assert anomalies(history) == {}
+    history.committed = [Committed("group", PLACE, 6, 112.0, 113.0)]
+    history.commits = [Commit("group", PLACE, 6, 110.0, 111.0, "ok")]
+    assert find_anomalies(history) == {"unread_commits"}
+
+
+def test_end_offset_goes_back() -> None:
+    """Invariant 14: a client never gets a lower end offset, whichever broker leads."""
+    history = sound()
+    history.end_offsets = [
+        EndOffset("a", PLACE, 8, 100.0, 101.0),
+        EndOffset("a", PLACE, 10, 102.0, 103.0),
+        EndOffset("b", PLACE, 9, 104.0, 105.0),  # It may have asked another broker.
+    ]
+    assert anomalies(history) == {}
+    history.end_offsets.append(EndOffset("a", PLACE, 9, 106.0, 107.0))
+    assert find_anomalies(history) == {"ends_gone_back"}
+
+
+def test_transaction_hangs() -> None:
+    """Invariant 61."""
+    history = in_transaction("committed", stable_ends={PLACE: 3})
+    assert anomalies(history) == {}
+    history.stable_ends[PLACE] = 0
+    assert find_anomalies(history) == {"hanging_transactions"}
+
+
+def results_of_two() -> History:
+    """Two records, each made into a result of its own, the second at the second attempt."""
+    results: Place = ("results", 0)
+    sends = [
+        make_send(0),
+        make_send(1),
+        Send("t", results, b"a/0", 20.0, "ok", 0, transaction="a", source=(PLACE, 0)),
+        Send("t", results, b"b/1", 21.0, "ok", 2, transaction="b", source=(PLACE, 1)),
+        Send("t", results, b"c/1", 22.0, "ok", 4, transaction="c", source=(PLACE, 1)),
+    ]
+    records = {send.offset: (results, send.offset or 0, send.value) for send in sends[2:]}
+    return History(
+        sends=sends,
+        polls=[
+            make_poll(0, 1),
+            Poll("committed", 90.0, 91.0, (records[0], records[4]), is_read_committed=True),
+            Poll("uncommitted", 90.0, 91.0, tuple(records.values())),
+        ],
+        transactions=[
+            Transaction("a", 20.5, "committed"),
+            Transaction("b", 21.5, "aborted"),
+            Transaction("c", 22.5, "unknown"),
+        ],
+        ends={PLACE: 2, results: 6},
+    )
+
+
+def test_each_record_has_one_visible_result() -> None:
+    """Invariant 6."""
+    assert anomalies(results_of_two()) == {}
+    history = results_of_two()
+    both = (*history.polls[1].records, history.polls[2].records[1])
+    history.polls[1] = attrs.evolve(history.polls[1], records=both)
+    history.transactions[1] = Transaction("b", 21.5, "unknown")
+    assert CHECKS["inexact_results"](history) == ["results of orders-0@1: ['b/1', 'c/1']"]
+    history.polls[1] = attrs.evolve(history.polls[1], records=both[:1])
+    assert CHECKS["inexact_results"](history) == ["results of orders-0@1: []"]
+
+
+def make_copy(*offsets: int, digests: str = "same") -> tuple[Batch, ...]:
+    """Batches of two records."""
+    return tuple(Batch(n, n + 2, digests.encode()) for n in offsets)
+
+
+@pytest.mark.parametrize(
+    ("copy", "is_anomaly"),
+    [
+        (make_copy(0, 2, 4, 6, 8), False),
+        (make_copy(0, 2, 4, 6, 8, 10), False),  # What lies behind the end may differ.
+        ((*make_copy(0, 2, 4, 6), *make_copy(8, digests="other")), True),
+        ((*make_copy(0, 2, 4, 6), Batch(8, 9, b"same"), Batch(9, 10, b"same")), True),
+        (make_copy(0, 2, 4, 6), True),
+        (make_copy(0, 2, 4, 8), True),
+        (make_copy(2, 4, 6, 8), True),
+        ((), True),
+    ],
+)
+def test_copies_differ(copy: tuple[Batch, ...], is_anomaly: bool) -> None:
+    """Invariant 23."""
+    history = sound()
+    history.copies[PLACE] = {1: make_copy(0, 2, 4, 6, 8), 2: copy, 3: make_copy(0, 2, 4, 6, 8)}
+    assert find_anomalies(history) == ({"diverged_copies"} if is_anomaly else set())
+
+
+def test_all_copies_lack_a_batch() -> None:
+    """Invariant 23."""
+    history = sound()
+    history.copies[PLACE] = {1: make_copy(0, 2, 4, 8), 2: make_copy(0, 2, 4, 8)}
+    assert CHECKS["diverged_copies"](history) == [
+        "gap: node 1 has nothing at orders-0@6",
+        "gap: node 2 has nothing at orders-0@6",
+    ]
+
+
+def test_metadata_differ() -> None:
+    """Invariant 49."""
+    view = View(1, 3, frozenset({1, 2, 3}), frozenset({1, 2, 3}))
+    history = sound()
+    history.views = {1: {PLACE: view}, 2: {PLACE: view}}
+    assert anomalies(history) == {}
+    history.views[2] = {PLACE: attrs.evolve(view, leader_epoch=4)}
+    assert find_anomalies(history) == {"diverged_views"}
+    history.views[2] = {}
+    assert find_anomalies(history) == {"diverged_views"}
