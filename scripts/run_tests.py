@@ -60,6 +60,14 @@ STAGES = [
             *(f"--ignore={path}" for path in WITH_APACHE),
         ],
     ),
+    *(
+        Stage(
+            f"nemesis {mode}",
+            [*PYTHON, "-m", "compat_tests.nemesis.run", f"--mode={mode}", "--seconds=600"],
+            long=True,
+        )
+        for mode in ("idempotent",)
+    ),
     Stage("mutants", [*PYTHON, "scripts/mutants.py"], long=True),
     Stage("with Apache", [*PYTEST, *WITH_APACHE, "--broker=kwire"], long=True),
     Stage(

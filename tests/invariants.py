@@ -122,10 +122,9 @@ INVARIANTS: Final = {
 REPLICATION: Final = "replication between brokers"
 TRANSACTIONS: Final = "transactions"
 WAITS_FOR: Final = {
-    4: "transactions; refused records are tested, and the check over histories",
-    5: "transactions; the check over histories is tested",
-    6: "transactions; the check over histories is tested",
-    12: "replication (partitions between brokers); kills and pauses of one broker are tested",
+    4: "transactions over several nodes; refused records are tested",
+    5: "transactions over several nodes; the check over histories is tested",
+    6: "transactions over several nodes; the check over histories is tested",
     **dict.fromkeys((13, 15, 27, 34, 38, 39, 40), REPLICATION),
     19: TRANSACTIONS,
     20: "transactions (markers) and compaction",

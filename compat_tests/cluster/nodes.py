@@ -21,6 +21,7 @@ from kwire.testing.wire import Closed, WireClient
 from kwire.types import METADATA_TOPIC
 
 COMBINED, BROKER, CONTROLLER = "broker,controller", "broker", "controller"
+LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 60
 FEATURES = ("group", "transaction", "share", "streams", "eligible.leader.replicas")
 
@@ -36,10 +37,13 @@ class Node:
     port: int
     controller_port: int
     process: subprocess.Popen[bytes] | None = None
+    host: str = LOOPBACK
+    prefix: tuple[str, ...] = ()
+    """The beginning of its command line, such as the one that enters a network namespace."""
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def is_controller(self) -> bool:
@@ -87,7 +91,7 @@ class Node:
             command[1:1] = ["-Xms128m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                command,
+                [*self.prefix, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -106,12 +110,12 @@ class Node:
             self.process.wait()
 
     def client(self, timeout_s: float = 30.0) -> WireClient:
-        return WireClient("127.0.0.1", self.port, timeout_s=timeout_s)
+        return WireClient(self.host, self.port, timeout_s=timeout_s)
 
     def answers(self) -> bool:
         """Whether its controller answers ApiVersions."""
         try:
-            with WireClient("127.0.0.1", self.controller_port, timeout_s=2.0) as client:
+            with WireClient(self.host, self.controller_port, timeout_s=2.0) as client:
                 client.call(ApiVersionsRequest(), 0)
         except (OSError, Closed):
             return False
@@ -125,7 +129,7 @@ class Node:
             topics=[topic(topic_name=METADATA_TOPIC, partitions=[part])]
         )
         try:
-            with WireClient("127.0.0.1", self.controller_port, timeout_s=2.0) as client:
+            with WireClient(self.host, self.controller_port, timeout_s=2.0) as client:
                 answer = client.call(request, 2).topics[0].partitions[0]
         except (OSError, Closed):
             return None
@@ -165,12 +169,12 @@ class Cluster:
                 kafka.write_properties(node.config, self.properties(node))
 
     def properties(self, node: Node) -> dict[str, str]:
-        voters = {n.id: f"127.0.0.1:{n.controller_port}" for n in self.controllers}
+        voters = {n.id: f"{n.host}:{n.controller_port}" for n in self.controllers}
         listeners = []
         if node.is_broker:
-            listeners.append(f"PLAINTEXT://127.0.0.1:{node.port}")
+            listeners.append(f"PLAINTEXT://{node.address}")
         if node.is_controller:
-            listeners.append(f"CONTROLLER://127.0.0.1:{node.controller_port}")
+            listeners.append(f"CONTROLLER://{node.host}:{node.controller_port}")
         properties = {
             "process.roles": node.roles,
             "node.id": str(node.id),

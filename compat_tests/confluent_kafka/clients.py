@@ -36,8 +36,10 @@ def with_dots(settings: dict[str, Any]) -> dict[str, Any]:
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
-def create(address: str, topic: str, partitions: int = 1, **configs: str) -> None:
-    new = NewTopic(topic, partitions, 1, config=with_dots(configs))
+def create(
+    address: str, topic: str, partitions: int = 1, replicas: int = 1, **configs: str
+) -> None:
+    new = NewTopic(topic, partitions, replicas, config=with_dots(configs))
     client = admin(address)  # Kept until the answer: a dropped client cancels its futures.
     client.create_topics([new])[topic].result(30)
 

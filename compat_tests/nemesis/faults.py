@@ -1,0 +1,315 @@
+"""Faults of nodes, links and disks, drawn from a seed.
+
+Rules: the seed decides which faults come, on which nodes and for how long; each fault has an end,
+and :meth:`Nemesis.heal` ends all. A fault that destroys data (:data:`DESTRUCTIVE`) comes alone,
+when all replicas are in sync: Kafka's promises hold for one disk at a time. It destroys only what
+was not synced, as a loss of power would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import attrs
+
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.nemesis.links import CLIENTS, Links
+from compat_tests.nemesis.replicas import batch_positions
+from kwire.types import METADATA_TOPIC
+
+End = Callable[[], None]
+DESTRUCTIVE: Final = frozenset({"torn tails", "no indexes", "full disk"})
+NEVER_SECOND: Final = DESTRUCTIVE | {"stop", "rolling restart"}
+"""Faults that another one must not precede: a stop needs a controller that it can reach."""
+FILLER: Final = "filler"
+"""The file that fills a volume."""
+CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+INDEXES: Final = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint")
+
+
+@attrs.define(eq=False)
+class Nemesis:
+    """A source of faults; ``report`` gets a line for each."""
+
+    cluster: Cluster
+    links: Links
+    random: Random
+    has_volumes: bool
+    report: Callable[[str], None]
+    wait_in_sync: Callable[[], None]
+    """Waits until all replicas are in sync: between two restarts of a rolling restart."""
+    counts: dict[str, int] = attrs.field(factory=dict)
+    is_settled: bool = True
+    """Whether all nodes have run and all replicas were in sync since the last fault."""
+    unexpected_ends: list[str] = attrs.field(factory=list)
+    """Processes that ended by themselves."""
+    _deck: list[str] = attrs.field(factory=list)
+    _down: set[int] = attrs.field(factory=set)
+    """Nodes that a fault has stopped or killed."""
+
+    def faults(self) -> dict[str, Callable[[], End]]:
+        """Return the functions that begin each fault, by its name; each returns how it ends."""
+        faults: dict[str, Callable[[], End]] = {
+            "kill": self._kill,
+            "kill all": self._kill_all,
+            "pause": self._pause,
+            "unplug": self._unplug,
+            "split": self._split,
+            "partial": self._partial,
+            "one way": self._one_way,
+            "one way to all": self._one_way_to_all,
+            "clients cut off": self._clients_cut_off,
+            "torn tails": self._torn_tails,
+            "no indexes": self._no_indexes,
+            "stop": self._stop,
+            "rolling restart": self._rolling_restart,
+        }
+        if self.has_volumes:
+            faults["full disk"] = self._full_disk
+        return faults
+
+    def strike(self) -> None:
+        """Begin the next fault of the deck, and maybe a second one, and end both."""
+        faults = self.faults()
+        name = self._draw(faults)
+        while name in DESTRUCTIVE and not self.is_settled:
+            self._deck.insert(0, name)
+            name = self._draw(faults)
+        self.is_settled = False
+        ends = [self._begin(name, faults)]
+        self._pause_between()
+        if name not in DESTRUCTIVE and self.random.random() < 0.3:
+            others = sorted(faults.keys() - NEVER_SECOND)
+            ends.append(self._begin(self.random.choice(others), faults))
+            self._pause_between()
+        for end in ends:
+            end()
+
+    def is_next_destructive(self) -> bool:
+        """Whether the next fault of the deck needs a cluster that is whole."""
+        return bool(self._deck) and self._deck[-1] in DESTRUCTIVE
+
+    def _draw(self, names: dict[str, Callable[[], End]]) -> str:
+        """Return the next name of a shuffled deck, in which each fault is once."""
+        if not self._deck:
+            self._deck = self.random.sample(sorted(names), len(names))
+        return self._deck.pop()
+
+    def _begin(self, name: str, faults: dict[str, Callable[[], End]]) -> End:
+        self.counts[name] = self.counts.get(name, 0) + 1
+        return faults[name]()
+
+    def _pause_between(self) -> None:
+        """Wait for less than a session's time-out, or for longer than it."""
+        is_short = self.random.random() < 0.5
+        time.sleep(self.random.uniform(0.0, 2.0) if is_short else self.random.uniform(6.0, 12.0))
+
+    def heal(self) -> None:
+        """End all faults that still last, and start what does not run."""
+        self.links.heal()
+        for node in self.cluster.nodes.values():
+            self._remove_filler(node)
+            if node.process is not None and node.alive:
+                node.process.send_signal(signal.SIGCONT)
+            elif node.id not in self._down:
+                assert node.process is not None
+                code = node.process.returncode
+                self.unexpected_ends.append(f"node {node.id} ended with exit code {code}")
+                self.report(self.unexpected_ends[-1])
+            if not node.alive:
+                node.launch()
+        self._down.clear()
+
+    # Processes -----------------------------------------------------------------------------
+
+    def _nodes(self) -> list[Node]:
+        return list(self.cluster.nodes.values())
+
+    def _victim(self) -> Node:
+        return self.random.choice(self._nodes())
+
+    def _bring_down(self, node: Node) -> None:
+        self._down.add(node.id)
+        node.kill()
+
+    def _launch(self, node: Node) -> None:
+        if not node.alive:
+            self._down.discard(node.id)
+            node.launch()
+
+    def _kill(self) -> End:
+        node = self._victim()
+        self.report(f"kill {node.id}")
+        self._bring_down(node)
+        return lambda: self._launch(node)
+
+    def _kill_all(self) -> End:
+        self.report("kill all")
+        nodes = self.random.sample(self._nodes(), len(self._nodes()))
+        for node in nodes:
+            self._bring_down(node)
+
+        def end() -> None:
+            for node in nodes:
+                self._launch(node)
+                time.sleep(self.random.choice((0.0, 0.0, 1.0)))
+
+        return end
+
+    def _pause(self) -> End:
+        node = self._victim()
+        self.report(f"pause {node.id}")
+        self._signal(node, signal.SIGSTOP)
+        return lambda: self._signal(node, signal.SIGCONT)
+
+    def _signal(self, node: Node, number: signal.Signals) -> None:
+        if node.process is not None and node.alive:
+            node.process.send_signal(number)
+
+    def _stop(self) -> End:
+        node = self._victim()
+        self.report(f"stop {node.id}")
+        self._stop_in_order(node)
+        return lambda: self._launch(node)
+
+    def _stop_in_order(self, node: Node) -> None:
+        if node.alive:
+            self._down.add(node.id)
+            node.stop()
+
+    def _rolling_restart(self) -> End:
+        self.report("rolling restart")
+        for node in self.random.sample(self._nodes(), len(self._nodes())):
+            self._stop_in_order(node)
+            self._launch(node)
+            self.wait_in_sync()
+        return lambda: None
+
+    # Links ---------------------------------------------------------------------------------
+
+    def _cut(self, *links: tuple[int, int]) -> End:
+        for source, target in links:
+            self.links.cut(source, target)
+        return self.links.heal
+
+    def _others(self, node: Node) -> list[int]:
+        return [other.id for other in self._nodes() if other is not node]
+
+    def _unplug(self) -> End:
+        node = self._victim()
+        self.report(f"unplug {node.id}")
+        self.links.unplug(node.id)
+        return self.links.heal
+
+    def _split(self) -> End:
+        """Cut a node off from the other nodes; clients reach all of them."""
+        node = self._victim()
+        self.report(f"split {node.id} from the other nodes")
+        others = self._others(node)
+        return self._cut(*((node.id, o) for o in others), *((o, node.id) for o in others))
+
+    def _partial(self) -> End:
+        first, second = (node.id for node in self.random.sample(self._nodes(), 2))
+        self.report(f"partial {first} and {second}")
+        return self._cut((first, second), (second, first))
+
+    def _one_way(self) -> End:
+        source, target = (node.id for node in self.random.sample(self._nodes(), 2))
+        self.report(f"one way from {source} to {target}")
+        return self._cut((source, target))
+
+    def _one_way_to_all(self) -> End:
+        node = self._victim()
+        is_out = self.random.random() < 0.5
+        self.report(f"one way {'out of' if is_out else 'into'} {node.id}")
+        others = self._others(node)
+        return self._cut(*(((node.id, o) if is_out else (o, node.id)) for o in others))
+
+    def _clients_cut_off(self) -> End:
+        node = self._victim()
+        is_both = self.random.random() < 0.5
+        self.report(f"clients cut off from {node.id}{'' if is_both else ', one way'}")
+        return self._cut((CLIENTS, node.id), *([(node.id, CLIENTS)] if is_both else []))
+
+    # Disks ---------------------------------------------------------------------------------
+
+    def _partitions(self, node: Node) -> list[Path]:
+        """Return the directories of the node's partitions, not of the metadata log."""
+        folders = sorted(path.parent for path in data(node).glob("*/partition.metadata"))
+        return [folder for folder in folders if METADATA_TOPIC not in folder.name]
+
+    def _torn_tails(self) -> End:
+        """Kill a broker and cut bytes off the ends of some of its logs."""
+        node = self.random.choice(self.cluster.brokers)
+        self._bring_down(node)
+        synced = dict(recovery_points(data(node) / CHECKPOINT))
+        lengths = {}
+        for folder in self._partitions(node):
+            if self.random.random() < 0.6:
+                size = self._tear(folder, synced.get(folder.name, 0))
+                if size:
+                    lengths[folder.name] = size
+        self.report(f"torn tails of {node.id}: {lengths}")
+        return lambda: self._launch(node)
+
+    def _tear(self, folder: Path, synced: int) -> int:
+        """Cut what was not synced off the newest segment, or a part of it; return its length."""
+        segment = max(folder.glob("*.log"), default=None)
+        if segment is None:
+            return 0
+        positions = batch_positions(segment.read_bytes())
+        first = next((start for start, _, header in positions if header.base_offset >= synced), -1)
+        if first < 0:
+            return 0
+        end = positions[-1][1]
+        length = min(self.random.randint(1, end - first), self.random.choice((30, 500, 20_000)))
+        os.truncate(segment, end - length)
+        return length
+
+    def _no_indexes(self) -> End:
+        """Kill or stop a broker and delete files that can be made again."""
+        node = self.random.choice(self.cluster.brokers)
+        if self.random.random() < 0.5:
+            self._bring_down(node)
+        else:
+            self._stop_in_order(node)
+        count = 0
+        for folder in self._partitions(node):
+            for pattern in INDEXES:
+                if self.random.random() < 0.5:
+                    for path in folder.glob(pattern):
+                        path.unlink()
+                        count += 1
+        self.report(f"no indexes on {node.id}: {count} files deleted")
+        return lambda: self._launch(node)
+
+    def _full_disk(self) -> End:
+        node = self.random.choice(self.cluster.brokers)
+        self.report(f"full disk of {node.id}")
+        filler = data(node) / FILLER
+        with filler.open("wb") as file, suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+        return lambda: self._remove_filler(node)
+
+    def _remove_filler(self, node: Node) -> None:
+        (data(node) / FILLER).unlink(missing_ok=True)
+
+
+def data(node: Node) -> Path:
+    return node.directory / "data"
+
+
+def recovery_points(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the directory name and the offset below which a partition was synced."""
+    if path.exists():
+        for line in path.read_text().splitlines()[2:]:
+            topic, partition, offset = line.split()
+            yield f"{topic}-{partition}", int(offset)

@@ -1,0 +1,83 @@
+"""What the nodes of a cluster have: their copies of the partitions and their metadata."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.durability.history import Batch, Place, Session, View
+from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.records.header import HEADER_SIZE, BatchHeader, parse
+from kwire.testing.wire import Closed
+
+Position = tuple[int, int, BatchHeader]
+"""The start and the end of a batch in its segment, and its header."""
+
+
+def batch_positions(contents: bytes) -> list[Position]:
+    """Return the whole batches of a segment, without what Apache Kafka preallocates."""
+    positions: list[Position] = []
+    start = 0
+    while start + HEADER_SIZE <= len(contents):
+        header = parse(contents, start)
+        if header.length <= 0 or start + header.size > len(contents):
+            break
+        positions.append((start, start + header.size, header))
+        start += header.size
+    return positions
+
+
+def read_copy(folder: Path) -> tuple[tuple[Batch, ...], dict[int, Session]]:
+    """Return the batches in a partition's directory, and each record's producer session."""
+    batches: list[Batch] = []
+    sessions: dict[int, Session] = {}
+    for path in sorted(folder.glob("*.log")):
+        contents = path.read_bytes()
+        for start, end, header in batch_positions(contents):
+            digest = hashlib.blake2b(contents[start:end], digest_size=8).digest()
+            batches.append(Batch(header.base_offset, header.next_offset, digest))
+            session = Session(header.producer_id, header.producer_epoch)
+            sessions |= dict.fromkeys(range(header.base_offset, header.next_offset), session)
+    return tuple(batches), sessions
+
+
+def metadata(node: Node, topics: Iterable[str] | None = None) -> MetadataResponse | None:
+    """Return a node's answer about some topics, by default all; None if it has no answer."""
+    topic = MetadataRequest.MetadataRequestTopic
+    names = None if topics is None else [topic(name=name) for name in topics]
+    try:
+        with node.client(timeout_s=5.0) as client:
+            return client.call(MetadataRequest(topics=names), 12)
+    except (OSError, Closed):
+        return None
+
+
+def views(cluster: Cluster) -> dict[int, dict[Place, View]] | None:
+    """Return each broker's metadata of all partitions; None if one does not answer."""
+    by_node: dict[int, dict[Place, View]] = {}
+    for node in cluster.brokers:
+        answer = metadata(node)
+        if answer is None:
+            return None
+        by_node[node.id] = {
+            (topic.name or "", partition.partition_index): View(
+                partition.leader_id,
+                partition.leader_epoch,
+                frozenset(partition.replica_nodes),
+                frozenset(partition.isr_nodes),
+            )
+            for topic in answer.topics
+            for partition in topic.partitions
+        }
+    return by_node
+
+
+def is_in_sync(cluster: Cluster) -> bool:
+    """Whether all brokers agree that every partition has a leader and all replicas in sync."""
+    by_node = views(cluster)
+    if by_node is None or len({frozenset(view.items()) for view in by_node.values()}) != 1:
+        return False
+    (partitions, *_) = by_node.values()
+    return all(view.leader >= 0 and view.isr == view.replicas for view in partitions.values())
