@@ -21,10 +21,14 @@ from typing import Protocol
 from kwire import attrs
 
 
-class HasHighWatermark(Protocol):
+class LedLog(Protocol):
     """The log of a partition, as far as its leader uses it."""
 
     high_watermark: int
+
+    @property
+    def start_offset(self) -> int:
+        """The offset of the first record that is not deleted."""
 
 
 @attrs.frozen
@@ -74,7 +78,7 @@ class Leader:
     """The end offset of the records stored as durably as the topic requires."""
     epoch_start: int
     """The log end offset when this epoch began; an in-sync follower is at least here (KIP-101)."""
-    log: HasHighWatermark
+    log: LedLog
     """The owner of the high watermark."""
     isr: frozenset[int]
     followers: dict[int, Follower]
@@ -102,7 +106,7 @@ class Leader:
         partition_epoch: int,
         replicas: Collection[int],
         isr: Collection[int],
-        log: HasHighWatermark,
+        log: LedLog,
         log_end: int,
         min_isr: int,
         now: float,
@@ -218,13 +222,17 @@ class Leader:
             follower.last_fetch_at = max(follower.last_fetch_at, last_fetch_at)
 
     def may_join(self, node: int) -> bool:
-        """Whether a follower has reached the high watermark and this epoch's start."""
+        """Whether a follower has reached the high watermark and this epoch's start.
+
+        It must have deleted what the leader has, or it brings that back when it leads.
+        """
         follower = self.followers.get(node)
         return (
             follower is not None
             and node not in self.maximal_isr
             and follower.log_end >= self.log.high_watermark
             and follower.log_end >= self.epoch_start
+            and follower.log_start >= self.log.start_offset
             and not self._is_far_behind(follower)
             and self.is_eligible(node, follower.broker_epoch)
         )

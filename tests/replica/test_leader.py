@@ -14,6 +14,7 @@ class Log:
     """The part of a log that a leader uses."""
 
     high_watermark: int
+    start_offset: int = 0
 
 
 def leader(
@@ -101,6 +102,17 @@ def test_follower_may_join_the_isr_at_the_high_watermark(offset: int, expected: 
     if offset >= 0:
         fetch(subject, 3, offset)
     assert subject.may_join(3) is expected
+
+
+def test_follower_joins_the_isr_only_after_deleting_what_the_leader_deleted():
+    """Invariant 39: deleted records do not come back when that follower leads."""
+    subject = leader(log_end=10, isr=(1, 2))
+    fetch(subject, 2, 10)
+    subject.log.start_offset = 4  # type: ignore[misc]
+    fetch(subject, 3, 10)
+    assert not subject.may_join(3)
+    subject.on_fetched(3, offset=10, log_start=4, now=1.0)
+    assert subject.may_join(3)
 
 
 def test_follower_may_join_the_isr_only_at_the_epoch_start():
