@@ -3,8 +3,9 @@
 ``python scripts/sim.py --seconds 600`` runs seed after seed on every core; ``--seed 17`` runs
 one and prints its trace when it fails. The default is the quorum; ``--controller`` simulates the
 controller's decisions, ``--cluster`` quorum and controller with brokers and clients, ``--logs``
-a broker's logs, their threads and the loss of power, ``--replication`` brokers that copy
-partitions. ``--rotate`` begins at a seed that no earlier run had. Exit code 1: a seed failed.
+a broker's logs, their threads and the loss of power, ``--replication`` whole nodes with their
+replicas, coordinators and clients. ``--rotate`` begins at a seed that no earlier run had. Exit code
+1: a seed failed.
 
 ``--detect`` makes each mistake of the mutation tables instead, and writes to docs/testing.md after
 how many seeds and events it was detected.
@@ -94,7 +95,7 @@ def run_cluster(task: tuple[int, int, int]) -> tuple[int, int, str]:
     return seed, len(sim.lines), ""
 
 
-EVENTS_A_FAULT = 50
+EVENTS_A_FAULT = 100
 """The approximate number of events of one fault in a simulation of replication."""
 EVENTS_A_ROUND = 200
 """The approximate number of trace lines of one round of faults and calm in a cluster."""
@@ -131,7 +132,7 @@ def attempt(kind: str, seed: int) -> tuple[bool, int]:
         run, count = lambda: controller.run(400), lambda: controller.taken
     elif kind == "replication":
         replicas = ReplicationSim(seed)
-        run, count = lambda: replicas.simulate(20), lambda: replicas.events
+        run, count = lambda: replicas.simulate(14), lambda: replicas.events
     else:
         quorum = RaftSim.of(seed, trace_length=10)
         run, count = lambda: quorum.run(4000), lambda: quorum.scheduler.events

@@ -119,18 +119,10 @@ INVARIANTS: Final = {
     110: "when faults stop, a majority goes on within a bound; a seed repeats its trace",
 }
 
-REPLICATION: Final = "replication between brokers"
-TRANSACTIONS: Final = "transactions"
 WAITS_FOR: Final = {
-    4: "transactions over several nodes; refused records are tested",
-    5: "transactions over several nodes; the check over histories is tested",
-    6: "transactions over several nodes; the check over histories is tested",
-    **dict.fromkeys((13, 15, 27, 34, 38, 39, 40), REPLICATION),
-    19: TRANSACTIONS,
-    20: "transactions (markers) and compaction",
-    56: TRANSACTIONS,
-    62: "transactions; the group's own half is tested",
-    65: "transactions and compaction",
+    **dict.fromkeys((4, 5, 6), "histories of transactions from real clients"),
+    20: "compaction",
+    65: "compaction",
     74: "the new group protocol (KIP-848)",
     75: "share groups (KIP-932)",
     80: "replication (fetching the data again) and a scrub; detection is tested",

@@ -72,6 +72,10 @@ class Network:
             finally:
                 self.nursery = None
 
+    def pool(self, client_id: str, timeout_s: float) -> ConnectionPool:
+        """Return connections for one purpose, with the time limit of their answers."""
+        return ConnectionPool(self, client_id, timeout_s)
+
 
 @attrs.define(eq=False)
 class ConnectionPool:

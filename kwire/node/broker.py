@@ -11,7 +11,6 @@ from kwire.errors import raise_for_code
 from kwire.group.service import GroupCoordinator
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.net.connection_pool import ConnectionPool
 from kwire.node.core import Core
 from kwire.node.replication import ClusterConnections
 from kwire.node.transactions import NodeTransactions
@@ -114,7 +113,7 @@ class BrokerHalf:
         return ClusterConnections(
             config.inter_broker_listener,
             lambda: core.publisher.image,
-            ConnectionPool(core.network, str(config.node_id), timeout_s=timeout_s),
+            core.network.pool(str(config.node_id), timeout_s),
             core.local,
             core.clock,
             lambda: self.lifecycle.epoch,

@@ -44,13 +44,15 @@ class Server:
         *,
         clock: Clock | None = None,
         random: Random | None = None,
+        core: Core | None = None,
     ) -> None:
         """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason.
 
-        Without a clock and a source of randomness the node uses the system's.
+        Without a clock and a source of randomness the node uses the system's. A simulation gives
+        the ``core``, and with it all of them.
         """
         self.config = config
-        self.core: Core = make_core(
+        self.core: Core = core or make_core(
             config, cluster_id, clock=clock or SystemClock(), random=random or SystemRandom()
         )
         self.services = self.core.services

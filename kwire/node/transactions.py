@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kwire import attrs
-from kwire.net.connection_pool import ConnectionPool
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.types import TRANSACTION_STATE
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     import trio
 
     from kwire.coordinator.service import LedPartition
+    from kwire.net.connection_pool import ConnectionPool
     from kwire.node.core import Core
     from kwire.node.other_brokers import OtherBrokers, Verifier
     from kwire.transaction.service import TransactionCoordinator
@@ -107,7 +107,7 @@ class NodeTransactions:
     def _pool(self) -> ConnectionPool:
         config = self.core.config
         timeout_s = config.request_timeout_ms / 1000
-        return ConnectionPool(self.core.network, str(config.node_id), timeout_s=timeout_s)
+        return self.core.network.pool(str(config.node_id), timeout_s)
 
     def _settings(self) -> TransactionSettings:
         from kwire.transaction.settings import TransactionSettings

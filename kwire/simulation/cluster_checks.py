@@ -5,15 +5,16 @@
 * Only one controller writes in an epoch.
 * Every published image equals the committed log replayed up to its offset; it never goes back.
 * A topic is created only while no topic has its name, and a removed topic id is not used again.
-* No record makes a fenced or unknown broker a leader.
+* No record makes a fenced or unknown broker a leader, or adds one to an ISR (invariant 31).
 * A change that a client has an acknowledgement of is in the committed log at that moment.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from kwire import attrs
 from kwire.codec.messages.metadata_records import (
+    MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
@@ -36,7 +37,7 @@ class Books:
 
     seed: int
     voters: Sequence[int]
-    disks: Mapping[int, SimStorage]
+    disks: dict[int, SimStorage]
     note: Callable[[int, str], None]
     """Adds a line to the trace."""
     committed_end: int = 0
@@ -88,6 +89,7 @@ class Books:
     def _check_records(self, batch: CommittedBatch) -> None:
         image = self.image
         for record in batch.records:
+            self._check_joins(image, record)
             before = image
             image, _ = apply(image, [record], image.applied)
             where = f"at {batch.base_offset}: {record}"
@@ -105,6 +107,18 @@ class Books:
                         self.fail(f"a fenced broker is to lead {where}")
                 case _:
                     pass
+
+    def _check_joins(self, image: MetadataImage, record: MetadataRecord) -> None:
+        """Check that only unfenced brokers join an ISR."""
+        if not isinstance(record, PartitionChangeRecord) or record.isr is None:
+            return
+        topic = image.topics.get(record.topic_id)
+        if topic is None:
+            return
+        for node in set(record.isr) - set(topic.partitions[record.partition_id].isr):
+            broker = image.brokers.get(node)
+            if broker is None or broker.fenced:
+                self.fail(f"fenced broker {node} joins an ISR: {record}")
 
     def on_image(self, node_id: int, image: MetadataImage, before: int) -> None:
         """Check an image that a node has published; ``before`` is its previous image's offset."""

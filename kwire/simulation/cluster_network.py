@@ -11,6 +11,7 @@ import trio
 
 from kwire import attrs
 from kwire.net.connection_pool import ConnectionRefused, OutOfReach
+from kwire.waits import Signal
 
 Serve = Callable[[object], Awaitable[object]]
 """Answers a request; raises OutOfReach when the process ends meanwhile."""
@@ -23,12 +24,16 @@ class Wire:
     random: Random
     servers: dict[str, tuple[int, Serve]] = attrs.field(factory=dict)
     """Listening nodes by host: the node's id, and its request handler."""
+    closed: Signal = attrs.field(factory=Signal)
+    """Notified when a node listens no more."""
     delay_max_s: float = 0.005
     loss: float = 0.0
     cut: set[tuple[int, int]] = attrs.field(factory=set)
     """Links, as (source, target), that lose every message."""
     hidden: set[int] = attrs.field(factory=set)
     """Nodes that are unreachable for a while, independent of ``cut``."""
+    slow: set[int] = attrs.field(factory=set)
+    """Nodes whose messages take up to half a second longer."""
 
     async def carry(self, source: int, host: str, request: object) -> object:
         """Deliver a request to a host and return its answer."""
@@ -45,9 +50,15 @@ class Wire:
 
     async def _pass(self, source: int, target: int) -> None:
         await trio.sleep(self._delay())
-        lost = (source, target) in self.cut or self.random.random() < self.loss
-        if lost or (source != target and self.hidden & {source, target}):
+        if source in self.slow or target in self.slow:
+            await trio.sleep(self.random.random() / 2)
+        if self.is_cut(source, target) or self.random.random() < self.loss:
             await trio.sleep_forever()
+
+    def is_cut(self, source: int, target: int) -> bool:
+        """Whether nothing passes from one node to another at the moment."""
+        hidden = source != target and bool(self.hidden & {source, target})
+        return hidden or (source, target) in self.cut
 
     def _delay(self) -> float:
         return 0.0002 + self.delay_max_s * self.random.random()
@@ -64,6 +75,7 @@ class Wire:
         """Restore all links, without loss and with short delays."""
         self.cut.clear()
         self.hidden.clear()
+        self.slow.clear()
         self.loss, self.delay_max_s = 0.0, 0.005
 
 

@@ -150,13 +150,10 @@ class ClusterSim:
         self.books.note(machine.id, "crashes")
         machine.scope.cancel()
         machine.process = None
-        machine.disk.crash(self.random, power=power)
         # Writes that the process makes between now and its end must not reach the disk.
-        replacement = SimStorage()
-        replacement.cache, replacement.durable = machine.disk.cache, machine.disk.durable
-        machine.disk.cache, machine.disk.durable = SimStorage().cache, SimStorage().durable
-        machine.disk = replacement
-        self.books.disks[machine.id] = replacement  # type: ignore[index]
+        machine.disk = self.books.disks[machine.id] = machine.disk.survivor(
+            self.random, power=power
+        )
 
     async def stop(self, machine: Machine) -> None:
         """Shut down a machine's process in a controlled way."""

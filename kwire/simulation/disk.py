@@ -9,7 +9,8 @@ writes and bit rot; none is random by itself.
 import errno
 import posixpath
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, TypeVar
@@ -201,6 +202,15 @@ class SimDisk(DiskHealth):
     ) -> None:
         """Raise ``error`` at a share of these calls, until :meth:`mend`."""
         self._failures.append(Failure(call, error, path, 0, sys.maxsize, random, rate))
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Return a context in which no requested failure happens, for a look from outside."""
+        failures, self._failures = self._failures, []
+        try:
+            yield
+        finally:
+            self._failures = failures
 
     def mend(self) -> None:
         """Remove all requested failures; a directory that has failed stays failed."""

@@ -156,3 +156,11 @@ class SimStorage:
         self.cache.election = disk.election
         self.cache.snapshots = dict(disk.snapshots)
         disk.partial.clear()
+
+    def survivor(self, random: Random, *, power: bool) -> "SimStorage":
+        """Return the storage as it is after a crash; later writes to this one are lost."""
+        self.crash(random, power=power)
+        survivor = SimStorage()
+        survivor.cache, survivor.durable = self.cache, self.durable
+        self.cache, self.durable = MemoryStorage(), MemoryStorage()
+        return survivor

@@ -6,27 +6,25 @@ what is new since the last look, or all of a log that was truncated meanwhile.
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import Final
 
 from kwire import attrs
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.replica.partition import Partition
-from kwire.simulation.replication.broker import SimReplicaBroker
-from kwire.simulation.replication.contents import Content, Contents, Decoded
+from kwire.simulation.replication.contents import Contents, Decoded
+from kwire.simulation.replication.history import History, demand
+from kwire.simulation.replication.node import SimMachine
 
-
-def demand(condition: bool, text: str) -> None:
-    """Raise AssertionError unless an invariant holds."""
-    if not condition:
-        raise AssertionError(text)
+TOPIC: Final = "t"
+"""The topic of the producers."""
 
 
 @attrs.define(eq=False)
 class ReplicationChecks:
     """The records that producers were promised, and checks that the replicas have them."""
 
-    brokers: Mapping[int, SimReplicaBroker]
-    acknowledged: dict[int, Content]
-    """The records of each partition that acks=all acknowledged, in the order of the answers."""
+    brokers: Mapping[int, SimMachine]
+    history: History
     contents: Contents = attrs.field(factory=Contents)
     _watermarks: dict[tuple[int, int, int, int], int] = attrs.field(factory=dict)
     """The high watermark by broker, life, partition and leader epoch."""
@@ -35,21 +33,23 @@ class ReplicationChecks:
     _equal: dict[tuple[int, int, int], tuple[int, int, int]] = attrs.field(factory=dict)
     """By partition and two brokers: their logs' generations, and the end up to which they agree."""
 
-    def living(self, topic: str, index: int) -> Iterator[tuple[SimReplicaBroker, Partition]]:
+    def living(self, topic: str, index: int) -> Iterator[tuple[SimMachine, Partition]]:
         for broker in self.brokers.values():
             partition = broker.partition(topic, index)
             if partition is not None:
                 yield broker, partition
 
     def check(self, topic: str, index: int, committed: PartitionImage) -> None:
-        """Check one partition: invariants 14, 21, 22, 23 and 24."""
+        """Check one partition: invariants 13, 14, 21, 22, 23, 24, 29 and 39."""
         logs: list[tuple[int, int, Decoded]] = []
         leaders: dict[int, int] = {}
         for broker, partition in self.living(topic, index):
             log = partition.log
             if broker.id not in committed.replicas:
                 continue  # Its removal is on the way.
-            logs.append((broker.id, log.high_watermark, self.contents.of(broker.id, index, log)))
+            logs.append(
+                (broker.id, log.high_watermark, self.contents.of(broker.id, topic, index, log))
+            )
             if partition.leader is not None:
                 self._check_leader(broker, partition, index, leaders)
         for node, _, decoded in logs:
@@ -61,30 +61,79 @@ class ReplicationChecks:
                 self._check_equal(index, (node, own), (other, theirs), end)
 
     def _check_leader(
-        self, broker: SimReplicaBroker, partition: Partition, index: int, leaders: dict[int, int]
+        self, broker: SimMachine, partition: Partition, index: int, leaders: dict[int, int]
     ) -> None:
         """Check that an epoch has one leader, and that its high watermark only grows."""
         assert partition.leader is not None
         epoch, watermark = partition.leader.leader_epoch, partition.high_watermark
         demand(epoch not in leaders, f"two leaders in epoch {epoch}")
         leaders[epoch] = broker.id
+        self._check_offsets(broker, partition, index)
         key = broker.id, broker.lives, index, epoch
         before = self._watermarks.get(key, 0)
         demand(watermark >= before, f"high watermark of {broker.id} moved back")
         self._watermarks[key] = watermark
 
+    def _check_offsets(self, broker: SimMachine, partition: Partition, index: int) -> None:
+        """Check the order of a leader's offsets, and that deleted records stay deleted."""
+        log, watermark = partition.log, partition.high_watermark
+        stable = partition.last_stable_offset
+        where = f"partition {index} on {broker.id}"
+        demand(
+            log.start_offset <= stable <= watermark <= log.end_offset,
+            f"{where}: start {log.start_offset}, last stable {stable}, high watermark {watermark}, "
+            f"end {log.end_offset}",
+        )
+
     def _check_complete(self, index: int, node: int, decoded: Decoded) -> None:
         """Check that an in-sync or eligible replica has all that was acknowledged."""
+        history = self.history
+        start_offset = decoded.start_offset
+        deleted_end, delete_end = history.deleted_end[index], history.delete_end[index]
+        demand(
+            deleted_end <= start_offset <= delete_end,
+            f"partition {index}: {node} begins at {start_offset}; records below {deleted_end} are "
+            f"deleted, nothing from {delete_end} on",
+        )
         generation, count = self._complete.get((node, index), (-1, 0))
-        acknowledged = self.acknowledged[index]
+        acknowledged = history.acknowledged[index]
         first = count if generation == decoded.generation else 0
-        for offset, record in islice(acknowledged.items(), first, None):
+        for offset, value in islice(acknowledged.items(), first, None):
+            _, content = decoded.content.get(offset, (-1, None))
             demand(
-                decoded.content.get(offset) == record,
+                content == value or offset < start_offset,
                 f"partition {index}: {node} is in sync or eligible and has "
-                f"{decoded.content.get(offset)} at {offset}, acknowledged was {record}",
+                f"{content!r} at {offset}, acknowledged was {value!r}",
             )
         self._complete[node, index] = decoded.generation, len(acknowledged)
+
+    def has_all(self, node: int, topic: str, index: int) -> bool:
+        """Whether a living broker has all that was acknowledged of a partition.
+
+        Nobody counts what the internal topics have; their replicas must be as long as any other.
+        """
+        partition = self.brokers[node].partition(topic, index)
+        if partition is None:
+            return False
+        if topic != TOPIC:
+            ends = [copy.log.high_watermark for _, copy in self.living(topic, index)]
+            return partition.log.end_offset >= max(ends)
+        content = self.contents.of(node, topic, index, partition.log).content
+        start_offset = partition.log.start_offset
+        return all(
+            offset in content or offset < start_offset
+            for offset in self.history.acknowledged[index]
+        )
+
+    def open_partitions(self) -> list[str]:
+        """Return the partitions with a leader whose last stable offset is not its end."""
+        return [
+            f"{partition.topic}-{partition.partition} on {machine.id}"
+            for machine in self.brokers.values()
+            for partition in machine.partitions()
+            if partition.leader is not None
+            and partition.last_stable_offset != partition.log.end_offset
+        ]
 
     def _check_equal(
         self, index: int, first: tuple[int, Decoded], second: tuple[int, Decoded], end: int
@@ -94,7 +143,7 @@ class ReplicationChecks:
         generations = own.generation, theirs.generation
         before = self._equal.get((index, node, other), (-1, -1, 0))
         checked_end = before[2] if before[:2] == generations else 0
-        for offset in range(checked_end, end):
+        for offset in range(max(checked_end, own.start_offset, theirs.start_offset), end):
             demand(
                 own.content.get(offset) == theirs.content.get(offset),
                 f"partition {index} offset {offset} below both high watermarks: {node} has "

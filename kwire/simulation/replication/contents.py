@@ -4,12 +4,13 @@ Rules: ``generation`` changes when records disappear or change, so a check of ev
 offset holds for a log as long as its generation stays.
 """
 
-from typing import Final
+from typing import Final, cast
 
 from kwire import attrs
 from kwire.log.partition_log import PartitionLog
 from kwire.records.header import headers
 from kwire.records.iterate import records
+from kwire.simulation.disk import SimDisk
 
 Content = dict[int, tuple[int, bytes]]
 """The epoch and the value of each record, by offset."""
@@ -46,7 +47,7 @@ class Decoded:
     content: Content = attrs.field(factory=dict)
     generation: int = 0
     _log: PartitionLog | None = None
-    _start_offset: int = 0
+    start_offset: int = 0
     _end_offset: int = 0
     _epochs: list[tuple[int, int]] = attrs.field(factory=list)
 
@@ -59,7 +60,7 @@ class Decoded:
         end_offset = log.writer.written_offset
         has_grown = (
             log is self._log
-            and log.start_offset == self._start_offset
+            and log.start_offset >= self.start_offset
             and end_offset >= self._end_offset
             and epochs[: len(self._epochs)] == self._epochs
             and all(start >= self._end_offset for _, start in epochs[len(self._epochs) :])
@@ -67,9 +68,11 @@ class Decoded:
         if not has_grown:
             self.content, self._end_offset = {}, log.start_offset
             self.generation += 1
+        self._end_offset = max(self._end_offset, log.start_offset)
         if end_offset > self._end_offset:
-            self.content.update(decode(raw(log, self._end_offset)))
-        self._log, self._start_offset, self._epochs = log, log.start_offset, epochs
+            with cast("SimDisk", log.disk).undisturbed():
+                self.content.update(decode(raw(log, self._end_offset)))
+        self._log, self.start_offset, self._epochs = log, log.start_offset, epochs
         self._end_offset = end_offset
 
 
@@ -77,10 +80,10 @@ class Decoded:
 class Contents:
     """The records of all replicas, by broker and partition."""
 
-    _logs: dict[tuple[int, int], Decoded] = attrs.field(factory=dict)
+    _logs: dict[tuple[int, str, int], Decoded] = attrs.field(factory=dict)
 
-    def of(self, node: int, index: int, log: PartitionLog) -> Decoded:
+    def of(self, node: int, topic: str, index: int, log: PartitionLog) -> Decoded:
         """Return the records of a replica, as they are now."""
-        decoded = self._logs.setdefault((node, index), Decoded())
+        decoded = self._logs.setdefault((node, topic, index), Decoded())
         decoded.look(log)
         return decoded

@@ -3,6 +3,7 @@
 from typing import Final
 
 from kwire.log.epochs import LeaderEpochs
+from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.raftmeta.controller import brokers as controller_brokers
 from kwire.raftmeta.controller.partition_change_builder import (
     Elected,
@@ -18,10 +19,12 @@ from kwire.replica.ports import PartitionState
 from kwire.replica.roles import Roles
 from kwire.replica.service import ReplicaService
 from kwire.simulation.raft_mutations import Mutation
+from kwire.simulation.replication.transaction_mutations import MUTATIONS as TRANSACTIONS
 
 _elect = PartitionChangeBuilder._elect
 _update_role = Roles.update
 _follow = Roles._follow
+_may_join = Leader.may_join
 
 
 async def _acknowledge_at_once(
@@ -84,7 +87,25 @@ def _no_minimum(leader: Leader) -> int:
     return 1
 
 
-MUTATIONS: Final = (
+def _renew_for_ever(lease: SessionLease, sent_at: float) -> None:
+    lease.keep()
+
+
+async def _deleted_here(
+    replicas: ReplicaService, partition: Partition, start: int, timeout_s: float
+) -> int:
+    return partition.log.start_offset
+
+
+def _joins_with_deleted_records(leader: Leader, node: int) -> bool:
+    start_offset = leader.followers[node].log_start
+    leader.followers[node].log_start = 1 << 62
+    may_join = _may_join(leader, node)
+    leader.followers[node].log_start = start_offset
+    return may_join
+
+
+REPLICAS: Final = (
     Mutation(
         "acknowledge-before-the-high-watermark",
         "acks=all is answered before the in-sync replicas have the records",
@@ -145,4 +166,23 @@ MUTATIONS: Final = (
         ((Leader, "effective_min_isr", property(_no_minimum)),),
         invariants=(29,),
     ),
+    Mutation(
+        "leases-never-end",
+        "a leader serves on after its session, whatever the controller has decided since",
+        ((SessionLease, "renew", _renew_for_ever),),
+        invariants=(34,),
+    ),
+    Mutation(
+        "deletion-by-the-leader-alone",
+        "DeleteRecords is answered before the followers have deleted",
+        ((ReplicaService, "wait_deleted", _deleted_here),),
+        invariants=(39,),
+    ),
+    Mutation(
+        "followers-join-with-deleted-records",
+        "a follower joins the ISR before it has deleted what the leader has",
+        ((Leader, "may_join", _joins_with_deleted_records),),
+        invariants=(39,),
+    ),
 )
+MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS)

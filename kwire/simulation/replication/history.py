@@ -1,0 +1,98 @@
+"""What clients of the simulated cluster were promised and what they saw, and the rules for both.
+
+A rule is checked when the answer comes: invariants 2, 3, 5, 9, 11, 13, 15 and 39.
+"""
+
+from enum import Enum, auto
+
+from kwire import attrs
+
+
+def demand(condition: bool, text: str) -> None:
+    """Raise AssertionError unless an invariant holds."""
+    if not condition:
+        raise AssertionError(text)
+
+
+class Outcome(Enum):
+    """What became of a transaction, as far as its client knows."""
+
+    OPEN = auto()
+    COMMITTING = auto()
+    """The commit was requested; from now on its records may be visible."""
+    COMMITTED = auto()
+    ABORTED = auto()
+    """It was never asked to commit, and its producer is fenced or has aborted it."""
+
+
+@attrs.define(eq=False)
+class SimTransaction:
+    """One transaction of a client."""
+
+    name: str
+    values: list[tuple[int, bytes]] = attrs.field(factory=list)
+    """The partition and value of each acknowledged record."""
+    offset: int | None = None
+    """The group's offset that it commits."""
+    outcome: Outcome = Outcome.OPEN
+
+
+@attrs.define(eq=False)
+class History:
+    """The answers that clients got."""
+
+    acknowledged: dict[int, dict[int, bytes]]
+    """The values that acks=all acknowledged, by partition and offset, in the order of answers."""
+    once: set[bytes] = attrs.field(factory=set)
+    """The values of idempotent producers."""
+    read: dict[int, dict[int, bytes]] = attrs.field(factory=dict)
+    """The values that consumers read, by partition and offset."""
+    delete_end: dict[int, int] = attrs.field(factory=dict)
+    """The offset below which a client asked to delete records, by partition."""
+    deleted_end: dict[int, int] = attrs.field(factory=dict)
+    """The offset below which records are deleted for certain."""
+    transactions: dict[bytes, SimTransaction] = attrs.field(factory=dict)
+    """The transaction of each transactional value."""
+    latest: dict[int, int] = attrs.field(factory=dict)
+    """The largest committed end offset of each partition that any client knows."""
+    acknowledgement_count: int = 0
+
+    @classmethod
+    def of(cls, partition_count: int) -> "History":
+        indexes = range(partition_count)
+        history = cls({index: {} for index in indexes})
+        for index in indexes:
+            history.read[index] = {}
+            history.delete_end[index] = history.deleted_end[index] = history.latest[index] = 0
+        return history
+
+    def on_acknowledged(self, index: int, base_offset: int, values: list[bytes]) -> None:
+        """Record a produce that was acknowledged."""
+        self.acknowledgement_count += 1
+        for offset, value in enumerate(values, base_offset):
+            demand(offset >= 0, f"partition {index}: {value!r} is acknowledged at {offset}")
+            former = self.acknowledged[index].setdefault(offset, value)
+            demand(former == value, f"{index}/{offset}: {former!r}, then {value!r} acknowledged")
+        self.on_latest(index, base_offset + len(values))
+
+    def on_latest(self, index: int, end_offset: int) -> None:
+        self.latest[index] = max(self.latest[index], end_offset)
+
+    def on_deleted(self, index: int, low_watermark: int) -> None:
+        """Record a deletion of records that was acknowledged."""
+        self.deleted_end[index] = max(self.deleted_end[index], low_watermark)
+
+    def on_read(self, index: int, offset: int, value: bytes, *, is_committed: bool) -> None:
+        """Check one record that a consumer got; ``is_committed``: with read_committed."""
+        where = f"partition {index} offset {offset}"
+        former = self.read[index].setdefault(offset, value)
+        demand(former == value, f"{where}: {former!r} was read, now {value!r}")
+        promised = self.acknowledged[index].get(offset, value)
+        demand(promised == value, f"{where}: {promised!r} is acknowledged, {value!r} is read")
+        if is_committed:
+            transaction = self.transactions.get(value)
+            demand(
+                transaction is None
+                or transaction.outcome in (Outcome.COMMITTING, Outcome.COMMITTED),
+                f"{where}: {value!r} is read, its transaction is {transaction}",
+            )

@@ -1,0 +1,45 @@
+"""The nodes of the simulated cluster and their settings: short times, small files."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+NODES: Final = (1, 2, 3, 4)
+"""The brokers."""
+CONTROLLERS: Final = (1, 2, 3)
+REPLICAS: Final = 3
+SESSION_MS: Final = 3_000
+_SETTINGS: Final[Mapping[str, str]] = {
+    "controller.listener.names": "CONTROLLER",
+    "broker.session.timeout.ms": str(SESSION_MS),
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "2000",
+    "replica.fetch.max.bytes": "1000",
+    "replica.fetch.backoff.ms": "500",
+    "min.insync.replicas": "2",
+    "log.dirs": "/data/0,/data/1",
+    "log.index.interval.bytes": "300",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.min.isr": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "request.timeout.ms": "5000",
+    "leader.imbalance.check.interval.seconds": "10",
+    "auto.create.topics.enable": "false",
+}
+
+
+def settings_of(node: int, controllers: Sequence[int]) -> dict[str, str]:
+    """Return the settings of one node."""
+    roles = {"broker": node in NODES, "controller": node in controllers}
+    listeners = {"broker": f"PLAINTEXT://node-{node}:9092"}
+    listeners["controller"] = f"CONTROLLER://node-{node}:9093"
+    settings = {
+        **_SETTINGS,
+        "process.roles": ",".join(role for role in roles if roles[role]),
+        "node.id": str(node),
+        "controller.quorum.voters": ",".join(f"{n}@node-{n}:9093" for n in controllers),
+        "listeners": ",".join(listeners[role] for role in roles if roles[role]),
+    }
+    if roles["broker"]:
+        settings["advertised.listeners"] = listeners["broker"]
+    return settings
