@@ -148,7 +148,7 @@ class Answer:
 
     async def make(self, dispatcher: Dispatcher, listener: str, frame: bytes) -> None:
         try:
-            parts = await dispatcher.session(listener, "127.0.0.1").answer(memoryview(frame))
+            parts = await dispatcher.for_connection(listener, "127.0.0.1").answer(memoryview(frame))
             self.frame = joined(parts or [])[_SIZE_BYTES:]
             self.was_fenced = self.is_fenced()
         except (Disconnect, OSError):
