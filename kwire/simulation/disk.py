@@ -204,7 +204,7 @@ class SimDisk(DiskHealth):
         self._failures.append(Failure(call, error, path, 0, sys.maxsize, random, rate))
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
+    def without_faults(self) -> Iterator[None]:
         """Return a context in which no requested failure happens, for a look from outside."""
         failures, self._failures = self._failures, []
         try:

@@ -110,7 +110,7 @@ class ReplicationChecks:
     def has_all(self, node: int, topic: str, index: int) -> bool:
         """Whether a living broker has all that was acknowledged of a partition.
 
-        Nobody counts what the internal topics have; their replicas must be as long as any other.
+        The records of internal topics are not counted; their replicas must be as long as any other.
         """
         partition = self.brokers[node].partition(topic, index)
         if partition is None:

@@ -99,7 +99,9 @@ class Consumer(SimClient):
         stable, committed = answer.last_stable_offset, answer.high_watermark
         demand(stable <= committed, f"{where}: last stable offset {stable} above {committed}")
         data = bytes(answer.records or b"")
-        aborted = deque(sorted((a.first_offset, a.producer_id) for a in _aborted(answer)))
+        aborted = deque(
+            sorted((a.first_offset, a.producer_id) for a in _aborted_transactions(answer))
+        )
         open_aborted: set[int] = set()
         for place, header in headers(data):
             while aborted and aborted[0][0] <= header.last_offset:
@@ -157,7 +159,7 @@ class Consumer(SimClient):
             self._see_end(answer.offset)
 
 
-def _aborted(answer: Answer) -> list[Answer.AbortedTransaction]:
+def _aborted_transactions(answer: Answer) -> list[Answer.AbortedTransaction]:
     return answer.aborted_transactions or []
 
 

@@ -70,7 +70,7 @@ class Decoded:
             self.generation += 1
         self._end_offset = max(self._end_offset, log.start_offset)
         if end_offset > self._end_offset:
-            with cast("SimDisk", log.disk).undisturbed():
+            with cast("SimDisk", log.disk).without_faults():
                 self.content.update(decode(raw(log, self._end_offset)))
         self._log, self.start_offset, self._epochs = log, log.start_offset, epochs
         self._end_offset = end_offset

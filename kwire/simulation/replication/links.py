@@ -149,7 +149,7 @@ class Answer:
     async def make(self, dispatcher: Dispatcher, listener: str, frame: bytes) -> None:
         try:
             parts = await dispatcher.for_connection(listener, "127.0.0.1").answer(memoryview(frame))
-            self.frame = joined(parts or [])[_SIZE_BYTES:]
+            self.frame = join_parts(parts or [])[_SIZE_BYTES:]
             self.was_fenced = self.is_fenced()
         except (Disconnect, OSError):
             self.frame = b""  # The connection ends, also if the records cannot be read.
@@ -157,7 +157,7 @@ class Answer:
             self.done.set()
 
 
-def joined(parts: list[Part]) -> bytes:
+def join_parts(parts: list[Part]) -> bytes:
     """Return the bytes of a response; records are read now, as sending them does."""
     data = bytearray()
     for part in parts:

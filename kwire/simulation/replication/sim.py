@@ -99,23 +99,20 @@ class ReplicationSim:
         return SimMachine(node, config, cluster, SimStorage(), disks)
 
     def _make_clients(self) -> None:
-        def made(kind: type[SimClient]) -> tuple[int, World, Random]:
-            del kind
+        def basis() -> tuple[int, World, Random]:
             number = -1 - len(self.clients)
             return number, self.world, Random(f"{self.seed} client {number}")
 
         for is_idempotent in (False, True, True):
-            self.clients.append(Producer(*made(Producer), is_idempotent=is_idempotent))
+            self.clients.append(Producer(*basis(), is_idempotent=is_idempotent))
         for is_committed in (False, True):
             index = self.random.randrange(self.world.partition_count)
-            self.clients.append(Consumer(*made(Consumer), index=index, is_committed=is_committed))
+            self.clients.append(Consumer(*basis(), index=index, is_committed=is_committed))
         if self.random.random() < 0.4:
-            self.clients.append(Deleter(*made(Deleter)))
-        self.clients.append(Committer(*made(Committer)))
+            self.clients.append(Deleter(*basis()))
+        self.clients.append(Committer(*basis()))
         for number in range(2):
-            self.clients.append(
-                TransactionalProducer(*made(TransactionalProducer), name=f"tx-{number}")
-            )
+            self.clients.append(TransactionalProducer(*basis(), name=f"tx-{number}"))
 
     def partition(self, index: int) -> PartitionImage:
         """Return a partition as the committed metadata has it."""

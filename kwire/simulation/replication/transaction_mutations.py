@@ -145,7 +145,7 @@ MUTATIONS: Final = (
     Mutation(
         "no-list-of-aborted-transactions",
         "read_committed gets no list of the aborted transactions in a range",
-        ((partitions, "_aborted_in", _no_aborted),),
+        ((partitions, "limit_to_region", _no_aborted),),
         (4, 19),
     ),
     Mutation(
