@@ -131,7 +131,7 @@ class Trial:
     options: argparse.Namespace
     directory: Path
     reason: str | None
-    """Why there are no namespaces; None if there are."""
+    """The reason for which there are no namespaces; None if there are."""
     began: float = attrs.field(factory=time.monotonic)
     volumes: list[Path] = attrs.field(factory=list)
     cluster: LinkedCluster = attrs.field(init=False)
