@@ -7,12 +7,13 @@ from pathlib import Path
 
 import attrs
 import pytest
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import ConfigResource, ConfigResourceType
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from compat_tests.harness.broker import Broker
+from compat_tests.harness.wait import eventually
 from compat_tests.pipeline.scene import Crash, Scene
 from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
@@ -213,3 +214,34 @@ def test_bytes_are_kept_as_they_are(scene: Scene) -> None:
     assert scene.run().dead_letters == 0
     assert len(scene.rows()) == 10
     assert scene.verify().is_clean
+
+
+def test_offsets_after_each_batch_are_committed_to_a_group(
+    scene: Scene, spark: SparkSession
+) -> None:
+    """Tools that show lag see the position, and a group with members is refused."""
+    group = f"lake-{scene.topic}"
+    scene.pipeline = attrs.evolve(scene.pipeline, commit_group=group)
+    admin = KafkaAdminClient(bootstrap_servers=scene.broker.address)
+
+    def committed() -> dict[int, int]:
+        offsets = admin.list_group_offsets({group: None})[group]
+        return {place.partition: offset.offset for place, offset in offsets.items()}
+
+    try:
+        scene.run()
+        assert committed() == {0: 0, 1: 0}
+        scene.with_limit(20)
+        scene.produce(range(50))
+        scene.run()
+        assert committed() == {0: 25, 1: 25}
+        member = KafkaConsumer(scene.topic, group_id=group, bootstrap_servers=scene.broker.address)
+        try:
+            eventually(lambda: member.poll(100) is not None and member.assignment(), "assignment")
+            with pytest.raises(Refusal, match=f"commit_group: the group {group} has members"):
+                scene.run()
+        finally:
+            member.close()
+    finally:
+        admin.close()
+    scene.check_each_once(range(50))

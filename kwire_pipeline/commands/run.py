@@ -3,12 +3,14 @@
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
+from kwire_pipeline.engine.figures import Batch
 from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.metrics import Metrics
 from kwire_pipeline.engine.query import Control, run_pipeline
 from kwire_pipeline.engine.reports import Reporter
 from kwire_pipeline.engine.session import open_session
@@ -46,14 +48,37 @@ def run(pipeline: Pipeline, *, adopt: bool = False, from_start: bool = False) ->
     secrets = secrets_of(pipeline)
     reporter = Reporter(pipeline.progress, sys.stdout, lambda text: redact(text, secrets))
     request = StopRequest()
-    spark = open_session(pipeline)
-    try:
+    with ExitStack() as closing:
+        metrics = None
+        if pipeline.metrics.port is not None:
+            metrics = closing.enter_context(serve_metrics(pipeline, pipeline.metrics.port))
+
+        def report(batch: Batch) -> None:
+            if metrics is not None:
+                metrics.on_batch(batch)
+            reporter.on_batch(batch)
+
+        def warn(text: str) -> None:
+            print(f"kwire-pipeline: {redact(text, secrets)}", file=sys.stderr)
+
+        spark = open_session(pipeline)
+        closing.callback(spark.stop)
         with request.on_sigterm():
-            control = Control(report=reporter.on_batch, is_stopping=request.is_stopping)
+            control = Control(report=report, warn=warn, is_stopping=request.is_stopping)
             reporter.on_end(run_pipeline(spark, pipeline, intent, control))
-    finally:
-        spark.stop()
     return 0
+
+
+@contextmanager
+def serve_metrics(pipeline: Pipeline, port: int) -> Iterator[Metrics]:
+    """Serve figures for Prometheus for the time of a block."""
+    metrics = Metrics(pipeline.name)
+    address = metrics.start(pipeline.metrics.host, port)
+    print(f"kwire-pipeline: metrics on http://{address}/metrics", file=sys.stderr)
+    try:
+        yield metrics
+    finally:
+        metrics.stop()
 
 
 def intent_of(*, adopt: bool, from_start: bool) -> Intent:

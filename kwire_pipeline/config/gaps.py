@@ -38,10 +38,7 @@ GAPS: Final = (
     Gap("table.tombstones", "ignore"),
     Gap("table.evolution", "rescue"),
     Gap("dead_letters.topic"),
-    Gap("commit_group"),
     Gap("table.rescue_column"),
-    Gap("metrics.port"),
-    Gap("metrics.host"),
 )
 
 

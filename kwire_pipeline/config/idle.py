@@ -9,11 +9,18 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from kwire_pipeline.config.model import Catalog, Pipeline, RecordFormat, Registry, Security
+from kwire_pipeline.config.model import (
+    Catalog,
+    Metrics,
+    Pipeline,
+    RecordFormat,
+    Registry,
+    Security,
+)
 from kwire_pipeline.config.problem import Problem
 from kwire_pipeline.config.values import CatalogType, Format, Mechanism, Protocol, TableFormat
 
-Section: TypeAlias = Security | RecordFormat | Registry | Catalog
+Section: TypeAlias = Security | RecordFormat | Registry | Catalog | Metrics
 """A section that has a default for each key."""
 LOGIN: Final = ("mechanism", "username", "password")
 FILES: Final = ("ca_file", "cert_file", "key_password")
@@ -27,6 +34,9 @@ def idle(pipeline: Pipeline) -> Iterator[Problem]:
     if Format.AVRO_REGISTRY not in (pipeline.key.format, pipeline.value.format):
         for name in keys_in_use(pipeline.registry):
             yield f"registry.{name}", "it has no effect without the format avro-registry"
+    if pipeline.metrics.port is None:
+        for name in keys_in_use(pipeline.metrics):
+            yield f"metrics.{name}", "it has no effect without metrics.port"
     yield from _table(pipeline)
 
 

@@ -106,6 +106,26 @@ class Cluster:
             for topic, partitions in first.items()
         }
 
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """Commit offsets to a consumer group; raise Refusal if the group has members."""
+        classes = self._jvm.org.apache.kafka
+        committed = self._jvm.java.util.HashMap()
+        for topic, partitions in offsets.items():
+            for partition, offset in partitions.items():
+                committed.put(
+                    classes.common.TopicPartition(topic, partition),
+                    classes.clients.consumer.OffsetAndMetadata(offset),
+                )
+        try:
+            self._call(lambda: self._admin.alterConsumerGroupOffsets(group, committed).all().get())
+        except Failure as failure:
+            if "UnknownMemberId" not in str(failure):
+                raise
+            raise Refusal(
+                f"commit_group: the group {group} has members that commit its offsets: choose a "
+                "group that no consumer is in"
+            ) from failure
+
     def _specs(self) -> JavaObject:
         return self._jvm.org.apache.kafka.clients.admin.OffsetSpec
 

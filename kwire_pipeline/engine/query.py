@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 import attrs
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -51,6 +52,7 @@ class Control:
     """The outside of a run: reports go out, a request to stop comes in."""
 
     report: Callable[[Batch], None] = lambda batch: None
+    warn: Callable[[str], None] = lambda text: None
     is_stopping: Callable[[], bool] = lambda: False
     faults: Faults = NO_FAULTS
 
@@ -310,6 +312,7 @@ class Run:
 
     def run(self) -> Tally:
         """Run the query to its end; raise what made a batch fail."""
+        self._commit_start()
         query = self._start()
         try:
             while not query.awaitTermination(POLL_S):
@@ -352,6 +355,7 @@ class Run:
             result = self._writer.write(
                 frame, batch_id, may_be_repeated=batch_id == self._half_done
             )
+            self._commit_batch(batch_id)
             self._on_result(result)
         except Exception as error:
             self._error = error
@@ -362,6 +366,24 @@ class Run:
         self._tally.add(result.figures, result.reasons)
         with suppress(OSError, ValueError):
             self._control.report(result.figures)
+
+    def _commit_start(self) -> None:
+        """Commit the offsets at which this run begins, so that the lag is right at once."""
+        group = self._pipeline.commit_group
+        if group is not None:
+            done = last_entry(self._opened.spark_checkpoint, "commits")
+            start = self._identity.start if done is None else self._entry(done)
+            self._cluster.commit(group, start)
+
+    def _commit_batch(self, batch_id: int) -> None:
+        """Commit the offsets after a batch for tools that show lag; the run needs none of them."""
+        group = self._pipeline.commit_group
+        if group is None:
+            return
+        try:
+            self._cluster.commit(group, self._entry(batch_id))
+        except (Failure, Refusal, Py4JError) as error:
+            self._control.warn(f"the offsets after batch {batch_id} are not committed: {error}")
 
     def _check_topics(self) -> None:
         """Raise Refusal if a topic was made again; remember new topics of a pattern."""

@@ -325,6 +325,7 @@ PARQUET = ("table.format", "parquet")
     ("flags", "error"),
     [
         ([("registry.url", "http://r")], "--registry.url: it has no effect without the format"),
+        ([("metrics.host", "0.0.0.0")], "--metrics.host: it has no effect without metrics.port"),
         ([("registry.timeout", "1 second")], "--registry.timeout: it has no effect without"),
         ([("value.subject", "s")], "--value.subject: json has none; it is for avro-registry"),
         ([("value.message", "M")], "--value.message: json has none; it is for protobuf"),
