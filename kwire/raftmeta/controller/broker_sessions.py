@@ -1,7 +1,8 @@
 """The active controller's record of the brokers' heartbeats.
 
 Plain data, given ``now``. It is not in the log: a new active controller gives every broker that
-is not fenced a whole session in which to send a heartbeat.
+is not fenced a whole session in which to send a heartbeat. One that is fenced may have been fenced
+before the end of its session, and counts so for as long as that session could have lasted.
 """
 
 import math
@@ -25,6 +26,8 @@ class BrokerSession:
     """The time of the broker's last request to this controller."""
     has_ended_early: bool = False
     """Whether the broker was fenced because its process ended, before this session's end."""
+    is_inherited: bool = False
+    """Whether a former controller fenced the broker, which is silent since."""
 
     @property
     def is_watched(self) -> bool:
@@ -43,12 +46,16 @@ class BrokerSessions:
         """Record a heartbeat or registration of a broker."""
         session = self._sessions.setdefault(broker_id, BrokerSession(now))
         session.heartbeat_at = session.request_at = now
-        session.fenced, session.has_ended_early = fenced, False
+        session.fenced, session.has_ended_early, session.is_inherited = fenced, False, False
         session.metadata_offset = metadata_offset
 
     def begin(self, broker_id: int, now: float) -> None:
         """Begin the session of a serving broker that sent nothing to this controller yet."""
         self._sessions[broker_id] = BrokerSession(now, fenced=False)
+
+    def begin_fenced(self, broker_id: int, now: float) -> None:
+        """Count a broker that a former controller fenced as fenced early, for one session."""
+        self._sessions[broker_id] = BrokerSession(now, has_ended_early=True, is_inherited=True)
 
     def end_early(self, broker_id: int) -> None:
         """Fence a broker whose process has ended; its session's end is still watched."""
@@ -88,7 +95,9 @@ class BrokerSessions:
     def is_valid(self, broker_id: int, now: float) -> bool:
         """Whether a broker may still be alive."""
         session = self._sessions.get(broker_id)
-        return session is not None and now < session.heartbeat_at + self.timeout_s
+        if session is None or session.is_inherited:
+            return False
+        return now < session.heartbeat_at + self.timeout_s
 
     def stale(self, now: float) -> list[int]:
         """Return the brokers whose watched session ended, the earliest first."""

@@ -349,11 +349,16 @@ def decide_fence_stale(state: ControllerState, request: None, now: float) -> Dec
 def begin_sessions(state: ControllerState, now: float, own: int | None = None) -> None:
     """Give every serving broker a whole new session, because the controller became active.
 
-    ``own`` is the broker in this process, which needs no heartbeats.
+    ``own`` is the broker in this process, which needs no heartbeats. A former controller may have
+    fenced others early: not those that left in order.
     """
     for broker in state.image.brokers.values():
-        if broker.id != own and not broker.fenced:
+        if broker.id == own:
+            continue
+        if not broker.fenced:
             state.sessions.begin(broker.id, now)
+        elif state.config.broker_early_fencing_enable and not broker.in_controlled_shutdown:
+            state.sessions.begin_fenced(broker.id, now)
 
 
 def keep_session(state: ControllerState, broker_id: int) -> None:

@@ -7,7 +7,8 @@ fenced wrongly is unfenced by its next heartbeat, which it sends at once. Limits
 
 * A heartbeat after the first refusal disproves it.
 * At most half of the serving brokers are fenced early; the others wait for their sessions. If that
-  many seem to have ended, this node's view of the network is the likelier cause.
+  many seem to have ended, this node's view of the network is the likelier cause. A new active
+  controller counts those that it finds fenced and silent, for one session.
 * Until the session ends too, the partitions that only the broker had in sync get no unclean leader.
 """
 

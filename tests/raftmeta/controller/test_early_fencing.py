@@ -149,6 +149,83 @@ def test_at_most_half_of_the_brokers_are_fenced_early(count: int, fenced_count: 
     assert serving == [*brokers[-1:]], "the sessions of the others decide"
 
 
+def fail_over(cluster: Cluster) -> None:
+    """Let another controller become active; it knows no heartbeats."""
+    cluster.now += 0.5
+    cluster.state.reset(cluster.state.image, cluster.state.next_offset)
+    begin_sessions(cluster.state, cluster.now)
+
+
+@pytest.mark.parametrize(("count", "fenced_count"), [(3, 1), (4, 2), (5, 2), (6, 3)])
+def test_at_most_half_of_the_brokers_are_fenced_early_over_controllers(
+    count: int, fenced_count: int
+) -> None:
+    """A new active controller counts those that the former one fenced."""
+    brokers = tuple(range(1, count + 1))
+    cluster = Cluster(brokers)
+    fenced = []
+    for broker in brokers:
+        fenced.append(end_process(cluster, broker))
+        fail_over(cluster)
+    assert fenced.count(True) == fenced_count
+    cluster.now += 9
+    while cluster.do(decide_fence_stale, None):
+        pass
+    assert cluster.state.sessions.deadline == math.inf
+
+
+def test_broker_that_a_former_controller_fenced_early_counts_until_its_heartbeat() -> None:
+    cluster = Cluster((1, 2, 3))
+    assert end_process(cluster, 1)
+    fail_over(cluster)
+    assert not end_process(cluster, 2)
+    assert not cluster.do(decide_heartbeat, beat(1, 100)).is_fenced
+    assert end_process(cluster, 2)
+
+
+def test_broker_that_left_in_order_is_not_counted_by_a_new_controller() -> None:
+    cluster = Cluster((1, 2, 3))
+    cluster.topic("t", [1, 2, 3])
+    leaving = beat(1, 100)
+    leaving.want_shut_down = True
+    for _ in range(3):
+        for broker in (2, 3):
+            cluster.do(decide_heartbeat, beat(broker, broker * 100))
+        cluster.do(decide_heartbeat, leaving)
+    assert cluster.state.image.brokers[1].fenced
+    fail_over(cluster)
+    assert end_process(cluster, 2)
+
+
+def test_new_machine_takes_the_id_of_a_fenced_broker_after_a_failover() -> None:
+    """A session that only counts refuses no registration."""
+    cluster = Cluster((1, 2, 3))
+    assert end_process(cluster, 1)
+    fail_over(cluster)
+    assert not cluster.state.sessions.is_valid(1, cluster.now)
+
+
+@pytest.mark.parametrize("elr", [0, 1])
+def test_unclean_leader_waits_also_under_a_new_controller(elr: int) -> None:
+    """The former one may have fenced the broker early."""
+    cluster = Cluster(unclean_leader_election_enable="true")
+    cluster.write(*feature_records({ELR: elr}))
+    cluster.topic("t", [2, 1])
+    change = cluster.state.change(cluster.state.image.topic_ids["t"], 0)
+    change.isr = [2]
+    cluster.write(change.build())
+    end_process(cluster, 2)
+    fail_over(cluster)
+    cluster.do(decide_elect_unclean, None)
+    assert cluster.partition("t").leader == -1
+    for _ in range(3):
+        cluster.now += 3
+        for broker in (1, 3):
+            cluster.do(decide_heartbeat, beat(broker, broker * 100))
+    cluster.do(decide_fence_stale, None)
+    assert cluster.partition("t").leader == 1
+
+
 def test_broker_that_was_fenced_wrongly_serves_again_with_its_next_heartbeat() -> None:
     cluster = Cluster()
     cluster.topic("t", [2])

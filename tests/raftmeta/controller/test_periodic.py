@@ -87,7 +87,12 @@ async def test_unclean_election_allowed_at_run_time_elects_for_leaderless_partit
 ) -> None:
     """Set at run time, it counts for what is leaderless already, within five minutes."""
     for allowed, expected in (("true", [-1, 2]), ("false", [-1, -1])):
-        cluster = Cluster((1, 2), leader_imbalance_check_interval_seconds="10", **PATIENT)
+        cluster = Cluster(
+            (1, 2),
+            leader_imbalance_check_interval_seconds="10",
+            broker_early_fencing_enable="false",
+            **PATIENT,
+        )
         cluster.topic("t", [1, 2])
         for broker in (2, 1):
             cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
