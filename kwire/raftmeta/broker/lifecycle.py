@@ -109,6 +109,8 @@ class BrokerLifecycle:
     """Set when a heartbeat became due earlier."""
     _unanswered_since: float | None = None
     """The time of the first request after the last answer; None if no answer is missing."""
+    _was_over: bool = False
+    """Whether the lease was over after the last request."""
     _last_refusal: str = ""
     """The error that was logged last; an error that repeats is logged once."""
 
@@ -263,8 +265,20 @@ class BrokerLifecycle:
             if isinstance(answer, BrokerHeartbeatResponse) and not answer.is_fenced:
                 self.lease.renew(sent_at)
             self.broker.on_answer(answer, self.clock.now())
-        if self.broker.state is State.RUNNING and self.lease.is_over(self.clock.now()):
+        if self.broker.state is State.RUNNING:
+            self._insist_without_lease()
+
+    def _insist_without_lease(self) -> None:
+        """Send the next heartbeat soon if the lease is over; log when it ends and is renewed."""
+        is_over = self.lease.is_over(self.clock.now())
+        if is_over:
             self.broker.due = min(self.broker.due, self.clock.now() + INSISTING_SECONDS)
+        if is_over and not self._was_over:
+            text = "lease over: clients are refused until a controller answers id=%d epoch=%d"
+            logger.warning(text, self.config.node_id, self.epoch)
+        elif self._was_over and not is_over:
+            logger.info("lease renewed id=%d epoch=%d", self.config.node_id, self.epoch)
+        self._was_over = is_over
 
     def _check_incarnation(self, error: errors.KafkaError) -> None:
         """Raise DuplicateBrokerRegistration if a newer incarnation holds this id.

@@ -10,13 +10,19 @@ was paused or cut off for that long must neither acknowledge nor serve as a lead
   :meth:`SessionLease.may_unfence`.
 * If the processes of too many controllers have ended for one of them to be active, none can have
   fenced the broker since, and the next active controller begins with a whole session for it. So a
-  lease that holds at that moment is renewed, and brokers serve on without controllers.
+  lease that holds at that moment is renewed, and brokers serve on without controllers. The proof is
+  that hosts refuse connections, which a firewall may do for a controller that runs: so the lease
+  ends at the latest :data:`WITHOUT_CONTROLLERS_MAX_S` after the last answered heartbeat was sent.
 * Without other nodes that could be the active controller, the lease has no end.
 """
 
 import math
+from typing import Final
 
 from kwire import attrs
+
+WITHOUT_CONTROLLERS_MAX_S: Final = 600.0
+"""The longest time for which a broker serves without an answer from a controller."""
 
 
 @attrs.define
@@ -27,22 +33,28 @@ class SessionLease:
     """``broker.session.timeout.ms``, which all nodes are to have alike."""
     end: float = math.inf
     """The time at which it ends; infinite before the first heartbeat was answered."""
+    _renewed_at: float | None = attrs.field(init=False, default=None)
+    """The time at which the last answered heartbeat was sent."""
 
     def is_over(self, now: float) -> bool:
         return now >= self.end
 
     def renew(self, sent_at: float) -> None:
         """A heartbeat of this time was answered: the broker is not fenced."""
-        self.end = sent_at + self.timeout_s
+        self.end, self._renewed_at = sent_at + self.timeout_s, sent_at
 
     def keep(self) -> None:
         """No other node can be the active controller."""
-        self.end = math.inf
+        self.end, self._renewed_at = math.inf, None
 
     def on_controllers_ended(self, now: float) -> None:
         """No active controller can exist at this time."""
-        if not self.is_over(now):
-            self.end = now + self.timeout_s
+        if self.is_over(now):
+            return
+        if self._renewed_at is None:
+            self._renewed_at = now
+        last_end = max(self.end, self._renewed_at + WITHOUT_CONTROLLERS_MAX_S)
+        self.end = min(now + self.timeout_s, last_end)
 
     def may_unfence(self, now: float, *, knows_fencing: bool) -> bool:
         """Whether a heartbeat may unfence the broker now.

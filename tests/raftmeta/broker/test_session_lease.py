@@ -10,7 +10,7 @@ import trio.testing
 
 from kwire import errors
 from kwire.raftmeta.broker.lifecycle import NOT_CAUGHT_UP
-from kwire.raftmeta.broker.session_lease import SessionLease
+from kwire.raftmeta.broker.session_lease import WITHOUT_CONTROLLERS_MAX_S, SessionLease
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.records import CommittedBatch
 from tests.raftmeta.broker.test_broker_lifecycle import (
@@ -131,6 +131,32 @@ async def test_broker_serves_on_only_if_the_controllers_have_ended(
     with trio.move_on_after(60):
         await lifecycle.run()
     assert lifecycle.lease.is_over(trio.current_time()) == is_over
+
+
+async def test_broker_serves_without_controllers_for_a_limited_time(
+    autojump_clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Invariant 34: a firewall may refuse connections to controllers that run."""
+    lifecycle = make_lifecycle(StoppedControllers(*UP), yes)
+    await lifecycle.start()
+    answered_at = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lifecycle.run)
+        await trio.sleep(WITHOUT_CONTROLLERS_MAX_S - 20)
+        assert not lifecycle.lease.is_over(trio.current_time())
+        assert not [r for r in caplog.records if r.getMessage().startswith("lease over")]
+        await trio.sleep(60)
+        assert lifecycle.lease.is_over(trio.current_time())
+        nursery.cancel_scope.cancel()
+    assert lifecycle.lease.end == pytest.approx(answered_at + WITHOUT_CONTROLLERS_MAX_S, abs=1)
+    assert len([r for r in caplog.records if r.getMessage().startswith("lease over")]) == 1
+
+
+def test_lease_longer_than_the_limit_without_controllers_is_not_shortened() -> None:
+    lease = SessionLease(3600.0)
+    lease.renew(100.0)
+    lease.on_controllers_ended(110.0)
+    assert lease.end == 3700.0
 
 
 async def test_lease_that_ends_before_the_controllers_are_seen_to_have_ended_is_over(
