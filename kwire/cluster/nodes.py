@@ -2,12 +2,15 @@
 
 Rules: a node runs in a session of its own, so that Ctrl-C reaches only the supervisor, which stops
 the nodes in order; its standard input is a pipe whose end stops it, so that it never outlives the
-supervisor; its standard output has the ready line and its figures, its log is a file.
+supervisor; its standard output has the ready line and its figures, its log is a file. It has one
+request for figures at a time, so a node that is stopped or hangs never fills the pipe, and holds up
+nothing.
 """
 
 import enum
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,11 +23,15 @@ from kwire.cluster.layout import folder_of
 _READY: Final = re.compile(r"kwire ready on (\S+)")
 _FIGURES: Final = re.compile(r"kwire figures (.*)")
 _TAIL_BYTES: Final = 4096
+SILENT_AFTER_S: Final = 10.0
+"""The time without an answer after which a node counts as silent."""
 
 
 class State(enum.Enum):
     STARTING = "starting"
     READY = "ready"
+    SILENT = "silent"
+    """It was ready, but does not answer any more: it is stopped or hangs."""
     STOPPING = "stopping"
     ENDED = "ended"
 
@@ -43,6 +50,8 @@ class ClusterNode:
         """The figures that it sent last."""
         self.records_per_s = 0.0
         """The records that its clients produced per second, between the last two figures."""
+        self._requested_at: float | None = None
+        """The time of the request for figures that it has not answered."""
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
@@ -77,16 +86,26 @@ class ClusterNode:
             )
         self._process, self.state, self.exit_code = process, State.STARTING, None
         self._pending, self.figures, self.records_per_s = b"", {}, 0.0
+        self._requested_at = None
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         return process.stdout.fileno()
 
-    def ask_figures(self) -> None:
-        """Ask for figures; the answer comes by :meth:`read`."""
-        if self._process is not None and self.state is State.READY:
+    def ask_figures(self, now: float) -> None:
+        """Ask for figures; the answer comes by :meth:`read`.
+
+        Without an answer to the last request there is none, and after a while the node is silent.
+        """
+        if self._process is None or self.state is not State.READY:
+            return
+        if self._requested_at is None:
+            self._requested_at = now
             assert self._process.stdin is not None
             with suppress(OSError):  # It has just ended, which its output says next.
                 self._process.stdin.write(b"figures\n")
+        elif now - self._requested_at >= SILENT_AFTER_S:
+            self.state = State.SILENT
+            self.figures, self.records_per_s = {}, 0.0
 
     def read(self) -> bool:
         """Take what the process wrote; return False when it has ended."""
@@ -110,6 +129,9 @@ class ClusterNode:
             if self.state is State.STARTING:
                 self.state = State.READY
         elif match := _FIGURES.match(line):
+            self._requested_at = None
+            if self.state is State.SILENT:
+                self.state = State.READY
             pairs = (word.partition("=") for word in match[1].split())
             figures = {name: float(value) for name, _, value in pairs}
             if self.figures:
@@ -127,10 +149,11 @@ class ClusterNode:
         self.figures, self.records_per_s = {}, 0.0
 
     def stop(self) -> None:
-        """Begin a stop in order."""
+        """Begin a stop in order, also of a process that was stopped by a signal."""
         if self._process is not None:
             self.state = State.STOPPING
             self._process.terminate()
+            self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the process at once and wait for its end."""

@@ -79,7 +79,7 @@ class Supervisor:
                 if now >= figures_at and not self._is_stopping:
                     self._display.on_figures(self.nodes)
                     for node in self.nodes:
-                        node.ask_figures()
+                        self._ask_figures(node, now)
                     figures_at = now + self._display.period_s
         finally:
             self.kill()
@@ -111,6 +111,8 @@ class Supervisor:
             self._on_end(node)
         elif before is State.STARTING and node.state is State.READY:
             self._on_node_ready(node)
+        elif before is State.SILENT and node.state is State.READY:
+            self._display.on_event(f"node answers again node={node.id}")
 
     def _on_node_ready(self, node: ClusterNode) -> None:
         if self._has_served:
@@ -119,7 +121,13 @@ class Supervisor:
             self._has_served = True
             self._display.on_ready(",".join(other.address for other in self.nodes))
             for other in self.nodes:
-                other.ask_figures()
+                self._ask_figures(other, self._now())
+
+    def _ask_figures(self, node: ClusterNode, now: float) -> None:
+        before = node.state
+        node.ask_figures(now)
+        if node.state is State.SILENT and before is not State.SILENT:
+            self._display.on_event(f"node does not answer node={node.id} pid={node.pid}")
 
     def _on_end(self, node: ClusterNode) -> None:
         if self._is_stopping:

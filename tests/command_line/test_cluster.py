@@ -21,6 +21,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from kwire.cluster.nodes import ClusterNode, State
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.testing.wire import WireClient
@@ -171,6 +172,38 @@ def test_node_that_dies_is_started_again_with_restart(tmp_path: Path) -> None:
         running.wait_line("node serves again node=2")
         assert api_versions_error(running.ports[1]) == 0
         assert running.stop() == 0
+
+
+def test_node_that_is_stopped_is_reported_and_holds_up_nothing(tmp_path: Path) -> None:
+    """Neither while it is stopped, nor when the cluster is stopped with it."""
+    with cluster(tmp_path, "--data", "data", "--port", "0") as running:
+        pids = {node: running.node_pid(tmp_path / "data", node) for node in (1, 2)}
+        os.kill(pids[1], signal.SIGSTOP)
+        running.wait_line(f"node does not answer node=1 pid={pids[1]}")
+        os.kill(pids[1], signal.SIGCONT)
+        running.wait_line("node answers again node=1")
+        os.kill(pids[2], signal.SIGSTOP)
+        running.wait_line("node does not answer node=2")
+        assert running.stop() == 0
+    assert sum("node does not answer" in line for line in running.lines) == 2
+
+
+def test_requests_to_a_stopped_node_fill_no_pipe(tmp_path: Path) -> None:
+    """Else the supervisor would wait for it, and watch and stop no other node."""
+    node = ClusterNode(1, tmp_path, [])
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        os.set_blocking(process.stdin.fileno(), False)
+        node._process, node.state = process, State.READY
+        for second in range(10_000):
+            node.ask_figures(float(second))
+        assert os.write(process.stdin.fileno(), b"x" * 4096) == 4096, "the pipe has room"
+        assert node.state is State.SILENT
+        node.stop()
+        assert process.wait(LIMIT_S) == -signal.SIGTERM
 
 
 def test_nodes_end_with_their_supervisor(tmp_path: Path) -> None:
