@@ -46,6 +46,14 @@ def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService)
     def leaders() -> Iterator[Leader]:
         return (p.leader for p in replicas.partitions if p.leader is not None)
 
+    def led_states() -> Iterator[PartitionImage]:
+        image = core.publisher.image
+        for partition in replicas.partitions:
+            if partition.leader is not None:
+                state = image.partition(partition.topic, partition.partition)
+                if state is not None:
+                    yield state
+
     def sizes() -> Iterator[tuple[tuple[str, ...], float]]:
         for partition in list(replicas.partitions):
             yield (partition.topic, str(partition.partition)), partition.log.segments.size
@@ -53,7 +61,7 @@ def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService)
     metrics.register_function(m.PARTITIONS, lambda: len(replicas.partitions))
     metrics.register_function(m.LEADERS, lambda: _count(leaders()))
     metrics.register_function(
-        m.UNDER_REPLICATED, lambda: _count(x for x in leaders() if len(x.isr) <= len(x.followers))
+        m.UNDER_REPLICATED, lambda: _count(s for s in led_states() if s.is_under_replicated)
     )
     metrics.register_function(
         m.UNDER_MIN_ISR, lambda: _count(x for x in leaders() if x.under_min_isr)

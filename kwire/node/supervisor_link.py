@@ -56,6 +56,6 @@ async def collect_figures(server: Server) -> dict[str, int]:
             result["leaderless"] += partition.leader < 0
             if partition.leader == server.config.node_id:
                 result["leaders"] += 1
-                result["under_replicated"] += len(partition.isr) < len(partition.replicas)
+                result["under_replicated"] += partition.is_under_replicated
             await slices.pause()
     return result

@@ -2,13 +2,21 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 from trio.testing import MockClock
 
+from kwire.codec.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
 from kwire.metrics import RAFT_ELECTIONS, Metrics
 from kwire.node.gauges import Elections, add_gauges
+from kwire.node.supervisor_link import collect_figures
+from kwire.raftmeta.controller.brokers import decide_register_broker
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.simulation.raft_quorums import TestClock
+from kwire.testing.wire import TrioWireClient
+from tests.raftmeta.controller.test_brokers import register
 from tests.support.server.nodes import create, running
 
 
@@ -67,3 +75,31 @@ async def test_election_latency_lasts_from_the_loss_of_a_leader_to_the_next(
     name = "kafka_server_raft_metrics_election_latency_seconds"
     shown = values(metrics)
     assert (shown[f"{name}_sum"], shown[f"{name}_count"]) == (3, 1)
+
+
+@pytest.mark.slow
+async def test_replica_that_a_reassignment_adds_does_not_count_as_missing(tmp_path: Path) -> None:
+    """As Kafka counts: an in-sync replica is missing if there are fewer than before the move."""
+    async with running(tmp_path) as server:
+        add_gauges(server.core, server.broker)
+        assert await create(server, "t", 2) == 0
+        cluster_id = server.core.identity.cluster_id
+        await server.core.controller.call(
+            decide_register_broker, register(2, cluster_id=cluster_id)
+        )
+        partition = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
+        topic = AlterPartitionReassignmentsRequest.ReassignableTopic(
+            name="t", partitions=[partition(partition_index=0, replicas=[1, 2])]
+        )
+        request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[topic])
+        async with await TrioWireClient.connect(*server.address) as client:
+            answer = await client.call(request, 0)
+        assert answer.responses[0].partitions[0].error_code == 0
+        state = server.core.publisher.image.partition("t", 0)
+        assert state is not None
+        assert (state.replicas, state.adding, state.isr) == ((1, 2), (2,), (1,))
+        shown = values(server.services.metrics)
+        assert shown["kafka_server_replicamanager_underreplicatedpartitions"] == 0
+        assert (await collect_figures(server))["under_replicated"] == 0
+        assert not state.is_under_replicated
+        assert attrs.evolve(state, adding=()).is_under_replicated

@@ -115,6 +115,11 @@ class PartitionImage:
         """Whether replicas are being added or removed."""
         return bool(self.adding or self.removing)
 
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether fewer replicas are in sync than the partition had before a reassignment."""
+        return len(self.isr) < len(self.replicas) - len(self.adding)
+
     def directory(self, broker: int) -> bytes | None:
         """Return the log directory of a replica."""
         if broker in self.replicas and len(self.directories) == len(self.replicas):
