@@ -224,17 +224,17 @@ def test_offsets_after_each_batch_are_committed_to_a_group(
     scene.pipeline = attrs.evolve(scene.pipeline, commit_group=group)
     admin = KafkaAdminClient(bootstrap_servers=scene.broker.address)
 
-    def committed() -> dict[int, int]:
+    def positions() -> dict[int, int]:
         offsets = admin.list_group_offsets({group: None})[group]
         return {place.partition: offset.offset for place, offset in offsets.items()}
 
     try:
         scene.run()
-        assert committed() == {0: 0, 1: 0}
+        assert positions() == {0: 0, 1: 0}
         scene.with_limit(20)
         scene.produce(range(50))
         scene.run()
-        assert committed() == {0: 25, 1: 25}
+        assert positions() == {0: 25, 1: 25}
         member = KafkaConsumer(scene.topic, group_id=group, bootstrap_servers=scene.broker.address)
         try:
             eventually(lambda: member.poll(100) is not None and member.assignment(), "assignment")
