@@ -23,12 +23,12 @@ class Metrics:
         self._server: tuple[WSGIServer, Thread] | None = None
 
         def counter(name: str, text: str) -> Counter:
-            made = Counter(f"{PREFIX}{name}", text, ["pipeline"], registry=self._registry)
-            return made.labels(pipeline)
+            family = Counter(f"{PREFIX}{name}", text, ["pipeline"], registry=self._registry)
+            return family.labels(pipeline)
 
         def gauge(name: str, text: str) -> Gauge:
-            made = Gauge(f"{PREFIX}{name}", text, ["pipeline"], registry=self._registry)
-            return made.labels(pipeline)
+            family = Gauge(f"{PREFIX}{name}", text, ["pipeline"], registry=self._registry)
+            return family.labels(pipeline)
 
         self._batches = counter("batches", "Batches written.")
         self._rows = counter("rows", "Rows written to the table.")
