@@ -74,7 +74,7 @@ class LogSegments(Sequence[Segment]):
         return removed
 
     def take_from(self, index: int) -> list[Segment]:
-        """Take out the segments from this place in the list on; their files stay."""
+        """Take out the segments from ``index`` on; their files stay."""
         removed, self.ordered = self.ordered[index:], self.ordered[:index]
         if self.ordered:
             self.active = self.ordered[-1]
@@ -101,7 +101,7 @@ class LogSegments(Sequence[Segment]):
     # -- looking up
 
     def index_of(self, offset: int) -> int:
-        """Return the place in the list of the segment that ``offset`` belongs into."""
+        """Return the index of the segment that ``offset`` belongs into."""
         if offset >= self.active.base_offset:
             return len(self.ordered) - 1
         following = bisect_right(self.ordered, offset, key=lambda segment: segment.base_offset)

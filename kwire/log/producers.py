@@ -50,7 +50,7 @@ class Sent(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The place of a batch that is already in the log."""
+    """The offsets of a batch that is already in the log."""
 
     base_offset: int
     last_offset: int
@@ -121,7 +121,7 @@ class ProducerStates:
         return self._producers.values()
 
     def check(self, header: BatchHeader) -> Duplicate | None:
-        """Check that the leader may append this batch of a client; return an earlier copy's place.
+        """Check that the leader may append a client's batch; return the offsets of a duplicate.
 
         Raises InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState.
         """

@@ -131,8 +131,8 @@ class Checks:
         ends = [s for s in state.log.snapshots if s.end_offset > 0]
         if start and (not ends or ends[0].end_offset != start):
             raise Violation(f"n{node_id}: the log begins at {start}, snapshots are {ends}")
-        if ends and not isinstance(state.log.place(*ends[0]), Valid):
-            raise Violation(f"n{node_id}: {ends[0]} is no place in its own log")
+        if ends and not isinstance(state.log.validate(*ends[0]), Valid):
+            raise Violation(f"n{node_id}: {ends[0]} is not in its own log")
 
     def _check_truncation(self, node: SimNode, end_offset: int) -> None:
         for base, following, data in batches_from(node, end_offset):

@@ -317,7 +317,7 @@ MUTATIONS: Final = (
     Mutation(
         "no-divergence-check",
         "the leader takes any fetch offset for a prefix of its log",
-        ((LogState, "place", _trust_any_offset),),
+        ((LogState, "validate", _trust_any_offset),),
         (43,),
     ),
     Mutation(

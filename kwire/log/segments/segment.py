@@ -280,10 +280,10 @@ class Segment:
         Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
         """
         ends = self._recent_next
-        place = bisect_right(ends, offset)
-        if place < len(ends) and (place or not self._recent_position[0]):
-            position = self._recent_position[place]
-            after = self._recent_position[place + 1] if place + 1 < len(ends) else self.size
+        index = bisect_right(ends, offset)
+        if index < len(ends) and (index or not self._recent_position[0]):
+            position = self._recent_position[index]
+            after = self._recent_position[index + 1] if index + 1 < len(ends) else self.size
             return position, after - position
         start, last_offset = self.floor(offset, wait=wait)
         sound = last_offset is None

@@ -42,7 +42,7 @@ class NeedsSnapshot:
     id: SnapshotId
 
 
-Place = Valid | Diverging | NeedsSnapshot
+OffsetValidation = Valid | Diverging | NeedsSnapshot
 
 
 @attrs.define
@@ -119,7 +119,7 @@ class LogState:
         floor = max(n for n, e in enumerate(self.epochs) if e.epoch <= epoch)
         return EpochEnd(self.epochs[floor].epoch, self.epochs[floor + 1].end_offset)
 
-    def place(self, offset: int, epoch: int) -> Place:
+    def validate(self, offset: int, epoch: int) -> OffsetValidation:
         """Compare our log with a follower's that ends at ``offset`` in ``epoch``."""
         newest = self.latest_snapshot
         if newest is not None and newest.end_offset > 0:

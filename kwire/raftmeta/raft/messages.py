@@ -18,7 +18,7 @@ from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta.raft.events import LogSlice, SnapshotSlice
 from kwire.raftmeta.raft.leader_view import own_high_watermark
-from kwire.raftmeta.raft.log_state import Diverging, NeedsSnapshot, Place, SnapshotId
+from kwire.raftmeta.raft.log_state import Diverging, NeedsSnapshot, OffsetValidation, SnapshotId
 from kwire.raftmeta.raft.quorum_state import NO_NODE
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
@@ -251,7 +251,7 @@ def fetch_response(
     state: RaftState,
     *,
     error: int = NONE,
-    place: Place | None = None,
+    validation: OffsetValidation | None = None,
     records: LogSlice | bytes = b"",
 ) -> FetchResponse:
     topic = FetchResponse.FetchableTopicResponse
@@ -266,13 +266,13 @@ def fetch_response(
         ),
         records=records,
     )
-    if isinstance(place, Diverging):
+    if isinstance(validation, Diverging):
         part.diverging_epoch = topic.PartitionData.EpochEndOffset(
-            epoch=place.end.epoch, end_offset=place.end.end_offset
+            epoch=validation.end.epoch, end_offset=validation.end.end_offset
         )
-    elif isinstance(place, NeedsSnapshot):
+    elif isinstance(validation, NeedsSnapshot):
         part.snapshot_id = topic.PartitionData.SnapshotId(
-            end_offset=place.id.end_offset, epoch=place.id.epoch
+            end_offset=validation.id.end_offset, epoch=validation.id.epoch
         )
     return FetchResponse(
         responses=[topic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[part])],

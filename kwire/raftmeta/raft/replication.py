@@ -82,7 +82,9 @@ def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> Non
         return
     replica = progress.replica_of(state, role, ReplicaKey(node_id, partition.replica_directory_id))
     progress.on_fetch_of(state, role, replica)
-    if not isinstance(state.log.place(partition.fetch_offset, partition.last_fetched_epoch), Valid):
+    if not isinstance(
+        state.log.validate(partition.fetch_offset, partition.last_fetched_epoch), Valid
+    ):
         return
     if partition.fetch_offset >= state.log.end_offset:
         replica.caught_up_at_ms = state.now_ms
@@ -108,9 +110,9 @@ def _answer(
     """Return the answer if its deadline has passed or there is something new, else None."""
     partition = messages.partition_of(request)
     assert partition is not None
-    place = state.log.place(partition.fetch_offset, partition.last_fetched_epoch)
-    if not isinstance(place, Valid):
-        return messages.fetch_response(state, place=place)
+    validation = state.log.validate(partition.fetch_offset, partition.last_fetched_epoch)
+    if not isinstance(validation, Valid):
+        return messages.fetch_response(state, validation=validation)
     records: LogSlice | None = None
     if partition.fetch_offset < state.log.end_offset:
         limit = min(request.max_bytes, state.config.fetch_max_bytes)

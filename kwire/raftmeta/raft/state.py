@@ -276,8 +276,8 @@ class RaftState:
         """
         others = [voter_id for voter_id in sorted(self.voters.ids) if voter_id != leader_id]
         own = self.config.node_id
-        place = others.index(own) if own in others else len(others)
-        return place * CANDIDACY_GAP_SHARE * min(self.config.election_backoff_max_s, 1.0)
+        rank = others.index(own) if own in others else len(others)
+        return rank * CANDIDACY_GAP_SHARE * min(self.config.election_backoff_max_s, 1.0)
 
     def random_election_timeout(self) -> float:
         return self.now + self.config.election_timeout_s * (1 + self.random.random())

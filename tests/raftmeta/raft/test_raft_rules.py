@@ -152,7 +152,7 @@ def test_voter_set_is_in_force_before_it_is_committed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "epoch", "place"),
+    ("offset", "epoch", "validation"),
     [
         (0, 0, Valid()),
         (5, 1, Valid()),
@@ -164,16 +164,16 @@ def test_voter_set_is_in_force_before_it_is_committed() -> None:
     ],
 )
 def test_leader_answers_where_a_followers_log_diverges(
-    offset: int, epoch: int, place: object
+    offset: int, epoch: int, validation: object
 ) -> None:
     """KIP-595: the leader answers a divergent fetch with the end of the largest epoch of its
     log that is not after the follower's."""
     log = LogState(0, 10, [EpochEnd(1, 0), EpochEnd(3, 5)])
-    assert log.place(offset, epoch) == place
+    assert log.validate(offset, epoch) == validation
 
 
 @pytest.mark.parametrize(
-    ("offset", "epoch", "place"),
+    ("offset", "epoch", "validation"),
     [
         (0, 0, NeedsSnapshot(SnapshotId(8, 3))),
         (5, 1, NeedsSnapshot(SnapshotId(8, 3))),  # ends where the log begins, in another epoch
@@ -183,11 +183,11 @@ def test_leader_answers_where_a_followers_log_diverges(
     ],
 )
 def test_fetch_before_the_log_start_needs_a_snapshot(
-    offset: int, epoch: int, place: object
+    offset: int, epoch: int, validation: object
 ) -> None:
     """KIP-630: a fetch before the log's start is answered with the id of the latest snapshot."""
     log = LogState(5, 10, [EpochEnd(3, 5)], [SnapshotId(5, 2), SnapshotId(8, 3)])
-    assert log.place(offset, epoch) == place
+    assert log.validate(offset, epoch) == validation
 
 
 # What Apache Kafka 4.3.1 wrote: a single node, a follower of three, one that waits; version 1.

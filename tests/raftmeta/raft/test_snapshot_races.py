@@ -39,7 +39,7 @@ def test_own_snapshot_older_than_an_installed_one_is_dropped() -> None:
     raft.step(SnapshotLoaded(fetched, dynamic(1, 3, 4), 1), 0.2, 0)
     effects = raft.step(SnapshotTaken(SnapshotId(5, 1)), 0.3, 0)
     assert state.log.snapshots == [fetched]
-    assert not isinstance(state.log.place(5, 1), Valid)
+    assert not isinstance(state.log.validate(5, 1), Valid)
     assert CleanLog(40) in effects  # which removes it from the disk
 
 
@@ -85,7 +85,7 @@ class LeaderOfMany:
         if offset == self.later.end_offset:
             await trio.sleep_forever()
         place = NeedsSnapshot(self.later) if offset else None
-        answer = messages.fetch_response(state, records=b"" if offset else self.log, place=place)
+        answer = messages.fetch_response(state, records=b"" if offset else self.log, validation=place)
         answer.responses[0].partitions[0].high_watermark = self.end_offset
         return answer
 
@@ -128,7 +128,7 @@ async def test_log_replaced_during_its_delivery_is_delivered_as_the_snapshot() -
 def test_empty_snapshot_chunk_is_not_fetched_again_at_once() -> None:
     raft = follower()
     later = SnapshotId(40, 2)
-    where = messages.fetch_response(raft.state, place=NeedsSnapshot(later))
+    where = messages.fetch_response(raft.state, validation=NeedsSnapshot(later))
     answer(raft, FetchRequest, 2, where, 0.2)
     response = messages.snapshot_response(raft.state, later, piece=b"")
     response.topics[0].partitions[0].size = 100
