@@ -61,8 +61,8 @@ class LeaderEpochs:
             return UNDEFINED
         if epoch == self._epochs[-1]:
             return epoch, log_end_offset
-        later = bisect_right(self._epochs, epoch)
-        return self._epochs[later - 1] if later else epoch, self._starts[later]
+        index = bisect_right(self._epochs, epoch)
+        return self._epochs[index - 1] if index else epoch, self._starts[index]
 
     def at(self, offset: int) -> int | None:
         """Return the epoch that wrote ``offset``."""

@@ -48,7 +48,7 @@ class EpochsFile:
                     disk.write(path, text)
                 else:
                     disk.replace(path, text, sync=False)
-                    unsynced.names = True
+                    unsynced.has_new_names = True
             except OSError as error:
                 if classify(error) is not DiskErrorKind.NO_ROOM:
                     raise

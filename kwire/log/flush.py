@@ -24,18 +24,18 @@ class UnsyncedWrites:
     """Files of the partition's directory to sync; the value is content to write first, if any."""
     lazy: set[str] = attrs.Factory(set)
     """Written files that the next flush syncs, but that do not cause a flush."""
-    removed: bool = False
+    has_removed: bool = False
     """Old segments were removed: their names could reappear after a power loss."""
-    cut: bool = False
+    has_cut: bool = False
     """The log was truncated: the removed records could reappear after a power loss."""
-    names: bool = True
+    has_new_names: bool = True
     """Files were created or removed in the partition's directory."""
-    directory: bool = True
+    has_new_directory: bool = True
     """A power loss may remove the partition's own directory, with all that is in it."""
 
     def __bool__(self) -> bool:
         """Whether a flush is needed even if all records are synced."""
-        return bool(self.closed or self.files or self.removed or self.cut)
+        return bool(self.closed or self.files or self.has_removed or self.has_cut)
 
     def forget(self, segment: Segment) -> None:
         """Drop the indexes of a segment that was removed or is appended to again."""
@@ -49,10 +49,10 @@ class UnsyncedWrites:
         self.closed = other.closed + self.closed
         self.files = other.files | self.files
         self.lazy |= other.lazy
-        self.removed |= other.removed
-        self.cut |= other.cut
-        self.names |= other.names
-        self.directory |= other.directory
+        self.has_removed |= other.has_removed
+        self.has_cut |= other.has_cut
+        self.has_new_names |= other.has_new_names
+        self.has_new_directory |= other.has_new_directory
 
 
 @attrs.define(eq=False)
@@ -65,8 +65,8 @@ class Flush:
     unsynced: UnsyncedWrites
     end_offset: int
     indexed_end: int
-    """The segments below this offset have their indexes on disk once this flush has worked."""
-    worked: bool = attrs.field(default=False, init=False)
+    """The segments below this offset have their indexes on disk once this flush has succeeded."""
+    has_succeeded: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         """Pin the segments' files; if that raises OSError, none is pinned."""
@@ -90,11 +90,17 @@ class Flush:
             self._sync(name)
         for name in sorted(unsynced.lazy - unsynced.files.keys()):
             self._sync(name)
-        if unsynced.names or unsynced.removed or unsynced.cut or unsynced.closed or unsynced.files:
+        if (
+            unsynced.has_new_names
+            or unsynced.has_removed
+            or unsynced.has_cut
+            or unsynced.closed
+            or unsynced.files
+        ):
             self._disk.sync_directory(self._directory)
-        if unsynced.directory:
+        if unsynced.has_new_directory:
             self._disk.sync_directory()
-        self.worked = True
+        self.has_succeeded = True
 
     def close(self) -> None:
         """Unpin the segments' files."""

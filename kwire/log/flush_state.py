@@ -63,13 +63,15 @@ class FlushState:
     def removal_unsynced(self) -> bool:
         """Whether removed segments can reappear after a power loss."""
         running = self.running
-        return self.unsynced.removed or (running is not None and running.unsynced.removed)
+        return self.unsynced.has_removed or (running is not None and running.unsynced.has_removed)
 
     @property
     def name_unsynced(self) -> bool:
         """Whether a power loss can remove the log's own directory."""
         running = self.running
-        return self.unsynced.directory or (running is not None and running.unsynced.directory)
+        return self.unsynced.has_new_directory or (
+            running is not None and running.unsynced.has_new_directory
+        )
 
     def unwritten(self, name: str) -> bytes | None:
         """Return the content that a flush has yet to write to this file of the directory."""
@@ -93,16 +95,16 @@ class FlushState:
         if end_offset <= self.recovery_point and not unsynced:
             return None
         # If a segment begins at the recovery point, a cut there was made in the segment before.
-        first = segments.index_of(self.recovery_point - unsynced.cut)
-        chosen = [s for s in segments[first:] if s.base_offset <= end_offset]
-        chosen += [s for s in unsynced.closed if s not in chosen]
+        first = segments.index_of(self.recovery_point - unsynced.has_cut)
+        to_sync = [s for s in segments[first:] if s.base_offset <= end_offset]
+        to_sync += [s for s in unsynced.closed if s not in to_sync]
         closed_end = self._closed_end
         indexed_end = segments.active.base_offset if closed_end is None else closed_end
         disk, directory = segments.disk, segments.directory
         with storage_errors(self._changes):
-            flush = Flush(disk, directory, chosen, unsynced, end_offset, indexed_end)
+            flush = Flush(disk, directory, to_sync, unsynced, end_offset, indexed_end)
         self.running = flush
-        self.unsynced = UnsyncedWrites(names=False, directory=False)
+        self.unsynced = UnsyncedWrites(has_new_names=False, has_new_directory=False)
         self._changes.clean()
         return flush
 
@@ -110,7 +112,7 @@ class FlushState:
         """Account for a flush that has been run: the data it synced counts as durable."""
         flush.close()
         self.running = None
-        if not flush.worked:
+        if not flush.has_succeeded:
             self.unsynced.put_back(flush.unsynced)
             return
         for segment in flush.unsynced.closed:
@@ -135,7 +137,7 @@ class FlushState:
     def begin_segment(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
         """Create an empty segment, whose name the next flush syncs."""
         segment = self._segments.begin(base_offset, now_ms, config)
-        self.unsynced.names = True
+        self.unsynced.has_new_names = True
         return segment
 
     def on_segment_closed(self, segment: Segment) -> None:
@@ -164,7 +166,7 @@ class FlushState:
     def on_segments_removed(self, segments: Iterable[Segment]) -> None:
         """Drop what is unsynced of removed segments; their names could reappear after a crash."""
         assert self.running is None, "a flush is running"
-        self.unsynced.removed = True
+        self.unsynced.has_removed = True
         for segment in segments:
             self.unsynced.forget(segment)
 
@@ -177,7 +179,7 @@ class FlushState:
     def start_cut(self) -> None:
         """Note a cut. No flush may run: it would count removed data as durable and index it."""
         assert self.running is None, "a flush is running"
-        self.unsynced.cut = True
+        self.unsynced.has_cut = True
 
     def truncate_to(self, offset: int, active: Segment) -> None:
         """Follow a cut at ``offset``, after which ``active`` is appended to again."""

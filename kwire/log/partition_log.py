@@ -333,7 +333,7 @@ class PartitionLog:
     def on_written(self) -> None:
         """Make the writes of the finished job of the writer's queue readable."""
         if self.writer.end_job():  # A flush that began before the cut has not synced it.
-            self.flush_state.unsynced.cut = True
+            self.flush_state.unsynced.has_cut = True
         self.changes.mark()
 
     def write_queued(self) -> None:

@@ -96,9 +96,12 @@ class Producer:
         if header.producer_epoch != self.epoch:
             return None
         last_sequence = header.last_sequence
-        for sent in self.batches:
-            if sent.last_sequence == last_sequence and sent.first_sequence == header.base_sequence:
-                return sent
+        for batch in self.batches:
+            if (
+                batch.last_sequence == last_sequence
+                and batch.first_sequence == header.base_sequence
+            ):
+                return batch
         return None
 
 
@@ -133,10 +136,10 @@ class ProducerStates:
             if sequence == (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX:
                 self._check_transaction(producer, header)
                 return None
-            sent = producer.find(header)
-            if sent is not None:
-                base_offset = sent.last_offset - sent.offset_delta
-                return Duplicate(base_offset, sent.last_offset, sent.timestamp)
+            batch = producer.find(header)
+            if batch is not None:
+                base_offset = batch.last_offset - batch.offset_delta
+                return Duplicate(base_offset, batch.last_offset, batch.timestamp)
         self._check_order(producer, epoch, sequence)
         self._check_transaction(producer, header)
         return None
@@ -232,7 +235,7 @@ class ProducerStates:
             return None
         while self._unreplicated and self._unreplicated[0].last_offset < high_watermark:
             del self._unreplicated[0]
-        firsts = [closed.first_offset for closed in self._unreplicated]
+        firsts = [ended.first_offset for ended in self._unreplicated]
         firsts.extend(list(self._open)[:1])
         return min(firsts, default=None)
 
@@ -274,18 +277,18 @@ class ProducerStates:
         return SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
     def _check_order(self, producer: Producer, epoch: int, sequence: int) -> None:
-        who = f"producer {producer.producer_id}"
+        name = f"producer {producer.producer_id}"
         if epoch < producer.epoch:
-            raise InvalidProducerEpoch(f"{who} has epoch {producer.epoch}, not {epoch}")
+            raise InvalidProducerEpoch(f"{name} has epoch {producer.epoch}, not {epoch}")
         if epoch != producer.epoch:
             if sequence != 0 and producer.epoch != -1:
                 raise OutOfOrderSequenceNumber(
-                    f"{who} begins epoch {epoch} with sequence {sequence} instead of 0"
+                    f"{name} begins epoch {epoch} with sequence {sequence} instead of 0"
                 )
             return
         last = producer.last_sequence
         if sequence != last + 1 and not (sequence == 0 and last == SEQUENCE_MAX):
-            raise OutOfOrderSequenceNumber(f"{who} sent sequence {sequence} after {last}")
+            raise OutOfOrderSequenceNumber(f"{name} sent sequence {sequence} after {last}")
 
     def _check_transaction(self, producer: Producer, header: BatchHeader) -> None:
         if producer.open_from >= 0 and not header.is_transactional:

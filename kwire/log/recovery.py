@@ -61,9 +61,9 @@ class Plan:
 def plan(entries: Iterable[Entry]) -> Plan:
     """Plan by names alone; :func:`opening` reads compactions that are to be swapped in."""
     sizes = {e.name: e.size for e in entries if not e.is_directory}
-    changed = {e.name: e.modified_ms for e in entries if not e.is_directory}
-    leavings = (names.DELETED, names.CLEANED, TEMPORARY)
-    remove = [name for name in sizes if name.endswith(leavings)]
+    modified_ms = {e.name: e.modified_ms for e in entries if not e.is_directory}
+    temporary_suffixes = (names.DELETED, names.CLEANED, TEMPORARY)
+    remove = [name for name in sizes if name.endswith(temporary_suffixes)]
     cleaned = [
         offset
         for name in remove
@@ -88,7 +88,7 @@ def plan(entries: Iterable[Entry]) -> Plan:
     return Plan(
         remove=remove,
         replace=replace,
-        segments=[(int(name[:20]), sizes[name], changed[name]) for name in logs],
+        segments=[(int(name[:20]), sizes[name], modified_ms[name]) for name in logs],
         sizes=sizes,
         snapshots=sorted(
             offset
@@ -150,41 +150,41 @@ def opening(
     for name in files.remove:
         disk.remove(f"{directory}/{name}")
     if not files.segments:
-        return _fresh(disk, directory, partition, now_ms, config, offsets, files)
+        return _create_empty(disk, directory, partition, now_ms, config, offsets, files)
     log = PartitionLog(disk, directory, partition, config)
     log.snapshots.offsets = files.snapshots
-    for base_offset, size, changed_ms in files.segments:
+    for base_offset, size, modified_ms in files.segments:
         segment = Segment(disk, directory, base_offset, size, config)
-        segment.created_ms = segment.modified_ms = changed_ms
+        segment.created_ms = segment.modified_ms = modified_ms
         segment.indexes.has_no_aborted = segment.files.name(names.TXN_INDEX) not in files.sizes
         log.segments.add(segment)
     log.start_offset = max(offsets.start_offset, log.segments[0].base_offset)
     log.flush_state.indexed_end = MAX_OFFSET
     first_offset = log.segments[0].base_offset
     has_removed = not offsets.clean and offsets.start_offset >= first_offset > 0
-    log.flush_state.unsynced.removed = has_removed
-    log.epochs.on_change = _later
+    log.flush_state.unsynced.has_removed = has_removed
+    log.epochs.on_change = _defer_write
     has_epochs = log.epochs_file.load()
-    on_disk = set(log.epochs.entries())
+    stored_entries = set(log.epochs.entries())
     end_offset = _clean_end(log.segments.active, files.sizes) if offsets.clean else None
     if end_offset is not None:
         yield from _open_clean(log, files, end_offset, has_epochs, now_ms)
     else:
         yield from _recover(log, files, offsets, now_ms)
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, log.end_offset)
-    _fit(log, offsets, now_ms)
+    _apply_checkpoints(log, offsets, now_ms)
     log.epochs.on_change = log.epochs_file.write
-    if set(log.epochs.entries()) - on_disk:  # Surplus entries are dropped at the next load.
+    if set(log.epochs.entries()) - stored_entries:  # Surplus entries are dropped at the next load.
         log.epochs_file.write()
         log.flush_state.unsynced.files[names.EPOCHS_FILE] = None
     return log
 
 
-def _later() -> None:
+def _defer_write() -> None:
     """Do nothing: the epochs file is written once, at the end."""
 
 
-def _fresh(
+def _create_empty(
     disk: Disk,
     directory: str,
     partition: TopicPartition,
@@ -210,14 +210,14 @@ def _swap_in(disk: Disk, directory: str, files: Plan) -> None:
         if not target.endswith(names.LOG):
             continue
         base_offset = int(target[:20])
-        swapped = Segment(disk, directory, base_offset, files.sizes[source])
-        swapped.file = disk.open(f"{directory}/{source}")
+        compacted = Segment(disk, directory, base_offset, files.sizes[source])
+        compacted.file = disk.open(f"{directory}/{source}")
         end_offset = base_offset
         try:
-            for _, header in swapped.scan():
+            for _, header in compacted.scan():
                 end_offset = header.next_offset
         finally:
-            swapped.file.close()
+            compacted.file.close()
         for old, _, _ in files.segments:
             if base_offset <= old < end_offset:
                 for suffix in names.SEGMENT_SUFFIXES:
@@ -268,10 +268,10 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
         if segment.size and not _has_sane_indexes(segment, files.sizes):
             yield from _rebuild(log, segment)
     base_offset = log.segments[first].base_offset
-    noted = dict(log.epochs.entries())
+    file_epochs = dict(log.epochs.entries())
     log.epochs.truncate_end(base_offset)
     if not _has_all_epochs(log, log.segments[:first]):
-        yield from _epochs_from_batches(log, log.segments[:first], noted)
+        yield from _epochs_from_batches(log, log.segments[:first], file_epochs)
     log.snapshots.replay(base_offset)
     # Snapshots above this offset cover batches that may be torn.
     log.snapshots.remove_after(base_offset)
@@ -285,7 +285,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
         if index > first:
             log.snapshots.take(segment.base_offset)
         size = segment.file.size()
-        end_offset, problem = yield from _walk_segment(log, segment, point, noted)
+        end_offset, problem = yield from _walk_segment(log, segment, point, file_epochs)
         if segment.size < size:
             _refuse_damage(segment, segment.size, end_offset, offsets.synced_end, problem)
             segment.file.truncate(segment.size)
@@ -297,7 +297,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, base_offset)
     log.flush_state.recovery_point = min(point, end_offset)
     # It is not known whether the last cut before a crash was synced.
-    log.flush_state.unsynced.cut = True
+    log.flush_state.unsynced.has_cut = True
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
     if end_offset > log.segments[0].base_offset:
         log.snapshots.take(end_offset)
@@ -349,13 +349,13 @@ def _cut(
 
 
 def _walk_segment(
-    log: PartitionLog, segment: Segment, point: int, noted: dict[int, int]
+    log: PartitionLog, segment: Segment, point: int, file_epochs: dict[int, int]
 ) -> Generator[None, None, tuple[int, str]]:
     """Account for a segment's good batches; return the offset after them, and why they end there.
 
-    ``noted``: the start offsets in the epochs file. The file may be older than a truncation, so it
-    is used only where compaction removed batches: an epoch began at its first remaining batch, or
-    in the gap before it.
+    ``file_epochs``: the start offsets in the epochs file. The file may be older than a truncation,
+    so it is used only where compaction removed batches: an epoch began at its first remaining
+    batch, or in the gap before it.
     """
     size, segment.size = segment.file.size(), 0
     segment.start_indexes()
@@ -376,7 +376,7 @@ def _walk_segment(
             # Epochs only grow: this batch was truncated before those in front were written.
             problem = "older leader epoch"
             break
-        _note_epoch(log, header, end_offset, noted)
+        _assign_epoch(log, header, end_offset, file_epochs)
         end_offset = header.next_offset
         segment.note(header.size, end_offset, header.max_timestamp, interval)
         if header.producer_id > NO_PRODUCER:
@@ -440,8 +440,8 @@ def _can_be_torn(position: int) -> bool:
 
 def _refuse_old_format(segment: Segment, position: int, header: BatchHeader, size: int) -> None:
     """Raise OldFormat for a valid message of magic 0 or 1: Kafka before 4.0 can convert it."""
-    whole = position + LENGTH_END + header.length
-    if header.magic not in (0, 1) or not 14 <= header.length <= size or whole > size:
+    end_position = position + LENGTH_END + header.length
+    if header.magic not in (0, 1) or not 14 <= header.length <= size or end_position > size:
         return
     data = segment.file.read(position, header.length + LENGTH_END)
     if zlib.crc32(memoryview(data)[16:]) == int.from_bytes(data[12:16], "big"):
@@ -530,29 +530,29 @@ def _has_all_epochs(log: PartitionLog, segments: list[Segment]) -> bool:
 
 
 def _epochs_from_batches(
-    log: PartitionLog, segments: Sequence[Segment], noted: dict[int, int]
+    log: PartitionLog, segments: Sequence[Segment], file_epochs: dict[int, int]
 ) -> Iterator[None]:
     log.epochs.clear()
     end_offset = log.segments[0].base_offset
     for segment in segments:
         for _, header in segment.scan():
-            _note_epoch(log, header, end_offset, noted)
+            _assign_epoch(log, header, end_offset, file_epochs)
             end_offset = header.next_offset
         yield
 
 
-def _note_epoch(
-    log: PartitionLog, header: BatchHeader, end_offset: int, noted: dict[int, int]
+def _assign_epoch(
+    log: PartitionLog, header: BatchHeader, end_offset: int, file_epochs: dict[int, int]
 ) -> None:
-    """Record a batch's epoch; the batch before it ends at ``end_offset``."""
+    """Assign a batch's epoch; the batch before it ends at ``end_offset``."""
     latest = log.epochs.latest
     if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
-        start = noted.get(header.leader_epoch, header.base_offset)
+        start = file_epochs.get(header.leader_epoch, header.base_offset)
         in_gap = end_offset <= start <= header.base_offset
         log.epochs.assign(header.leader_epoch, start if in_gap else header.base_offset)
 
 
-def _fit(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -> None:
+def _apply_checkpoints(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -> None:
     """Make the log agree with the checkpointed offsets (invariants 82 and 84)."""
     if offsets.start_offset > log.end_offset:
         log.truncate_fully_at(offsets.start_offset, now_ms)

@@ -36,9 +36,9 @@ def plan(
     if config.cleanup_delete:
         free = _below_watermark(segments, high_watermark)
         count = max(count, min(free, _too_much(segments, config.retention_bytes)))
-        aged = _too_old(segments, config.retention_ms, now_ms)
-        count = max(count, min(free, aged))
-        if count == len(segments) - 1 and _may_roll(segments, aged, high_watermark):
+        aged_count = _too_old(segments, config.retention_ms, now_ms)
+        count = max(count, min(free, aged_count))
+        if count == len(segments) - 1 and _may_roll(segments, aged_count, high_watermark):
             return Deletion(len(segments), roll=True)
     return Deletion(count)
 
@@ -83,10 +83,10 @@ def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int
     return count
 
 
-def _may_roll(segments: Sequence[Segment], aged: int, high_watermark: int) -> bool:
+def _may_roll(segments: Sequence[Segment], aged_count: int, high_watermark: int) -> bool:
     """Whether all segments are too old, and committed up to the log end."""
     last = 0
-    if aged < len(segments):
+    if aged_count < len(segments):
         return False
     for _, header in segments[-1].scan(segments[-1].floor(1 << 62)[0]):
         last = header.next_offset

@@ -177,8 +177,8 @@ class LogManager:
 
     def _is_of(self, log: PartitionLog, topic_id: bytes) -> bool:
         """Whether a log holds the records of a topic, and is not being deleted."""
-        is_leaving = log in self._services[log.disk].leaving
-        return not is_leaving and log.topic_id in (topic_id, ZERO_UUID)
+        is_deleted = log in self._services[log.disk].deleted_logs
+        return not is_deleted and log.topic_id in (topic_id, ZERO_UUID)
 
     def _refuse_unopened(self, partition: TopicPartition, topic_id: bytes) -> None:
         """Raise KafkaStorageError if the partition has an unreadable log of this topic.
@@ -208,7 +208,7 @@ class LogManager:
         if log not in service.busy:
             self._retire(log.partition, names.DELETE_DIRECTORY)
             return
-        service.leaving.add(log)
+        service.deleted_logs.add(log)
         if self._nursery is not None:
             self._nursery.start_soon(self._delete_idle, service, log)
 

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from kwire.log.config import LogConfig
+from kwire.log.deadlines import Deadlines
 from kwire.log.flush import Flush
-from kwire.log.timers import Timers
 from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, manager, running
 from tests.support.log.batches import append
@@ -19,7 +19,7 @@ CONFIG = LogConfig(flush_ms=300)
 
 
 def test_flush_deadline_only_moves_earlier() -> None:
-    timers: Timers[str] = Timers()
+    timers: Deadlines[str] = Deadlines()
     assert timers.next == float("inf")
     for key, due in (("a", 5.0), ("b", 6.0), ("a", 9.0), ("a", 2.0)):
         timers.arm(key, due)

@@ -183,8 +183,8 @@ MUTATIONS = (
         name="first-flush-forgets-the-partition-itself",
         invariants=(78,),
         path="kwire/log/flush.py",
-        old="        if unsynced.directory:\n",
-        new="        if False and unsynced.directory:\n",
+        old="        if unsynced.has_new_directory:\n",
+        new="        if False and unsynced.has_new_directory:\n",
         test="tests/log/test_sim_disk.py",
     ),
     Mutation(

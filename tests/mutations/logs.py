@@ -56,7 +56,7 @@ MUTATIONS = (
         invariants=(78, 83),
         path="kwire/log/flush_state.py",
         old="segments[first:] if s.base_offset <= end_offset]\n"
-        "        chosen += [s for s in unsynced.closed if s not in chosen]\n",
+        "        to_sync += [s for s in unsynced.closed if s not in to_sync]\n",
         new="segments[first:] if s is segments.active]\n",
         test="tests/log/test_roll_steps.py",
     ),
@@ -120,7 +120,7 @@ MUTATIONS = (
         name="recovery-points-wake-with-the-high-watermarks",
         invariants=(81, 82),
         path="kwire/log/directories/checkpointing.py",
-        old="            await self._moved.wait()\n",
+        old="            await self._offsets_changed.wait()\n",
         new="            await self._changed.wait()\n",
         test="tests/log/test_checkpoint_wakeups.py",
     ),
@@ -128,7 +128,7 @@ MUTATIONS = (
         name="cut-that-waited-is-never-synced",
         invariants=(78,),
         path="kwire/log/partition_log.py",
-        old="            self.flush_state.unsynced.cut = True\n",
+        old="            self.flush_state.unsynced.has_cut = True\n",
         new="            pass\n",
         test="tests/log/test_reappearing_data.py",
     ),
@@ -257,8 +257,9 @@ MUTATIONS = (
         name="repeated-batch-is-appended-again",
         invariants=(50,),
         path="kwire/log/producers.py",
-        old="            if sent is not None:\n                base_offset",
-        new="            if sent is not None and sent.timestamp < 0:\n                base_offset",
+        old="            if batch is not None:\n                base_offset",
+        new="            if batch is not None and batch.timestamp < 0:\n"
+        "                base_offset",
         test="tests/log/test_partition_log.py",
     ),
     Mutation(
@@ -273,8 +274,8 @@ MUTATIONS = (
         name="retention-goes-past-the-high-watermark",
         invariants=(86,),
         path="kwire/log/retention_plan.py",
-        old="count = max(count, min(free, aged))",
-        new="count = max(count, aged)",
+        old="count = max(count, min(free, aged_count))",
+        new="count = max(count, aged_count)",
         test="tests/log/test_retention_plan.py",
     ),
     Mutation(
@@ -407,7 +408,7 @@ MUTATIONS = (
         name="deleted-log-is-given-out-while-it-is-flushed",
         invariants=(40,),
         path="kwire/log/service.py",
-        old="        service.leaving.add(log)\n",
+        old="        service.deleted_logs.add(log)\n",
         new="",
         test="tests/log/test_hung_directory.py"
         "::test_deleted_log_on_a_hung_disk_is_removed_when_the_disk_answers",

@@ -37,14 +37,14 @@ class Checkpointer:
     _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
     _changed: Signal = attrs.field(init=False, factory=Signal)
     """Set by a change; cleared when the high watermarks are about to be written."""
-    _moved: Signal = attrs.field(init=False, factory=Signal)
+    _offsets_changed: Signal = attrs.field(init=False, factory=Signal)
     """The same signal for recovery points and log start offsets."""
     _contents: dict[str, bytes] = attrs.field(init=False, factory=dict)
     """The content last written to each file."""
     _writing: trio.Event | None = attrs.field(init=False, default=None)
 
     def mark(self, log: PartitionLog) -> None:
-        """Note that a log has changed since its last checkpoint."""
+        """Record that a log has changed since its last checkpoint."""
         self._changed_logs.add(log)
         self._wake()
 
@@ -54,17 +54,17 @@ class Checkpointer:
 
     def _wake(self) -> None:
         self._changed.set()
-        self._moved.set()
+        self._offsets_changed.set()
 
     async def keep_high_watermarks(self, interval_s: float) -> None:
         """Write the high watermarks at most once in an interval, until cancelled."""
         while True:
             await self._changed.wait()
             await trio.sleep(interval_s)
-            changed, self._changed_logs = self._changed_logs, set()
+            changed_logs, self._changed_logs = self._changed_logs, set()
             self._changed.clear()
             slices = Slices(self.clock.now)
-            for log in changed:
+            for log in changed_logs:
                 log.changes.clean()
                 await slices.pause()
             await self.write(names.HIGH_WATERMARKS)
@@ -72,16 +72,16 @@ class Checkpointer:
     async def keep_recovery_points(self, interval_s: float) -> None:
         """Write recovery points and log starts at most once in an interval, until cancelled."""
         while True:
-            await self._moved.wait()
+            await self._offsets_changed.wait()
             await trio.sleep(interval_s)
-            self._moved.clear()
+            self._offsets_changed.clear()
             await self.write(names.RECOVERY_POINTS, names.LOG_STARTS)
 
     async def write(self, *files: str) -> bool:
         """Write the files whose content has changed; return whether all of it is on disk."""
         while self._writing is not None:
             await self._writing.wait()
-        done = self._writing = trio.Event()
+        writing = self._writing = trio.Event()
         directory = self.directory
         retired = list(directory.retired.items())
         try:
@@ -107,7 +107,7 @@ class Checkpointer:
             return False
         finally:
             self._writing = None
-            done.set()
+            writing.set()
         return True
 
     async def _text(self, name: str) -> bytes:

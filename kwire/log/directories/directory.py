@@ -48,7 +48,7 @@ class LogDirectory:
     """The directory's path, for log lines and for DescribeLogDirs."""
     directory_id: bytes = ZERO_UUID
     logs: dict[TopicPartition, PartitionLog] = attrs.Factory(dict)
-    leavings: list[str] = attrs.Factory(list)
+    deleted_directories: list[str] = attrs.Factory(list)
     """Directories of deleted partitions, to be removed."""
     unopened: dict[TopicPartition, Unopened] = attrs.Factory(dict)
     """Partitions that are here but cannot be read; their files are left as they are."""
@@ -178,13 +178,13 @@ class LogDirectory:
         if self.unopened.pop(partition, None) is not None:
             self.disk.rename(names.directory(*partition), marked)
             return marked
-        retired = self.logs.pop(partition)
-        self.disk.rename(retired.segments.directory, marked)
-        retired.segments.move(marked)
+        log = self.logs.pop(partition)
+        self.disk.rename(log.segments.directory, marked)
+        log.segments.move(marked)
         with ignore_no_room():
-            for segment in retired.segments:
+            for segment in log.segments:
                 segment.write_indexes()
-        retired.segments.release()
+        log.segments.release()
         return marked
 
     def lines(self, name: str) -> Iterator[str]:
@@ -255,7 +255,7 @@ class LogDirectory:
     def _partition(self, name: str) -> TopicPartition | None:
         """Return the partition whose log is to be opened in this directory, if any."""
         if name.endswith(names.DELETE_DIRECTORY):
-            self.leavings.append(name)
+            self.deleted_directories.append(name)
             return None
         parsed = names.parse_directory(name)
         if parsed is None:

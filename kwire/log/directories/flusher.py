@@ -12,13 +12,13 @@ import trio
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.errors import KafkaStorageError
+from kwire.log.deadlines import Deadlines
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk_health import RETRY_SECONDS, lacks_descriptors
 from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
-from kwire.log.timers import Timers
 from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class LogFlusher:
     clock: Clock
     in_thread: InThread
     busy: BusyLogs
-    timers: Timers[PartitionLog] = attrs.field(init=False, factory=Timers)
+    timers: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
     """The times at which ``flush.ms`` of a log is over."""
     _unsynced_since: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
     """The append time of the first unsynced record, for logs with a ``flush.ms``."""

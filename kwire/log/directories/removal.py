@@ -11,10 +11,10 @@ from typing import Final
 
 from kwire import attrs
 from kwire.clock import Clock
+from kwire.log.deadlines import Deadlines
 from kwire.log.disk import Disk
 from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
-from kwire.log.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Removals:
 
     clock: Clock
     in_thread: InThread
-    _timers: Timers[Removal] = attrs.field(init=False, factory=Timers)
+    _timers: Deadlines[Removal] = attrs.field(init=False, factory=Deadlines)
 
     def __len__(self) -> int:
         return len(self._timers)

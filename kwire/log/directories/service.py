@@ -56,7 +56,7 @@ class DirectoryService:
     writer: QueueWriter = attrs.field(init=False)
     flusher: LogFlusher = attrs.field(init=False)
     retention: LogRetention = attrs.field(init=False)
-    leaving: set[PartitionLog] = attrs.field(init=False, factory=set)
+    deleted_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
     """Deleted logs on which a thread still works."""
 
     def __attrs_post_init__(self) -> None:
@@ -186,7 +186,7 @@ class DirectoryService:
         log.changes.on_change = lambda: None
         log.writer.on_queued = lambda: None
         log.on_roll = _ignore
-        self.leaving.discard(log)
+        self.deleted_logs.discard(log)
         self.checkpoints.forget(log)
         self.flusher.forget(log)
 
@@ -207,16 +207,16 @@ class DirectoryService:
             nursery.start_soon(self.flusher.flush_timed)
             nursery.start_soon(self.flusher.flush_rolled)
             nursery.start_soon(self.removals.run)
-            self._remove_leavings()
+            self._remove_deleted()
             task_status.started()
             try:
                 await trio.sleep_forever()
             finally:
                 self.writer.nursery = None
 
-    def _remove_leavings(self) -> None:
+    def _remove_deleted(self) -> None:
         """Remove what the last run deleted and had not removed yet."""
-        paths, self.directory.leavings = self.directory.leavings, []
+        paths, self.directory.deleted_directories = self.directory.deleted_directories, []
         self.removals.add(self.directory.disk, paths, DEFAULTS.file_delete_delay_ms)
 
     # -- clean stop
@@ -245,7 +245,7 @@ class DirectoryService:
         try:
             for log in logs:
                 await self.busy.wait_idle(log)
-                if log in self.leaving:
+                if log in self.deleted_logs:
                     self.retire(log.partition, unique(), names.DELETE_DIRECTORY)
                     continue
                 log.finish()

@@ -286,15 +286,15 @@ class Segment:
             after = self._recent_position[index + 1] if index + 1 < len(ends) else self.size
             return position, after - position
         start, last_offset = self.floor(offset, wait=wait)
-        sound = last_offset is None
+        is_sound = last_offset is None
         for position, header in self.scan(start, wait=wait):
             last = header.base_offset + header.last_offset_delta
-            sound = sound or last == last_offset
-            if not sound:
+            is_sound = is_sound or last == last_offset
+            if not is_sound:
                 break
             if last >= offset:
                 return position, header.length + LENGTH_END
-        if sound or self.written < self.size:  # The batch may still wait to be written.
+        if is_sound or self.written < self.size:  # The batch may still wait to be written.
             return None
         self.reindex()
         return self.locate(offset)

@@ -85,7 +85,9 @@ class LeaderOfMany:
         if offset == self.later.end_offset:
             await trio.sleep_forever()
         place = NeedsSnapshot(self.later) if offset else None
-        answer = messages.fetch_response(state, records=b"" if offset else self.log, validation=place)
+        answer = messages.fetch_response(
+            state, records=b"" if offset else self.log, validation=place
+        )
         answer.responses[0].partitions[0].high_watermark = self.end_offset
         return answer
 

@@ -19,13 +19,13 @@ STALE_MIN: Final = 16
 """Stale entries that never cause a rebuild; they stay until their deadlines."""
 
 
-class Timers(Generic[K]):
+class Deadlines(Generic[K]):
     """The earliest deadline of each key."""
 
-    __slots__ = ("_due", "_earlier", "_heap", "_order")
+    __slots__ = ("_deadlines", "_earlier", "_heap", "_order")
 
     def __init__(self) -> None:
-        self._due: dict[K, float] = {}
+        self._deadlines: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
         """Tie-breaker for equal deadlines, so that keys need no order."""
@@ -33,52 +33,54 @@ class Timers(Generic[K]):
         """Notified when there is an earlier deadline than before."""
 
     def __len__(self) -> int:
-        return len(self._due)
+        return len(self._deadlines)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._due
+        return key in self._deadlines
 
     @property
     def next(self) -> float:
         """The earliest deadline, infinity without one."""
         return self._heap[0][0] if self._heap else inf
 
-    def arm(self, key: K, due: float) -> None:
+    def arm(self, key: K, deadline: float) -> None:
         """Set a deadline unless the key has an earlier one."""
-        if self._due.get(key, inf) <= due:
+        if self._deadlines.get(key, inf) <= deadline:
             return
-        if due < self.next:
+        if deadline < self.next:
             self._earlier.notify()
-        self._due[key] = due
-        heappush(self._heap, (due, next(self._order), key))
+        self._deadlines[key] = deadline
+        heappush(self._heap, (deadline, next(self._order), key))
         self._drop_stale()
 
     def disarm(self, key: K) -> None:
-        """Forget a key and its deadline."""
-        self._due.pop(key, None)
+        """Drop a key and its deadline."""
+        self._deadlines.pop(key, None)
         self._drop_stale()
 
     def take(self, now: float) -> list[K]:
-        """Remove the keys whose deadline has come, and return them in order of their deadlines."""
-        taken = []
+        """Remove and return the keys whose deadline has passed, in order of their deadlines."""
+        keys = []
         while self._heap and self._heap[0][0] <= now:
-            due, _, key = heappop(self._heap)
-            if self._due.get(key) == due:
-                del self._due[key]
-                taken.append(key)
-        return taken
+            deadline, _, key = heappop(self._heap)
+            if self._deadlines.get(key) == deadline:
+                del self._deadlines[key]
+                keys.append(key)
+        return keys
 
     def _drop_stale(self) -> None:
         """Rebuild the heap if most of its entries are stale: amortized constant time."""
-        if len(self._heap) > 2 * len(self._due) + STALE_MIN:
-            self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
+        if len(self._heap) > 2 * len(self._deadlines) + STALE_MIN:
+            self._heap = [
+                entry for entry in self._heap if self._deadlines.get(entry[2]) == entry[0]
+            ]
             heapify(self._heap)
 
     async def wait(self, clock: Clock) -> list[K]:
-        """Block until deadlines have come; remove and return their keys. Only one task may wait."""
+        """Wait until deadlines have passed; remove and return their keys. One task may wait."""
         while True:
-            taken = self.take(clock.now())
-            if taken:
-                return taken
+            keys = self.take(clock.now())
+            if keys:
+                return keys
             with trio.move_on_after(max(self.next - clock.now(), 0)):
                 await self._earlier.wait()
