@@ -292,12 +292,12 @@ class LogManager:
         """Delete segments past retention (:meth:`LogRetention.retain`)."""
         return await self._services[log.disk].retention.retain(log)
 
-    async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
+    async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
         """Return once the start offsets of these logs are on disk, so that deletions are durable.
 
         Raises KafkaStorageError when that is not possible.
         """
-        logs = list(moved)
+        logs = list(logs)
         for log in logs:
             if log.flush_state.name_unsynced:  # A start offset is useless without its directory.
                 await self.flush(log)

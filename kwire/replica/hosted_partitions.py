@@ -22,7 +22,7 @@ from kwire.replica.partition import Partition, Traffic
 from kwire.replica.ports import Directory, Logs, Metadata, PartitionState, TopicState
 from kwire.replica.roles import Roles
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -181,21 +181,21 @@ class HostedPartitions:
 
     def _create(self, topic: TopicState, index: int) -> Partition | None:
         try:
-            opened = self.logs.create(topic.name, topic.id, index, self.configs(topic.name))
+            log = self.logs.create(topic.name, topic.id, index, self.configs(topic.name))
         except (OSError, KafkaStorageError) as error:
             if (topic.id, index) not in self._offline:
                 text = "partition has no log topic=%s partition=%d error=%s"
-                log.error(text, topic.name, index, error)
+                logger.error(text, topic.name, index, error)
             self._offline.add((topic.id, index))
             return None
         self._offline.discard((topic.id, index))
-        return self.add(topic.name, topic.id, index, opened)
+        return self.add(topic.name, topic.id, index, log)
 
-    def add(self, topic: str, topic_id: bytes, index: int, opened: PartitionLog) -> Partition:
+    def add(self, topic: str, topic_id: bytes, index: int, log: PartitionLog) -> Partition:
         """Add a partition whose log is open, and return it."""
         cell = self.metrics.cell
         traffic = Traffic(cell(MESSAGES_IN, topic), cell(BYTES_IN, topic), cell(BYTES_OUT, topic))
-        partition = Partition(topic, index, topic_id, opened, traffic)
+        partition = Partition(topic, index, topic_id, log, traffic)
         self._by_name[topic, index] = self._by_id[topic_id, index] = partition
         return partition
 
@@ -204,7 +204,7 @@ class HostedPartitions:
         try:
             self.roles.update(partition, state)
         except KafkaStorageError as error:
-            log.error(
+            logger.error(
                 "no role topic=%s partition=%d error=%s",
                 partition.topic,
                 partition.partition,
@@ -226,7 +226,7 @@ class HostedPartitions:
         self._offline.discard((topic_id, index))
         partition = self._by_id.get((topic_id, index))
         if partition is not None:
-            log.info("replica unassigned topic=%s partition=%d", partition.topic, index)
+            logger.info("replica unassigned topic=%s partition=%d", partition.topic, index)
             self._remove(partition)
 
     def delete(self, topic: TopicState, index: int) -> None:
@@ -237,9 +237,9 @@ class HostedPartitions:
         if partition is not None:
             self._remove(partition)
             return
-        opened = self.logs.get(topic.name, index)
-        if opened is not None and opened.topic_id == topic.id and opened.disk.failed is None:
-            self._delete_log(opened)
+        log = self.logs.get(topic.name, index)
+        if log is not None and log.topic_id == topic.id and log.disk.failed is None:
+            self._delete_log(log)
 
     def on_directory_failed(self, directory: Directory) -> None:
         """Take the partitions of a failed log directory offline.
@@ -263,8 +263,8 @@ class HostedPartitions:
         self._by_id.pop((partition.topic_id, partition.partition), None)
         self.roles.end(partition)
 
-    def _delete_log(self, opened: PartitionLog) -> None:
+    def _delete_log(self, log: PartitionLog) -> None:
         try:
-            self.logs.delete_soon(opened)
+            self.logs.delete_soon(log)
         except (OSError, KafkaStorageError):
-            log.exception("cannot delete partition=%s", opened.partition)
+            logger.exception("cannot delete partition=%s", log.partition)

@@ -155,7 +155,7 @@ class Logs(Protocol):
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """Return the log of a partition, None if it is not here."""
 
-    async def flush(self, opened: PartitionLog, end_offset: int | None = None) -> None:
+    async def flush(self, log: PartitionLog, end_offset: int | None = None) -> None:
         """Return when everything below ``end_offset`` is durable; one fsync serves every waiter."""
 
     async def truncate(self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]) -> bool:
@@ -169,12 +169,12 @@ class Logs(Protocol):
     ) -> bool:
         """Remove all records and continue at ``offset``, unless ``is_wanted`` denies it."""
 
-    async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
+    async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
         """Return once the start offsets of these logs are on disk."""
 
     def create(
         self, topic: str, topic_id: bytes, partition: int, config: LogConfig
     ) -> PartitionLog: ...
 
-    def delete_soon(self, opened: PartitionLog) -> None:
-        """Take a log away, as soon as no thread works on it."""
+    def delete_soon(self, log: PartitionLog) -> None:
+        """Delete a log as soon as no thread works on it."""

@@ -14,7 +14,7 @@ from kwire.replica.completion import Completion
 from kwire.replica.partition import Partition
 from kwire.replica.ports import Logs
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 1.0
 
@@ -51,17 +51,17 @@ class RequiredSyncs:
 
     async def _sync(self, partition: Partition) -> None:
         """Sync until no required sync is left."""
-        opened = partition.log
+        log = partition.log
         try:
             while (
                 (leader := partition.leader) is not None
-                and opened.must_flush
-                and leader.log_end < opened.end_offset
+                and log.must_flush
+                and leader.log_end < log.end_offset
             ):
                 try:
-                    await self.logs.flush(opened, opened.end_offset)
+                    await self.logs.flush(log, log.end_offset)
                 except KafkaStorageError as error:
-                    log.error("flush failed partition=%s error=%s", opened.partition, error)
+                    logger.error("flush failed partition=%s error=%s", log.partition, error)
                     self.completion.on_sync_failed(partition)
                     await trio.sleep(_RETRY_S)
                 else:

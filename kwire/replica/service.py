@@ -288,10 +288,10 @@ class ReplicaService:
         if self._replication is not None:
             self._replication.on_fetched(partition, node)
 
-    def on_log_written(self, opened: PartitionLog) -> None:
+    def on_log_written(self, log: PartitionLog) -> None:
         """Account for the queued writes of a log that a slow directory has written."""
-        partition = self.partitions.find(*opened.partition)
-        if partition is not None and partition.log is opened:
+        partition = self.partitions.find(*log.partition)
+        if partition is not None and partition.log is log:
             self._completion.on_stored(partition)
             self._syncs.start(partition)
             self.fetch_waits.on_changed(partition)

@@ -67,8 +67,8 @@ MUTATIONS = (
         name="new-partitions-on-leaving-brokers",
         invariants=(108,),
         path="kwire/raftmeta/controller/placement.py",
-        old="serving = spread(broker for broker in usable if broker.is_active)",
-        new="serving = spread(broker for broker in usable if not broker.fenced)",
+        old="active_ids = spread(broker for broker in usable if broker.is_active)",
+        new="active_ids = spread(broker for broker in usable if not broker.fenced)",
         test="tests/raftmeta/controller/test_rules.py::"
         "test_topics_are_created_during_a_rolling_restart",
     ),

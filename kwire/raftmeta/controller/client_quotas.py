@@ -84,12 +84,12 @@ def _quota_records(
 ) -> list[r.ClientQuotaRecord]:
     names = dict(entity)
     _check_entity(names)
-    allowed = _QUOTA_KEYS["ip"] if "ip" in names else _USER_KEYS
+    allowed_keys = _QUOTA_KEYS["ip"] if "ip" in names else _USER_KEYS
     quotas: Mapping[str, float] = state.image.quotas.get(entity) or {}
     records = []
     for op in ops:
         if not op.remove:
-            if op.key not in allowed:
+            if op.key not in allowed_keys:
                 raise errors.InvalidRequest(f"Invalid configuration key {op.key}")
             _check_quota(op.key, op.value)
         if quotas.get(op.key) != (None if op.remove else op.value):
@@ -131,9 +131,9 @@ def _check_quota(key: str, value: float) -> None:
         raise errors.InvalidRequest(f"Quota {key} must be greater than 0")
     if key not in _WHOLE:
         return
-    largest, what = _WHOLE[key]
+    largest, type_name = _WHOLE[key]
     if value > largest:
-        raise errors.InvalidRequest(f"Proposed value for {key} is too large for {what}.")
+        raise errors.InvalidRequest(f"Proposed value for {key} is too large for {type_name}.")
     if value % 1:
         raise errors.InvalidRequest(f"{key} cannot be a fractional value.")
 

@@ -47,19 +47,23 @@ def decide_incremental_alter(
 ) -> Decision[IncrementalAlterConfigsResponse]:
     """Set, delete, append to and subtract from settings."""
     del now
-    twice = _twice([(item.resource_type, item.resource_name) for item in request.resources])
+    duplicates = _duplicates(
+        [(item.resource_type, item.resource_name) for item in request.resources]
+    )
     config_records: list[r.ConfigRecord] = []
     responses = []
     for alteration in request.resources:
         resource = (alteration.resource_type, alteration.resource_name)
         operations = [(c.name, c.config_operation, c.value) for c in alteration.configs]
         change = partial(operate, operations=operations, resource=resource)
-        named = [name for name, _, _ in operations]
-        went = _alter(state, resource, resource in twice, config_records, change, named)
+        requested_names = [name for name, _, _ in operations]
+        result = _alter(
+            state, resource, resource in duplicates, config_records, change, requested_names
+        )
         responses.append(
             IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=went.code,
-                error_message=went.text,
+                error_code=result.code,
+                error_message=result.text,
                 resource_type=resource[0],
                 resource_name=resource[1],
             )
@@ -78,18 +82,22 @@ def decide_alter(
 ) -> Decision[AlterConfigsResponse]:
     """Replace all settings of a resource; those not named return to their defaults."""
     del now
-    twice = _twice([(item.resource_type, item.resource_name) for item in request.resources])
+    duplicates = _duplicates(
+        [(item.resource_type, item.resource_name) for item in request.resources]
+    )
     config_records: list[r.ConfigRecord] = []
     responses = []
     for alteration in request.resources:
         resource = (alteration.resource_type, alteration.resource_name)
         texts = {config.name: config.value for config in alteration.configs}
         change = partial(_replace, new=texts)
-        went = _alter(state, resource, resource in twice, config_records, change, list(texts))
+        result = _alter(
+            state, resource, resource in duplicates, config_records, change, list(texts)
+        )
         responses.append(
             AlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=went.code,
-                error_message=went.text,
+                error_code=result.code,
+                error_message=result.text,
                 resource_type=resource[0],
                 resource_name=resource[1],
             )
@@ -103,37 +111,37 @@ def decide_alter(
     return Decision(() if request.validate_only else records, reply)
 
 
-def _twice(resources: list[Resource]) -> set[Resource]:
+def _duplicates(resources: list[Resource]) -> set[Resource]:
     return {resource for resource, count in Counter(resources).items() if count > 1}
 
 
 def _alter(
     state: ControllerState,
     resource: Resource,
-    twice: bool,
+    is_duplicate: bool,
     records: list[r.ConfigRecord],
     change: Callable[[dict[str, str]], dict[str, str]],
-    named: Sequence[str],
+    requested_names: Sequence[str],
 ) -> Outcome:
     """Validate one resource's new settings as a whole, and add the records of the change.
 
-    Settings of a broker in ``named`` are written even if they are unchanged, so that brokers
-    reread the files that settings refer to.
+    Settings of a broker in ``requested_names`` are written even if they are unchanged, so that
+    brokers reread the files that settings refer to.
     """
     try:
-        if twice:
+        if is_duplicate:
             raise errors.InvalidRequest("Each resource must appear at most once.")
         _check_kind(resource[0])
         current = dict(state.image.config(*resource))
         settings = change(dict(current))
-        _check_safety(state, resource, named, settings)
+        _check_safety(state, resource, requested_names, settings)
         _check(state, resource, current, settings)
     except ConfigError as error:
         return Outcome(errors.InvalidConfig.code, str(error))
     except KafkaError as error:
         return outcome(error)
-    names = dict.fromkeys((*settings, *named, *current))
-    again = frozenset(named) if resource[0] == BROKER else frozenset()
+    names = dict.fromkeys((*settings, *requested_names, *current))
+    again = frozenset(requested_names) if resource[0] == BROKER else frozenset()
     records += [
         r.ConfigRecord(
             resource_type=resource[0],
@@ -148,7 +156,10 @@ def _alter(
 
 
 def _check_safety(
-    state: ControllerState, resource: Resource, named: Sequence[str], settings: dict[str, str]
+    state: ControllerState,
+    resource: Resource,
+    requested_names: Sequence[str],
+    settings: dict[str, str],
 ) -> None:
     """Refuse values that would harm the cluster, whatever setting they are for."""
     if any(len(text) > VALUE_MAX for text in settings.values()):
@@ -158,9 +169,9 @@ def _check_safety(
         )
     name = "min.insync.replicas"
     current = state.image.config(*resource)
-    if resource[0] != BROKER or not state.elr_enabled or name not in {*named, *current}:
+    if resource[0] != BROKER or not state.elr_enabled or name not in {*requested_names, *current}:
         return
-    if resource[1] and (name in named or name not in settings):
+    if resource[1] and (name in requested_names or name not in settings):
         raise ConfigError(
             "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
         )
@@ -172,9 +183,9 @@ def _check_safety(
 
 def _replace(texts: dict[str, str], new: dict[str, str | None]) -> dict[str, str]:
     del texts
-    missing = [name for name, text in new.items() if text is None]
-    if missing:
-        raise errors.InvalidRequest(f"Null value not supported for : {','.join(missing)}")
+    null_names = [name for name, text in new.items() if text is None]
+    if null_names:
+        raise errors.InvalidRequest(f"Null value not supported for : {','.join(null_names)}")
     return {name: text for name, text in new.items() if text is not None}
 
 
@@ -251,7 +262,7 @@ def _check(
 
 
 def _check_named(kind: int, name: str, settings: dict[str, str]) -> None:
-    what = "group" if kind == GROUP else "client metrics"
+    kind_name = "group" if kind == GROUP else "client metrics"
     if not name and kind == GROUP:
         raise errors.InvalidRequest("Default group resources are not allowed.")
     if not name:
@@ -261,7 +272,7 @@ def _check_named(kind: int, name: str, settings: dict[str, str]) -> None:
         if setting not in keys and kind == GROUP:
             raise ConfigError(f"Unknown group config name: {setting}")
         if setting not in keys:
-            raise errors.InvalidRequest(f"Unknown {what} configuration: {setting}")
+            raise errors.InvalidRequest(f"Unknown {kind_name} configuration: {setting}")
         try:
             keys[setting].parse(text)
         except ConfigError as error:
@@ -279,15 +290,17 @@ def _check_broker(
     if name and int(name) not in state.image.brokers:
         raise errors.BrokerIdNotRegistered(f"No such broker id as {name}")
     keys = all_broker_keys()
-    changed = [setting for setting in settings if current.get(setting) != settings[setting]]
+    changed_names = [setting for setting in settings if current.get(setting) != settings[setting]]
     fixed = [
-        setting for setting in changed if setting in keys and keys[setting].scope is Scope.READ_ONLY
+        setting
+        for setting in changed_names
+        if setting in keys and keys[setting].scope is Scope.READ_ONLY
     ]
     if fixed:
         raise errors.InvalidRequest(
             f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
         )
-    for setting in changed:
+    for setting in changed_names:
         if setting not in keys:
             continue
         if not name and keys[setting].scope is Scope.PER_BROKER:
@@ -299,17 +312,17 @@ def _check_broker(
             keys[setting].parse(settings[setting])
         except ConfigError as error:
             raise errors.InvalidRequest(str(error)) from None
-    _check_together(state, name, changed, settings)
+    _check_together(state, name, changed_names, settings)
 
 
 def _check_together(
-    state: ControllerState, name: str, changed: list[str], settings: dict[str, str]
+    state: ControllerState, name: str, changed_names: list[str], settings: dict[str, str]
 ) -> None:
     """Refuse settings that brokers could not use together."""
     cluster, own = (state.image.config(BROKER, ""), settings) if name else (settings, {})
     config = state.config.with_dynamic(cluster, own)
     try:
-        if changed:
-            check_changed(config, changed)
+        if changed_names:
+            check_changed(config, changed_names)
     except ConfigError as error:
         raise errors.InvalidRequest(str(error)) from None

@@ -20,7 +20,7 @@ KRAFT_VERSION: Final = "kraft.version"
 _NEW_RECORDS_FROM: Final = (8, 11, 13, 14, 15, 17, 23, 30)
 """Levels of metadata.version with records that the level before cannot read."""
 
-Wrong = Callable[[str], KafkaError]
+Refusal = Callable[[str], KafkaError]
 
 
 def decide_update_features(
@@ -86,65 +86,71 @@ def _update(
     metadata: int,
 ) -> list[r.MetadataRecord]:
     name, level = update.feature, update.max_version_level
-    kind = _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
+    upgrade_type = _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
 
-    def wrong(why: str) -> KafkaError:
-        begin = f"Invalid update version {level} for feature {name}. "
-        return errors.InvalidUpdateVersion(begin + why)
+    def refusal(why: str) -> KafkaError:
+        prefix = f"Invalid update version {level} for feature {name}. "
+        return errors.InvalidUpdateVersion(prefix + why)
 
-    if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
-        raise wrong("The controller does not support the given upgrade type.")
+    if upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        raise refusal("The controller does not support the given upgrade type.")
     if level < 0:
-        raise wrong("A feature version cannot be less than 0.")
-    _check_supported(state, name, level, wrong)
-    _check_direction(name, level, current, kind, wrong)
+        raise refusal("A feature version cannot be less than 0.")
+    _check_supported(state, name, level, refusal)
+    _check_direction(name, level, current, upgrade_type, refusal)
     if current < level and WORKING.get(name, level) < level:
-        raise wrong(f"Data at this version is served, but not more than {WORKING[name]} works yet.")
+        raise refusal(
+            f"Data at this version is served, but not more than {WORKING[name]} works yet."
+        )
     if name == KRAFT_VERSION:
         return []
-    if level and metadata < (needed := NEEDS.get(name, 0)):
-        raise wrong(f"{name} {level} depends on {METADATA_VERSION} level {needed}")
+    if level and metadata < (needed_level := NEEDS.get(name, 0)):
+        raise refusal(f"{name} {level} depends on {METADATA_VERSION} level {needed_level}")
     safety = elr_safety_records(state) if name == ELR and level else []
     return [*safety, r.FeatureLevelRecord(name=name, feature_level=level)]
 
 
-def _check_direction(name: str, level: int, current: int, kind: int, wrong: Wrong) -> None:
+def _check_direction(
+    name: str, level: int, current: int, upgrade_type: int, refusal: Refusal
+) -> None:
     """Refuse a downgrade that is not requested as one, or that would lose metadata."""
-    if level > current and kind != _UPGRADE:
-        raise wrong("Can't downgrade to a newer version.")
+    if level > current and upgrade_type != _UPGRADE:
+        raise refusal("Can't downgrade to a newer version.")
     if level >= current:
         return
-    if kind == _UPGRADE:
-        raise wrong(
+    if upgrade_type == _UPGRADE:
+        raise refusal(
             "Can't downgrade the version of this feature without setting the upgrade type to "
             "either safe or unsafe downgrade."
         )
     if name == KRAFT_VERSION:
-        raise wrong("Can't downgrade the version of this feature.")
+        raise refusal("Can't downgrade the version of this feature.")
     if name == METADATA_VERSION and any(level < new <= current for new in _NEW_RECORDS_FROM):
         why = "Refusing to perform the requested downgrade because it might delete metadata"
         text = f"{why} information."
-        if kind == _UNSAFE_DOWNGRADE:
+        if upgrade_type == _UNSAFE_DOWNGRADE:
             text = "Unsafe metadata downgrade is not supported in this version."
         raise errors.InvalidUpdateVersion(
             f"Unsupported metadata.version downgrade from {current} to {level}. {text}"
         )
 
 
-def _check_supported(state: ControllerState, name: str, level: int, wrong: Wrong) -> None:
+def _check_supported(state: ControllerState, name: str, level: int, refusal: Refusal) -> None:
     """Refuse a level that not every node supports."""
     own = f"Local controller {state.config.node_id}"
     if name not in state.supported_features:
-        what = "Feature {} not found." if not level else "{} does not support this feature."
-        raise wrong(what.format(name if not level else own))
+        text = "Feature {} not found." if not level else "{} does not support this feature."
+        raise refusal(text.format(name if not level else own))
     nodes: list[tuple[str, Mapping[str, tuple[int, int]]]] = [(own, state.supported_features)]
     nodes += [(f"Broker {b.id}", b.features) for b in state.image.brokers.values()]
     nodes += [(f"Controller {c.id}", c.features) for c in state.image.controllers.values()]
-    for who, features in nodes:
+    for node, features in nodes:
         low, high = features.get(name, (0, 0))
         if not low <= level <= high:
-            raise wrong(f"{who} only supports versions {low}-{high}")
+            raise refusal(f"{node} only supports versions {low}-{high}")
     node_ids = {state.config.node_id, *state.image.controllers}
     for voter in sorted(state.config.voters):
         if voter not in node_ids:
-            raise wrong(f"controller {voter} has not registered, and may not support this feature")
+            raise refusal(
+                f"controller {voter} has not registered, and may not support this feature"
+            )

@@ -44,16 +44,16 @@ def decide_alter_partition(
     state.broker(request.broker_id, request.broker_epoch)
     records: list[MetadataRecord] = []
     topics = []
-    decided: set[TopicIdPartition] = set()
+    decided_keys: set[TopicIdPartition] = set()
     for item in request.topics:
         answers = []
         for data in item.partitions:
             key = (item.topic_id, data.partition_index)
-            if key in decided:
+            if key in decided_keys:
                 answers.append(_isr_refused(data, errors.InvalidRequest.code))
             else:
                 answers.append(_alter_isr(state, request.broker_id, item.topic_id, data, records))
-            decided.add(key)
+            decided_keys.add(key)
         topics.append(IsrTopic(topic_id=item.topic_id, partitions=answers))
     return Decision(tuple(records), AlterPartitionResponse(topics=topics))
 
@@ -127,10 +127,10 @@ def _check_isr(
     if broker not in members or (recovering and (len(members) > 1 or not partition.recovering)):
         raise errors.InvalidRequest
     for member in data.new_isr_with_epochs:
-        registered = state.image.brokers.get(member.broker_id)
-        if registered is None or not registered.is_active:
+        broker_image = state.image.brokers.get(member.broker_id)
+        if broker_image is None or not broker_image.is_active:
             raise errors.IneligibleReplica
-        if member.broker_epoch not in (-1, registered.epoch):
+        if member.broker_epoch not in (-1, broker_image.epoch):
             raise errors.IneligibleReplica
 
 
@@ -142,15 +142,15 @@ def decide_elect_leaders(
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
     is_for_all = request.topic_partitions is None
-    named = (
+    requested = (
         [(topic.topic, topic.partitions) for topic in request.topic_partitions]
         if request.topic_partitions is not None
         else [(t.name, sorted(t.partitions)) for t in state.image.topics.values()]
     )
     records: list[MetadataRecord] = []
     results = []
-    counts = Counter((name, number) for name, numbers in named for number in numbers)
-    for name, numbers in named:
+    counts = Counter((name, number) for name, numbers in requested for number in numbers)
+    for name, numbers in requested:
         partitions = []
         for number in numbers:
             if counts[name, number] > 1:
@@ -347,8 +347,8 @@ def decide_assign_directories(
         topics = []
         for topic in directory.topics:
             partitions = []
-            for assigned in topic.partitions:
-                number, code = assigned.partition_index, errors.NONE
+            for assignment in topic.partitions:
+                number, code = assignment.partition_index, errors.NONE
                 topic_image = image.topics.get(topic.topic_id)
                 partition = None if topic_image is None else topic_image.partitions.get(number)
                 if topic_image is None:

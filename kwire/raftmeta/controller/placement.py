@@ -28,7 +28,7 @@ def spread(brokers: Iterable[BrokerImage]) -> list[int]:
     return [ids[turn] for turn in range(longest) for ids in ordered if turn < len(ids)]
 
 
-def place(
+def place_replicas(
     brokers: Iterable[BrokerImage], *, start: int, first: int, count: int, replicas: int
 ) -> list[list[int]]:
     """Place the partitions ``first`` to ``first + count - 1``; equal lists may be one object."""
@@ -39,44 +39,46 @@ def place(
             f"{len(usable)} broker(s) are registered or some brokers have all their log "
             "directories cordoned."
         )
-    serving = spread(broker for broker in usable if broker.is_active)
-    if not serving:
-        leaving = any(not broker.fenced for broker in usable)
-        raise InvalidReplicationFactor(ACTIVE_ONLY if leaving else ALL_FENCED)
-    spare = spread(broker for broker in usable if not broker.is_active)
+    active_ids = spread(broker for broker in usable if broker.is_active)
+    if not active_ids:
+        has_leaving = any(not broker.fenced for broker in usable)
+        raise InvalidReplicationFactor(ACTIVE_ONLY if has_leaving else ALL_FENCED)
+    inactive_ids = spread(broker for broker in usable if not broker.is_active)
     racks = {broker.id: broker.rack for broker in usable}
     # Stripes repeat after as many partitions as there are brokers.
     stripes: dict[tuple[int, int], list[int]] = {}
-    placed = []
+    replica_lists = []
     for turn in range(start + first, start + first + count):
-        stripe = turn % len(serving), turn % max(len(spare), 1)
+        stripe = turn % len(active_ids), turn % max(len(inactive_ids), 1)
         if stripe not in stripes:
-            chosen = stripes[stripe] = []
-            _choose(chosen, _rotate(serving, turn), racks, min(replicas, len(serving)))
-            _choose(chosen, _rotate(spare, turn), racks, replicas)
-        placed.append(stripes[stripe])
-    return placed
+            replica_ids = stripes[stripe] = []
+            _add_replicas(
+                replica_ids, _rotate(active_ids, turn), racks, min(replicas, len(active_ids))
+            )
+            _add_replicas(replica_ids, _rotate(inactive_ids, turn), racks, replicas)
+        replica_lists.append(stripes[stripe])
+    return replica_lists
 
 
 def check_assignment(
-    registered: Mapping[int, BrokerImage], brokers: Iterable[int], replicas: int | None = None
+    images: Mapping[int, BrokerImage], brokers: Iterable[int], replicas: int | None = None
 ) -> None:
     """Validate replicas that a client chose."""
-    chosen = sorted(brokers)
-    begin = "The manual partition assignment includes"
-    if not chosen:
-        raise InvalidReplicaAssignment(f"{begin} an empty replica list.")
-    for place_, broker in enumerate(chosen):
-        if broker not in registered:
+    replica_ids = sorted(brokers)
+    prefix = "The manual partition assignment includes"
+    if not replica_ids:
+        raise InvalidReplicaAssignment(f"{prefix} an empty replica list.")
+    for index, broker in enumerate(replica_ids):
+        if broker not in images:
             raise InvalidReplicaAssignment(
-                f"{begin} broker {broker}, but no such broker is registered."
+                f"{prefix} broker {broker}, but no such broker is registered."
             )
-        if place_ and broker == chosen[place_ - 1]:
-            raise InvalidReplicaAssignment(f"{begin} the broker {broker} more than once.")
-    if replicas is not None and len(chosen) != replicas:
+        if index and broker == replica_ids[index - 1]:
+            raise InvalidReplicaAssignment(f"{prefix} the broker {broker} more than once.")
+    if replicas is not None and len(replica_ids) != replicas:
         raise InvalidReplicaAssignment(
-            f"{begin} a partition with {len(chosen)} replica(s), but this is not consistent with "
-            f"previous partitions, which have {replicas} replica(s)."
+            f"{prefix} a partition with {len(replica_ids)} replica(s), but this is not consistent "
+            f"with previous partitions, which have {replicas} replica(s)."
         )
 
 
@@ -85,15 +87,15 @@ def _rotate(brokers: list[int], turn: int) -> list[int]:
     return brokers[at:] + brokers[:at]
 
 
-def _choose(
-    chosen: list[int], brokers: list[int], racks: Mapping[int, str | None], size: int
+def _add_replicas(
+    replica_ids: list[int], brokers: list[int], racks: Mapping[int, str | None], size: int
 ) -> None:
-    """Append the next brokers to ``chosen``, from the racks with the fewest replicas so far."""
-    counts = Counter(racks[broker] for broker in chosen)
-    while len(chosen) < size:
+    """Add the next brokers to ``replica_ids``, from the racks with the fewest replicas so far."""
+    counts = Counter(racks[broker] for broker in replica_ids)
+    while len(replica_ids) < size:
         broker = min(brokers, key=lambda candidate: counts[racks[candidate]])
         brokers.remove(broker)
-        chosen.append(broker)
+        replica_ids.append(broker)
         counts[racks[broker]] += 1
 
 

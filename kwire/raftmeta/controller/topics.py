@@ -19,7 +19,7 @@ from kwire.configs.resource_types import TOPIC
 from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.mutation_quota import Permit
-from kwire.raftmeta.controller.placement import ACTIVE_ONLY, check_assignment, place
+from kwire.raftmeta.controller.placement import ACTIVE_ONLY, check_assignment, place_replicas
 from kwire.raftmeta.controller.state import USER_RECORDS_MAX, ControllerState, Decision, clear_elr
 from kwire.raftmeta.metadata.image import PartitionImage, TopicImage
 from kwire.raftmeta.metadata.image_records import partition_record
@@ -102,7 +102,7 @@ def _create(
     if item.assignments:
         partitions = _assign(state, item)
     else:
-        partitions = _place(state, item)
+        partitions = _place_partitions(state, item)
     topic_id = state.new_id()
     settings = [
         r.ConfigRecord(resource_type=TOPIC, resource_name=item.name, name=name, value=value)
@@ -156,11 +156,11 @@ def _creation_configs(state: ControllerState, item: Creatable) -> dict[str, str]
 
 def _assign(state: ControllerState, item: Creatable) -> list[PartitionImage]:
     """Return the partitions that the request assigns to brokers."""
-    begin = "A manual partition assignment was specified, but"
+    prefix = "A manual partition assignment was specified, but"
     if item.replication_factor != -1:
-        raise errors.InvalidRequest(f"{begin} replication factor was not set to -1.")
+        raise errors.InvalidRequest(f"{prefix} replication factor was not set to -1.")
     if item.num_partitions != -1:
-        raise errors.InvalidRequest(f"{begin} numPartitions was not set to -1.")
+        raise errors.InvalidRequest(f"{prefix} numPartitions was not set to -1.")
     partitions: dict[int, PartitionImage] = {}
     factor: int | None = None
     for assignment in item.assignments:
@@ -202,7 +202,7 @@ def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionIm
     )
 
 
-def _place(state: ControllerState, item: Creatable) -> list[PartitionImage]:
+def _place_partitions(state: ControllerState, item: Creatable) -> list[PartitionImage]:
     """Return the partitions with brokers that the controller chooses."""
     count, factor = item.num_partitions, item.replication_factor
     if factor < -1 or factor == 0:
@@ -216,26 +216,28 @@ def _place(state: ControllerState, item: Creatable) -> list[PartitionImage]:
     config = state.cluster_config()
     count = config.num_partitions if count == -1 else count
     factor = config.default_replication_factor if factor == -1 else factor
-    placed = placed_partitions(state, state.placement, 0, count, factor)
+    partitions = striped_partitions(state, state.placement, 0, count, factor)
     state.placement += 1
-    return placed
+    return partitions
 
 
-def placed_partitions(
+def striped_partitions(
     state: ControllerState, start: int, first: int, count: int, factor: int
 ) -> list[PartitionImage]:
     """Return new partitions, striped over the brokers."""
-    begin = f"Unable to replicate the partition {factor} time(s): "
+    prefix = f"Unable to replicate the partition {factor} time(s): "
     try:
-        placed = place(
+        replica_lists = place_replicas(
             state.image.brokers.values(), start=start, first=first, count=count, replicas=factor
         )
     except errors.InvalidReplicationFactor as error:
-        raise errors.InvalidReplicationFactor(begin + (error.text or "")) from None
-    by_replicas = {replicas: new_partition(state, replicas) for replicas in set(map(tuple, placed))}
-    partitions = [by_replicas[tuple(replicas)] for replicas in placed]
+        raise errors.InvalidReplicationFactor(prefix + (error.text or "")) from None
+    by_replicas = {
+        replicas: new_partition(state, replicas) for replicas in set(map(tuple, replica_lists))
+    }
+    partitions = [by_replicas[tuple(replicas)] for replicas in replica_lists]
     if not all(partition.isr for partition in partitions):
-        raise errors.InvalidReplicationFactor(begin + ACTIVE_ONLY)
+        raise errors.InvalidReplicationFactor(prefix + ACTIVE_ONLY)
     return partitions
 
 
@@ -251,18 +253,18 @@ def decide_delete_topics(
     _start_over(permit)
     if not state.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled
-    wrong = [item for item in request.topics if _naming_error(item) is not None]
+    invalid_items = [item for item in request.topics if _naming_error(item) is not None]
     keys = Counter(
         (item.name, item.topic_id) for item in request.topics if _naming_error(item) is None
     )
     records = []
-    responses = [_refuse(item) for item in wrong]
+    responses = [_refuse(item) for item in invalid_items]
     deleted_ids: set[bytes] = set()
     for (name, topic_id), count in keys.items():
         topic, error = _deletable(state, name, topic_id)
         if count > 1:
-            what = "id" if name is None else "name"
-            topic, error = None, errors.InvalidRequest(f"Duplicate topic {what}.")
+            key_name = "id" if name is None else "name"
+            topic, error = None, errors.InvalidRequest(f"Duplicate topic {key_name}.")
         elif topic is not None and topic.id in deleted_ids:
             error = errors.InvalidRequest(
                 "The provided topic name maps to an ID that was already supplied."
@@ -374,27 +376,31 @@ def _grow(
     topic = state.image.topic(item.name)
     if topic is None:
         raise errors.UnknownTopicOrPartition
-    have = len(topic.partitions)
-    if item.count == have:
-        raise errors.InvalidPartitions(f"Topic already has {have} partition(s).")
-    if item.count < have:
+    partition_count = len(topic.partitions)
+    if item.count == partition_count:
+        raise errors.InvalidPartitions(f"Topic already has {partition_count} partition(s).")
+    if item.count < partition_count:
         raise errors.InvalidPartitions(
-            f"The topic {item.name} currently has {have} partition(s); {item.count} would not "
-            "be an increase."
+            f"The topic {item.name} currently has {partition_count} partition(s); {item.count} "
+            "would not be an increase."
         )
-    more = item.count - have
+    additional_count = item.count - partition_count
     first = topic.partitions[0]
     factor = len(first.replicas)
     if item.assignments is None:
-        partitions = placed_partitions(state, state.stripe_of(first), have, more, factor)
+        partitions = striped_partitions(
+            state, state.stripe_of(first), partition_count, additional_count, factor
+        )
     else:
-        if len(item.assignments) != more:
+        if len(item.assignments) != additional_count:
             raise errors.InvalidReplicaAssignment(
-                f"Attempted to add {more} additional partition(s), but only "
+                f"Attempted to add {additional_count} additional partition(s), but only "
                 f"{len(item.assignments)} assignment(s) were specified."
             )
         partitions = []
-        for place_, assignment in enumerate(item.assignments):
+        for index, assignment in enumerate(item.assignments):
             check_assignment(state.image.brokers, assignment.broker_ids, factor)
-            partitions.append(assigned_partition(state, have + place_, assignment.broker_ids))
-    return [partition_record(topic.id, have + n, p) for n, p in enumerate(partitions)]
+            partitions.append(
+                assigned_partition(state, partition_count + index, assignment.broker_ids)
+            )
+    return [partition_record(topic.id, partition_count + n, p) for n, p in enumerate(partitions)]

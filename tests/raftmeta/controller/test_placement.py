@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.errors import InvalidReplicationFactor
-from kwire.raftmeta.controller.placement import place, spread
+from kwire.raftmeta.controller.placement import place_replicas, spread
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.metadata.image import BrokerImage
 from tests.support.raftmeta.clusters import Cluster
@@ -23,9 +23,9 @@ def broker(number: int, rack: str | None = None, **more: Any) -> BrokerImage:
 
 def test_replicas_are_assigned_in_stripes() -> None:
     brokers = [broker(number) for number in (0, 1, 2, 3)]
-    placed = place(brokers, start=1, first=0, count=5, replicas=3)
+    placed = place_replicas(brokers, start=1, first=0, count=5, replicas=3)
     assert placed == [[1, 2, 3], [2, 3, 0], [3, 0, 1], [0, 1, 2], [1, 2, 3]]
-    more = place(brokers, start=1, first=2, count=1, replicas=3)
+    more = place_replicas(brokers, start=1, first=2, count=1, replicas=3)
     assert more == placed[2:3], "partitions that are added later continue the stripes"
 
 
@@ -35,7 +35,7 @@ def test_leaders_are_spread_evenly(
 ) -> None:
     replicas = data.draw(st.integers(1, count))
     brokers = [broker(number) for number in range(count)]
-    placed = place(brokers, start=start, first=0, count=partitions, replicas=replicas)
+    placed = place_replicas(brokers, start=start, first=0, count=partitions, replicas=replicas)
     assert all(len(set(assignment)) == replicas for assignment in placed)
     leaders = Counter(assignment[0] for assignment in placed)
     assert max(leaders.values()) - min(leaders[b.id] for b in brokers) <= 1
@@ -45,7 +45,7 @@ def test_racks_alternate() -> None:
     brokers = [broker(n, "ab"[n % 2 if n < 4 else 0]) for n in range(4)]
     assert spread(brokers) == [0, 1, 2, 3]
     brokers = [broker(1, "a"), broker(2, "a"), broker(3, "b"), broker(4, "b")]
-    for placed in place(brokers, start=0, first=0, count=4, replicas=2):
+    for placed in place_replicas(brokers, start=0, first=0, count=4, replicas=2):
         racks = {brokers[replica - 1].rack for replica in placed}
         assert racks == {"a", "b"}
 
@@ -57,7 +57,7 @@ def test_replicas_use_as_many_racks_as_possible(
     """Even where racks differ in size, no rack has two replicas while another has none."""
     brokers = [broker(number, rack) for number, rack in enumerate(racks)]
     replicas = data.draw(st.integers(1, len(brokers)))
-    for placed in place(brokers, start=start, first=0, count=8, replicas=replicas):
+    for placed in place_replicas(brokers, start=start, first=0, count=8, replicas=replicas):
         rack_counts = Counter(racks[replica] for replica in placed)
         assert len(set(placed)) == replicas
         assert len(rack_counts) == min(replicas, len(set(racks)))
@@ -65,8 +65,8 @@ def test_replicas_use_as_many_racks_as_possible(
 
 def test_fenced_brokers_get_replicas_only_if_needed_and_never_lead() -> None:
     brokers = [broker(1), broker(2, fenced=True), broker(3)]
-    assert place(brokers, start=0, first=0, count=2, replicas=2) == [[1, 3], [3, 1]]
-    assert place(brokers, start=0, first=0, count=2, replicas=3) == [[1, 3, 2], [3, 1, 2]]
+    assert place_replicas(brokers, start=0, first=0, count=2, replicas=2) == [[1, 3], [3, 1]]
+    assert place_replicas(brokers, start=0, first=0, count=2, replicas=3) == [[1, 3, 2], [3, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_fenced_brokers_get_replicas_only_if_needed_and_never_lead() -> None:
 )
 def test_replication_factor_above_the_usable_brokers_is_refused(brokers: list[BrokerImage]) -> None:
     with pytest.raises(InvalidReplicationFactor):
-        place(brokers, start=0, first=0, count=1, replicas=2)
+        place_replicas(brokers, start=0, first=0, count=1, replicas=2)
 
 
 def test_one_partition_topics_do_not_all_lead_on_one_broker() -> None:
