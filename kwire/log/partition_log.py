@@ -14,7 +14,7 @@ from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kwire.errors import CorruptMessage, OffsetOutOfRange
+from kwire.errors import CorruptMessage, OffsetOutOfRange, OutOfOrderSequenceNumber
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.epochs import LeaderEpochs
@@ -107,7 +107,11 @@ class PartitionLog:
         producer_id = header.producer_id
         if producer_id > NO_PRODUCER:
             if from_client:
-                duplicate = self.producers.check(header)
+                try:
+                    duplicate = self.producers.check(header)
+                except OutOfOrderSequenceNumber:
+                    self.writer.need_room()  # Its predecessor may have had none.
+                    raise
                 if duplicate is not None:
                     return LogAppendInfo(*duplicate, self.start_offset, True)
             else:

@@ -191,6 +191,28 @@ def test_repeated_batch_is_acknowledged_on_a_full_disk() -> None:
     assert append(log, [b"v"], **sequence).is_duplicate
 
 
+def test_batches_in_flight_behind_a_refused_batch_are_refused_alike() -> None:
+    """Invariants 50 and 88: a producer with several requests in flight sends all of them again.
+
+    For an OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would begin a new epoch for all partitions, and
+    store twice what another partition has not acknowledged yet.
+    """
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS)
+    producer = {"producer_id": 5, "producer_epoch": 0}
+    append(log, [b"v"], **producer, base_sequence=0)
+    fill(disk)
+    for sequence in (1, 2, 3):
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, [b"w" * 1000], **producer, base_sequence=sequence)
+    disk.capacity = PLENTY
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        append(log, [b"w" * 1000], **producer, base_sequence=2)
+    for sequence in (1, 2, 3):
+        append(log, [b"w" * 1000], **producer, base_sequence=sequence)
+
+
 def test_refused_batch_leaves_no_bytes_in_the_log_file() -> None:
     disk = SimDisk()
     disk.make_directory("t-0")

@@ -52,6 +52,14 @@ MUTATIONS = (
         test="tests/log/test_full_disk.py",
     ),
     Mutation(
+        name="batches-behind-a-refused-one-are-out-of-order",
+        invariants=(50, 88),
+        path="kwire/log/partition_log.py",
+        old="                    self.writer.need_room()  # Its predecessor may have had none.\n",
+        new="",
+        test="tests/log/test_full_disk.py",
+    ),
+    Mutation(
         name="full-for-good",
         invariants=(88,),
         path="kwire/log/disk_health.py",
