@@ -353,16 +353,27 @@ def nonmonotonic_sends(history: History) -> list[str]:
 
 
 def wrong_offsets(history: History) -> list[str]:
-    """Find acknowledgements without an offset, or with another than the record's (invariant 9)."""
+    """Find acknowledgements without an offset, or with another than the record's (invariant 9).
+
+    A client library takes an unanswered batch of an idempotent producer for stored when a later
+    one is acknowledged, and then names no offset (librdkafka does).
+    """
     offsets_by_value: dict[tuple[Place, bytes], set[int]] = defaultdict(set)
     for _, place, offset, value in history.polled_records():
         offsets_by_value[place, value].add(offset)
     anomalies = []
+    last: dict[tuple[str, Place], Send] = {
+        (send.client, send.place): send for send, _ in history.acknowledged_sends()
+    }
     for send in history.sends:
         offsets = offsets_by_value.get((send.place, send.value))
         if send.outcome != "ok":
             continue
-        if send.offset is None or send.offset < 0:
+        later = last.get((send.client, send.place))
+        if send.offset is None and send.is_idempotent and later and later.began >= send.began:
+            if not offsets:
+                anomalies.append(f"lost: {_text(send.value)}, acknowledged without an offset")
+        elif send.offset is None or send.offset < 0:
             anomalies.append(f"no offset: {_text(send.value)} acknowledged with {send.offset}")
         elif offsets and send.offset not in offsets:
             anomalies.append(

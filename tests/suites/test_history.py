@@ -228,7 +228,20 @@ def test_producer_is_given_an_earlier_offset() -> None:
 def test_acknowledgement_names_no_offset(offset: int | None) -> None:
     """Invariant 9."""
     history = sound()
-    history.sends[4] = make_send(4, offset=offset)
+    history.sends[4] = make_send(4, offset=offset, is_idempotent=False)
+    assert find_anomalies(history) == {"wrong_offsets"}
+
+
+def test_later_acknowledgement_of_an_idempotent_producer_counts_for_an_earlier_record() -> None:
+    """Invariant 9."""
+    history = sound()
+    history.sends[4] = make_send(4, offset=None)
+    assert anomalies(history) == {}
+    history.polls = [make_poll(0, 1, 2, 3), make_poll(5, 6, 7, 8, 9)]
+    history.committed = []
+    assert find_anomalies(history) == {"wrong_offsets"}  # The record is lost.
+    history = sound()
+    history.sends[9] = make_send(9, offset=None)
     assert find_anomalies(history) == {"wrong_offsets"}
 
 
