@@ -279,10 +279,12 @@ class Transformer(Reader):
         try:
             for message in messages:
                 self._send(producer, name, message)
-            producer.send_offsets_to_transaction(
-                [TopicPartition(*place, offset) for place, offset in offsets.items()],
-                consumer.consumer_group_metadata(),
+            positions = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+            member = consumer.consumer_group_metadata()
+            self.call_timed(
+                "send offsets",
                 OFFSETS_SECONDS,
+                lambda: producer.send_offsets_to_transaction(positions, member, OFFSETS_SECONDS),
             )
             if self._random.random() < ABORTED_SHARE:
                 self._abort(producer, consumer, messages)

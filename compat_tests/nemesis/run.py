@@ -135,7 +135,7 @@ class Trial:
     began: float = attrs.field(factory=time.monotonic)
     volumes: list[Path] = attrs.field(factory=list)
     cluster: LinkedCluster = attrs.field(init=False)
-    clients: ClusterRun = attrs.field(init=False)
+    clients: ClusterRun | None = None
 
     def report(self, text: str) -> None:
         clock = time.strftime("%H:%M:%S")
@@ -285,6 +285,16 @@ class Trial:
             f" transactions { {o: ends.count(o) for o in set(ends)} }"
         )
 
+    def open_calls(self) -> list[str]:
+        """Return the calls of clients that have not returned."""
+        now = time.monotonic()
+        return [
+            f"{client.name} has been in {call.what} for {now - call.began:.1f} s"
+            for client in (self.clients.clients if self.clients is not None else [])
+            for call in list(client.history.calls)
+            if call.ended > now and now > call.began + call.timeout
+        ]
+
     def _observe_nodes(self, history: History) -> list[str]:
         """Add the nodes' copies and metadata to the history; return what is wrong with them."""
         history.views = views(self.cluster) or {}
@@ -354,8 +364,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         problems = trial.run()
     except AssertionError as error:
-        problems = [str(error)]
-        faulthandler.dump_traceback(all_threads=True)  # It shows the calls of clients that hang.
+        problems = [str(error), *trial.open_calls()]
     if not problems:
         print("no anomaly", flush=True)
         if options.directory is None:
