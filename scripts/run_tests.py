@@ -33,7 +33,8 @@ class Stage:
 
 PYTHON = [str(BIN / "python")]
 WITH_APACHE = [
-    f"compat_tests/cluster/test_{name}.py" for name in ("interoperation", "mixed_replicas")
+    f"compat_tests/cluster/test_{name}.py"
+    for name in ("interoperation", "mixed_replicas", "migration")
 ]
 """Tests of clusters of kwire and Apache Kafka together: dozens of JVMs, minutes on two cores."""
 STAGES = [

@@ -48,8 +48,8 @@ SETTINGS = {
 }
 CLIENT_SECONDS = START_SECONDS = 180
 """Deadlines on a machine that may be busy with other nodes' starts."""
-PACE_S = 0.002
-TRANSACTION_PACE_S = 0.05
+PACE_S = 0.01
+TRANSACTION_PACE_S = 0.1
 STORAGE_TOOL = "kafka.tools.StorageTool"
 Batch = tuple[int, int, int, int]
 """Base offset, leader epoch, size and checksum of a stored batch."""

@@ -79,7 +79,7 @@ async def test_election_latency_lasts_from_the_loss_of_a_leader_to_the_next(
 
 @pytest.mark.slow
 async def test_replica_that_a_reassignment_adds_does_not_count_as_missing(tmp_path: Path) -> None:
-    """As Kafka counts: an in-sync replica is missing if there are fewer than before the move."""
+    """An in-sync replica is missing if there are fewer than before the move, as in Kafka."""
     async with running(tmp_path) as server:
         add_gauges(server.core, server.broker)
         assert await create(server, "t", 2) == 0
