@@ -52,12 +52,12 @@ def test_thread_of_an_ended_process_does_nothing():
     async def main() -> None:
         gate, threads = Gate(), trio.CancelScope()
 
-        async def process_in_scope() -> None:
+        async def run_in_scope() -> None:
             with threads:
                 await process()
 
         async with trio.open_nursery() as nursery:
-            start_behind(gate, nursery, process_in_scope)
+            start_behind(gate, nursery, run_in_scope)
             await trio.lowlevel.checkpoint()
             gate.end()
             threads.cancel()

@@ -42,7 +42,7 @@ class Consumer(SimClient):
     """Whether it reads with read_committed."""
     position: int = 0
     values: dict[int, bytes] = attrs.field(factory=dict)
-    """What it has read, by offset."""
+    """The records that it has read, by offset."""
     _seen_end: int = 0
     """The largest end of the readable records that an answer has shown."""
 
@@ -99,9 +99,7 @@ class Consumer(SimClient):
         stable, committed = answer.last_stable_offset, answer.high_watermark
         demand(stable <= committed, f"{where}: last stable offset {stable} above {committed}")
         data = bytes(answer.records or b"")
-        aborted = deque(
-            sorted((a.first_offset, a.producer_id) for a in _aborted_transactions(answer))
-        )
+        aborted = deque(sorted((a.first_offset, a.producer_id) for a in _list_aborted(answer)))
         open_aborted: set[int] = set()
         for place, header in headers(data):
             while aborted and aborted[0][0] <= header.last_offset:
@@ -159,7 +157,7 @@ class Consumer(SimClient):
             self._see_end(answer.offset)
 
 
-def _aborted_transactions(answer: Answer) -> list[Answer.AbortedTransaction]:
+def _list_aborted(answer: Answer) -> list[Answer.AbortedTransaction]:
     return answer.aborted_transactions or []
 
 

@@ -27,7 +27,7 @@ _ADMIN: Final = -900
 
 @attrs.define(eq=False)
 class Faults:
-    """What goes wrong."""
+    """The faults of one run."""
 
     world: World
     books: Books

@@ -1,4 +1,4 @@
-"""What clients of the simulated cluster were promised and what they saw, and the rules for both.
+"""The answers that clients of the simulated cluster got, and the rules for them.
 
 A rule is checked when the answer comes: invariants 2, 3, 5, 9, 11, 13, 15 and 39.
 """
@@ -15,7 +15,7 @@ def demand(condition: bool, text: str) -> None:
 
 
 class Outcome(Enum):
-    """What became of a transaction, as far as its client knows."""
+    """The state of a transaction, as far as its client knows."""
 
     OPEN = auto()
     COMMITTING = auto()
