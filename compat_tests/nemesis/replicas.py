@@ -1,4 +1,4 @@
-"""What the nodes of a cluster have: their copies of the partitions and their metadata."""
+"""The copies of the partitions and the metadata that the nodes of a cluster have."""
 
 from __future__ import annotations
 
