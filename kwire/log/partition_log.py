@@ -26,7 +26,7 @@ from kwire.log.log_changes import LogChanges
 from kwire.log.log_segments import LogSegments
 from kwire.log.log_writer import LogWriter
 from kwire.log.producer_snapshots import ProducerSnapshots
-from kwire.log.producers import ProducerStates
+from kwire.log.producers import Duplicate, ProducerStates
 from kwire.log.region import FileRegion
 from kwire.log.segments.segment import Segment
 from kwire.records.build import stamp
@@ -107,11 +107,7 @@ class PartitionLog:
         producer_id = header.producer_id
         if producer_id > NO_PRODUCER:
             if from_client:
-                try:
-                    duplicate = self.producers.check(header)
-                except OutOfOrderSequenceNumber:
-                    self.writer.need_room()  # Its predecessor may have had none.
-                    raise
+                duplicate = _check_sequence(self, header)
                 if duplicate is not None:
                     return LogAppendInfo(*duplicate, self.start_offset, True)
             else:
@@ -363,6 +359,15 @@ class PartitionLog:
         """Write and close all files as at a clean stop, but without a sync."""
         self.finish()
         self.segments.release()
+
+
+def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:
+    """Return the offsets of a duplicate; a batch behind one that found no room finds none either."""
+    try:
+        return log.producers.check(header)
+    except OutOfOrderSequenceNumber:
+        log.writer.need_room()
+        raise
 
 
 def _checked_batches(

@@ -55,7 +55,7 @@ MUTATIONS = (
         name="batches-behind-a-refused-one-are-out-of-order",
         invariants=(50, 88),
         path="kwire/log/partition_log.py",
-        old="                    self.writer.need_room()  # Its predecessor may have had none.\n",
+        old="        log.writer.need_room()\n",
         new="",
         test="tests/log/test_full_disk.py",
     ),
