@@ -386,6 +386,49 @@ def test_throttled_moves_between_kinds(jvm: Jvm, cluster: Cluster, tmp_path: Pat
         assert len(read(cluster, topic, 0, 150)) == 150
 
 
+def test_java_transactions_with_leaders_and_coordinators_of_both_kinds(
+    jvm: Jvm, cluster: Cluster
+) -> None:
+    """Every end raises the epoch, and leaders add partitions themselves (KIP-890)."""
+    create(cluster, "source")
+    client = Producer({"bootstrap.servers": bootstrap(cluster)})
+    for number in range(90):
+        client.produce("source", b"%d" % number, partition=number % PARTITIONS)
+    assert client.flush(60) == 0
+    orders = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
+    for order in orders:
+        topic = f"copy-{order[0]}"
+        create(cluster, topic, [order])
+        wait_leaders(jvm, cluster, topic, {0: order[0]})
+        for node in cluster.brokers:
+            name = id_of_coordinator(cluster, node, topic)
+            arguments = (bootstrap(cluster), topic, name)
+            result = jvm.scenario("Transactions", "epochs", *arguments, "4")
+            assert result["epochs"] == [1, 2, 3, 4]
+            more = ("source", f"group-{name}", "90")
+            result = jvm.scenario("Transactions", "transform", *arguments, *more)
+            assert (result["copied"], result["committed"]) == (90, 90)
+        wait_equal(cluster, topic)
+        values = read(cluster, topic, 0, 3 * (2 + 90), committed=True)
+        assert sorted(values) == sorted(3 * [*(b"%d" % number for number in range(90)), b"0", b"2"])
+
+
+def wait_leaders(jvm: Jvm, cluster: Cluster, topic: str, leaders: dict[int, int]) -> None:
+    """Elect the preferred leaders if others lead."""
+    if any(leader_of(cluster, topic, index) != node for index, node in leaders.items()):
+        elect_preferred(jvm, cluster)
+    for index, node in leaders.items():
+        eventually(
+            lambda i=index, n=node: leader_of(cluster, topic, i) == n, f"{node} leads {topic}"
+        )
+
+
+def id_of_coordinator(cluster: Cluster, node: Node, prefix: str) -> str:
+    """Return a transactional id that a node coordinates."""
+    names = (f"{prefix}-{number}-{node.id}" for number in range(100))
+    return next(name for name in names if coordinator(cluster, name) is node)
+
+
 def test_coordinators_move_to_the_other_kind_and_finish(cluster: Cluster) -> None:
     """Open transactions outlive their coordinator's death (invariants 59 and 61)."""
     create(cluster, "coordinated")
