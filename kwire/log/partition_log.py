@@ -362,7 +362,7 @@ class PartitionLog:
 
 
 def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:
-    """Return the offsets of a duplicate; a batch behind one that found no room finds none either."""
+    """Return the offsets of a duplicate; behind a batch without room, refuse alike."""
     try:
         return log.producers.check(header)
     except OutOfOrderSequenceNumber:
