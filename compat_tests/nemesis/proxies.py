@@ -3,16 +3,19 @@
 Each listener of each node has a proxy in front of it, whose address the node advertises. A proxy
 learns which node a connection comes from by the process that has its socket (`/proc`); any other
 process is a client. While a link is cut, the proxies pass nothing on in its direction, and open no
-connection over it. Rule: everything here runs in one thread, on an event loop of its own.
+connection over it. They run in a process of their own, for the threads of the clients would hold
+them up; commands and answers are lines of JSON on its standard input and output.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -20,30 +23,33 @@ from typing import Any
 
 import attrs
 
+from compat_tests.harness.broker import ROOT
 from compat_tests.nemesis.links import CLIENTS, all_links
 
 LOOPBACK = "127.0.0.1"
 PIECE = 1 << 16
+CONFIG = re.compile(rb"/node-(\d+)/server\.properties")
+"""The argument of a node's process that names its configuration."""
 
 
 @attrs.define
 class Proxies:
-    """The proxies of a cluster and the links that are cut."""
+    """The process of a cluster's proxies."""
 
     node_ids: tuple[int, ...]
-    process_ids: Callable[[], Mapping[int, int]]
-    """Returns the process id of each node that runs, by node id."""
     name: str = "proxies"
-    _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.new_event_loop)
-    _open: dict[tuple[int, int], asyncio.Event] = attrs.field(factory=dict)
-    """For each link an event that is set while it is not cut."""
-    _tasks: set[asyncio.Task[Any]] = attrs.field(factory=set)
+    _process: subprocess.Popen[str] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        for link in all_links(self.node_ids):
-            self._open[link] = asyncio.Event()
-        self.heal()
+        command = [sys.executable, "-m", "compat_tests.nemesis.proxies"]
+        self._process = subprocess.Popen(
+            [*command, *map(str, self.node_ids)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
 
     def host(self, node_id: int) -> str:
         return LOOPBACK
@@ -53,38 +59,74 @@ class Proxies:
 
     def add(self, node_id: int, port: int) -> int:
         """Start a proxy in front of a node's port; return its own port."""
-
-        async def serve() -> int:
-            async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                await self._serve(node_id, port, reader, writer)
-
-            server = await asyncio.start_server(accept, LOOPBACK, 0)
-            return int(server.sockets[0].getsockname()[1])
-
-        return self._call(serve()).result()
+        return self._command("add", node_id, port)
 
     def cut(self, source: int, target: int) -> None:
-        self._loop.call_soon_threadsafe(self._open[source, target].clear)
+        self._command("cut", source, target)
 
     def unplug(self, node_id: int) -> None:
-        for link in self._open:
-            if node_id in link:
-                self.cut(*link)
+        for source, target in all_links(self.node_ids):
+            if node_id in (source, target):
+                self.cut(source, target)
 
     def heal(self) -> None:
-        for event in self._open.values():
-            self._loop.call_soon_threadsafe(event.set)
+        self._command("heal")
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._process.kill()
+        self._process.wait()
 
-    def _call(self, coroutine: Any) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+    def _command(self, *words: str | int) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        return int(json.loads(self._process.stdout.readline()))
+
+
+@attrs.define
+class Relay:
+    """The proxies themselves, in their process."""
+
+    node_ids: tuple[int, ...]
+    _open: dict[tuple[int, int], asyncio.Event] = attrs.field(factory=dict)
+    """For each link an event that is set while it is not cut."""
+
+    async def run(self) -> None:
+        """Perform the commands on standard input until it ends."""
+        self._open = {link: asyncio.Event() for link in all_links(self.node_ids)}
+        self._heal()
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while line := await reader.readline():
+            print(await self._perform(*json.loads(line)), flush=True)
+
+    async def _perform(self, name: str, *numbers: int) -> int:
+        if name == "add":
+            return await self._add(*numbers)
+        if name == "cut":
+            source, target = numbers
+            self._open[source, target].clear()
+        else:
+            self._heal()
+        return 0
+
+    def _heal(self) -> None:
+        for event in self._open.values():
+            event.set()
+
+    async def _add(self, node_id: int, port: int) -> int:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve(node_id, port, reader, writer)
+
+        server = await asyncio.start_server(accept, LOOPBACK, 0)
+        return int(server.sockets[0].getsockname()[1])
 
     async def _serve(
         self, node_id: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        source = self._source(writer.get_extra_info("peername")[1])
+        source = _source(writer.get_extra_info("peername")[1])
         out, back = (source, node_id), (node_id, source)
         try:
             if source != node_id:
@@ -119,16 +161,28 @@ class Proxies:
                 writer.write(piece)
                 await writer.drain()
 
-    def _source(self, port: int) -> int:
-        """Return the node whose process has the socket at a local port, else :data:`CLIENTS`."""
-        inodes = _inodes(port)
-        for node_id, process_id in self.process_ids().items():
-            with suppress(OSError):
-                for entry in os.scandir(f"/proc/{process_id}/fd"):
-                    with suppress(OSError):
-                        if os.readlink(entry.path) in inodes:
-                            return node_id
-        return CLIENTS
+
+def _source(port: int) -> int:
+    """Return the node whose process has the socket at a local port, else :data:`CLIENTS`."""
+    inodes = _inodes(port)
+    for node_id, process_id in _nodes():
+        with suppress(OSError):
+            for entry in os.scandir(f"/proc/{process_id}/fd"):
+                with suppress(OSError):
+                    if os.readlink(entry.path) in inodes:
+                        return node_id
+    return CLIENTS
+
+
+def _nodes() -> Iterator[tuple[int, str]]:
+    """Yield the node id and the process id of the nodes that the parent process runs."""
+    parent = os.getppid()
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    for process_id in children:
+        with suppress(OSError):
+            match = CONFIG.search(Path(f"/proc/{process_id}/cmdline").read_bytes())
+            if match is not None:
+                yield int(match[1]), process_id
 
 
 def _inodes(port: int) -> set[str]:
@@ -142,3 +196,8 @@ def _inodes(port: int) -> set[str]:
         if fields[1].endswith(f":{port:04X}"):
             names.add(f"socket:[{fields[9]}]")
     return names
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        asyncio.run(Relay(tuple(map(int, sys.argv[1:]))).run())

@@ -50,6 +50,8 @@ from kwire.types import METADATA_TOPIC
 RUNS = {"idempotent": ClusterRun, "transactions": TransactionalRun}
 PAUSES = {"idempotent": 0.03, "transactions": 0.05}
 """The seconds between two records of a producer: a busy machine must keep up with them."""
+PROXIES_SHARE = 5
+"""The factor by which producers are slower behind proxies, which cost as much as the nodes."""
 TOPIC, PARTITIONS = "t", 4
 VOLUME_MEGABYTES = 1024
 END_SECONDS = 600
@@ -172,14 +174,7 @@ class Trial:
         return tuple(name for name in FEATURES if name not in enabled)
 
     def _links(self, node_ids: tuple[int, ...]) -> Namespaces | Proxies:
-        if self.reason is None:
-            return Namespaces.create(node_ids)
-
-        def process_ids() -> dict[int, int]:
-            nodes = self.cluster.nodes.values()
-            return {n.id: n.process.pid for n in nodes if n.process is not None}
-
-        return Proxies(node_ids, process_ids)
+        return Namespaces.create(node_ids) if self.reason is None else Proxies(node_ids)
 
     def _mount_volumes(self) -> bool:
         """Mount a volume for each broker's data, in the mount namespace of this process alone."""
@@ -218,7 +213,7 @@ class Trial:
             self.cluster.bootstrap,
             TOPIC,
             PARTITIONS,
-            pause=PAUSES[self.options.mode],
+            pause=PAUSES[self.options.mode] * (1 if self.reason is None else PROXIES_SHARE),
             writer_settings=WRITER_SETTINGS,
             reader_settings=READER_SETTINGS,
         )
