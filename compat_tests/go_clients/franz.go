@@ -23,6 +23,9 @@ func franz() map[string]func(session) {
 		made["franz-"+name+"/admin"] = func(s session) { franzAdmin(s, version) }
 		made["franz-"+name+"/offsets"] = func(s session) { franzOffsets(s, version) }
 		made["franz-"+name+"/transaction"] = func(s session) { franzTransaction(s, version) }
+		if _, exists := version.LookupMaxKeyVersion(65); exists { // DescribeTransactions
+			made["franz-"+name+"/transaction-admin"] = func(s session) { franzTransactionAdmin(s, version) }
+		}
 	}
 	return made
 }
@@ -216,4 +219,64 @@ func franzTransaction(s session, version *kversion.Versions) {
 	client := s.franzClient(version, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	defer client.Close()
 	equal(franzRead(s, client), values(count), "values")
+	franzFencing(s, version)
+}
+
+// franzFencing: a newer producer of the same transactional id ends the older one's transaction.
+func franzFencing(s session, version *kversion.Versions) {
+	topic, id := franzTopic(s, version, 1), unique("transaction")
+	begin := func(text string) *kgo.Client {
+		producer := s.franzClient(version, kgo.TransactionalID(id), kgo.DefaultProduceTopic(topic))
+		must(producer.BeginTransaction(), "begin")
+		must(producer.ProduceSync(s, kgo.StringRecord(text)).FirstErr(), "produce")
+		return producer
+	}
+	zombie := begin("zombie")
+	defer zombie.Close()
+	heir := begin("heir")
+	defer heir.Close()
+	must(heir.EndTransaction(s, kgo.TryCommit), "commit of the newer producer")
+	equal(zombie.EndTransaction(s, kgo.TryCommit) != nil, true, "the older producer's commit fails")
+	client := s.franzClient(version, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	defer client.Close()
+	fetches := client.PollFetches(s)
+	must(fetches.Err(), "fetch")
+	equal(string(fetches.Records()[0].Value), "heir", "the first committed record")
+}
+
+// franzTransactionAdmin: an administrator lists and describes an open transaction, and aborts it.
+func franzTransactionAdmin(s session, version *kversion.Versions) {
+	topic, id := franzTopic(s, version, 1), unique("transaction")
+	producer := s.franzClient(version, kgo.TransactionalID(id), kgo.DefaultProduceTopic(topic))
+	defer producer.Close()
+	admin := kadm.NewClient(s.franzClient(version))
+	defer admin.Close()
+	must(producer.BeginTransaction(), "begin")
+	must(producer.ProduceSync(s, kgo.StringRecord("undone")).FirstErr(), "produce")
+	coordinators := admin.FindTxnCoordinators(s, id)
+	must(coordinators[id].Err, "find coordinator")
+	described, err := admin.DescribeTransactions(s, id)
+	must(err, "describe transactions")
+	open := described[id]
+	must(open.Err, "describe transactions")
+	equal([]any{open.State, open.Topics, open.Coordinator}, []any{"Ongoing", map[string]map[int32]struct{}{topic: {0: {}}}, coordinators[id].NodeID}, "described")
+	listed, err := admin.ListTransactions(s, []int64{open.ProducerID}, []string{"Ongoing"})
+	must(err, "list transactions")
+	equal(listed[id].State, "Ongoing", "listed")
+	partition := kadm.TopicsSet{topic: {0: {}}}
+	producers, err := admin.DescribeProducers(s, partition)
+	must(err, "describe producers")
+	equal(producers.SortedProducers()[0].CurrentTxnStartOffset, 0, "start of the transaction")
+	markers, err := admin.WriteTxnMarkers(s, kadm.TxnMarkers{
+		ProducerID: open.ProducerID, ProducerEpoch: open.ProducerEpoch, CoordinatorEpoch: -1, Topics: partition,
+	})
+	must(err, "write markers")
+	for _, response := range markers.SortedPartitions() {
+		must(response.Err, "write markers")
+	}
+	ends, err := admin.ListCommittedOffsets(s, topic)
+	must(err, "committed offsets")
+	end, _ := ends.Lookup(topic, 0)
+	equal(end.Offset, 2, "last stable offset")
+	must(producer.EndTransaction(s, kgo.TryAbort), "abort")
 }

@@ -422,12 +422,14 @@ func kafkaGoTransaction(s session) {
 	})
 	must(err, "add offsets")
 	must(offsets.Error, "add offsets")
-	committed, err := client.TxnOffsetCommit(s, &kafka.TxnOffsetCommitRequest{
-		TransactionalID: id, GroupID: group, ProducerID: producer, ProducerEpoch: epoch, GenerationID: -1,
-		Topics: map[string][]kafka.TxnOffsetCommit{topic: {{Partition: 0, Offset: 9}}},
-	})
-	must(err, "commit of the offset")
-	must(committed.Topics[topic][0].Error, "commit of the offset")
+	eventually(s, func() any {
+		committed, err := client.TxnOffsetCommit(s, &kafka.TxnOffsetCommitRequest{
+			TransactionalID: id, GroupID: group, ProducerID: producer, ProducerEpoch: epoch, GenerationID: -1,
+			Topics: map[string][]kafka.TxnOffsetCommit{topic: {{Partition: 0, Offset: 9}}},
+		})
+		must(err, "commit of the offset")
+		return committed.Topics[topic][0].Error
+	}, nil, "commit of the offset")
 	ended, err := client.EndTxn(s, &kafka.EndTxnRequest{
 		TransactionalID: id, ProducerID: producer, ProducerEpoch: epoch, Committed: true,
 	})

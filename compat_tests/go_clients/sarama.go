@@ -34,6 +34,7 @@ func saramaConfig(version sarama.KafkaVersion) *sarama.Config {
 	config.Version = version
 	config.Producer.Return.Successes = true
 	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Retry.Max = 100 // A new topic may be unknown to the broker for a moment.
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Group.Heartbeat.Interval = 200 * time.Millisecond
 	config.Metadata.RefreshFrequency = 500 * time.Millisecond
@@ -351,15 +352,26 @@ func saramaTransaction(s session, version sarama.KafkaVersion) {
 	defer consumer.Close()
 	partition, err := consumer.ConsumePartition(topic, 0, sarama.OffsetOldest)
 	must(err, "consume partition")
+	var last *sarama.ConsumerMessage
 	for n := range count {
 		select {
-		case message := <-partition.Messages():
-			equal(string(message.Value), value(n), "value")
+		case last = <-partition.Messages():
+			equal(string(last.Value), value(n), "value")
 		case <-s.Done():
 			equal(n, count, "messages")
 		}
 	}
 	must(partition.Close(), "close")
+	must(producer.BeginTxn(), "begin with a message")
+	must(producer.AddMessageToTxn(last, group, nil), "add message")
+	heir, err := sarama.NewSyncProducer([]string{s.address}, config)
+	must(err, "newer producer")
+	defer heir.Close()
+	equal(producer.CommitTxn() != nil, true, "the older producer's commit fails")
+	must(heir.BeginTxn(), "begin of the newer producer")
+	_, _, err = heir.SendMessage(&sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder("heir")})
+	must(err, "send of the newer producer")
+	must(heir.CommitTxn(), "commit of the newer producer")
 	admin, err := sarama.NewClusterAdmin([]string{s.address}, config)
 	must(err, "admin")
 	defer admin.Close()
