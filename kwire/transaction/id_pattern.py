@@ -1,16 +1,18 @@
 """The patterns by which clients select transactional ids, in linear time.
 
 Rules: a pattern is a part of RE2's language, which Kafka uses, and matches the whole id.  It has
-at most 256 characters: literals, escaped punctuation, ``.``, ``\\d``, ``\\w``, ``\\s`` (ASCII) and
-classes such as ``[a-z_]`` and ``[^0-9]``, each with an optional ``*``, ``+`` or ``?``; ``|``
-between alternatives, and ``^`` and ``$`` at their ends.  Groups and ``{n,m}`` are refused.  All
-positions that a prefix of the pattern reaches are followed together, so no pattern takes
+at most 256 characters: literals, escaped punctuation, ``.``, ``\\d``, ``\\w``, ``\\s`` (ASCII),
+classes such as ``[a-z_]`` and ``[^0-9]``, groups ``(...)`` and ``(?:...)``, each with an optional
+``*``, ``+`` or ``?``; ``|`` between alternatives, and ``^`` and ``$`` at the ends of those outside
+of groups.  ``{n,m}`` is refused.  The pattern becomes an automaton without backtracking (Thompson,
+1968): all states that a prefix of the id reaches are followed together, so no pattern takes
 exponential time, as it can with :mod:`re`.
 """
 
 from string import punctuation
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
+from kwire import attrs
 from kwire.errors import InvalidRegularExpression
 
 _MAX_LENGTH: Final = 256
@@ -20,87 +22,166 @@ _CLASSES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "w": (("0", "9"), ("A", "Z"), ("_", "_"), ("a", "z")),
     "s": (("\t", "\n"), ("\f", "\r"), (" ", " ")),
 }
+_END: Final = 0
+"""The state of an id that is matched to its end."""
 
 
-class _Item(NamedTuple):
-    """The characters of one place in a pattern, as inclusive ranges, and their repetition."""
+class _Characters(NamedTuple):
+    """The characters of one place in a pattern, as inclusive ranges."""
 
     ranges: tuple[tuple[str, str], ...]
     is_negated: bool = False
-    repeat: str = ""
-    """``*``, ``+``, ``?`` or nothing."""
 
     def accepts(self, character: str) -> bool:
         return self.is_negated != any(low <= character <= high for low, high in self.ranges)
 
-    def advance(self, positions: set[int], text: str) -> set[int]:
-        """Return the positions behind this item, from those before it."""
-        after = {i + 1 for i in positions if i < len(text) and self.accepts(text[i])}
-        if self.repeat in ("*", "+"):
-            for start in list(after):
-                end = start
-                while end < len(text) and end + 1 not in after and self.accepts(text[end]):
-                    end += 1
-                    after.add(end)
-        return after | positions if self.repeat in ("*", "?") else after
+
+class _Item(NamedTuple):
+    """Characters or a group, and their repetition."""
+
+    atom: "_Characters | _Group"
+    repeat: str = ""
+    """``*``, ``+``, ``?`` or nothing."""
 
 
-class IdPattern(NamedTuple):
-    """A pattern: its alternatives."""
+_Sequence: TypeAlias = list[_Item]
 
-    alternatives: tuple[tuple[_Item, ...], ...]
+
+class _Group(NamedTuple):
+    """The alternatives of a group, or of the whole pattern."""
+
+    alternatives: list[_Sequence]
+
+
+class _State(NamedTuple):
+    """A state of the automaton: it reads a character, or reads nothing."""
+
+    characters: _Characters | None
+    following: list[int]
+
+
+@attrs.define
+class IdPattern:
+    """The automaton of a pattern."""
+
+    states: list[_State]
+    start: int
 
     def matches(self, text: str) -> bool:
         """Whether the pattern matches the whole text."""
-        return any(_reaches_end(items, text) for items in self.alternatives)
+        reached = self._reachable({self.start})
+        for character in text:
+            after = {
+                self.states[index].following[0]
+                for index in reached
+                if (characters := self.states[index].characters) is not None
+                and characters.accepts(character)
+            }
+            if not after:
+                return False
+            reached = self._reachable(after)
+        return _END in reached
 
-
-def _reaches_end(items: tuple[_Item, ...], text: str) -> bool:
-    positions = {0}
-    for item in items:
-        positions = item.advance(positions, text)
-        if not positions:
-            return False
-    return len(text) in positions
+    def _reachable(self, indexes: set[int]) -> set[int]:
+        """Return these states and all that follow them without a character."""
+        reached, pending = set(indexes), list(indexes)
+        while pending:
+            state = self.states[pending.pop()]
+            if state.characters is None:
+                new = [index for index in state.following if index not in reached]
+                reached.update(new)
+                pending += new
+        return reached
 
 
 def parse(text: str) -> IdPattern:
     """Return the pattern; raises InvalidRegularExpression."""
     if len(text) > _MAX_LENGTH:
         raise InvalidRegularExpression(f"a pattern has at most {_MAX_LENGTH} characters")
-    alternatives: list[tuple[_Item, ...]] = []
-    items: list[_Item] = []
-    position = 1 if text.startswith("^") else 0
-    while position < len(text):
+    group, position = _parse_group(text, 0, is_whole=True)
+    if position < len(text):
+        raise InvalidRegularExpression(f"unsupported {text[position]} at {position}")
+    states = [_State(None, [])]
+    return IdPattern(states, _add_group(states, group, _END))
+
+
+# The automaton, built from its end.
+
+
+def _add(states: list[_State], characters: _Characters | None, following: list[int]) -> int:
+    states.append(_State(characters, following))
+    return len(states) - 1
+
+
+def _add_group(states: list[_State], group: _Group, following: int) -> int:
+    starts = []
+    for sequence in group.alternatives:
+        start = following
+        for item in reversed(sequence):
+            start = _add_item(states, item, start)
+        starts.append(start)
+    return starts[0] if len(starts) == 1 else _add(states, None, starts)
+
+
+def _add_item(states: list[_State], item: _Item, following: int) -> int:
+    if item.repeat in ("", "?"):
+        start = _add_atom(states, item.atom, following)
+        return start if not item.repeat else _add(states, None, [start, following])
+    loop = _add(states, None, [following])
+    start = _add_atom(states, item.atom, loop)
+    states[loop].following.append(start)
+    return loop if item.repeat == "*" else start
+
+
+def _add_atom(states: list[_State], atom: _Characters | _Group, following: int) -> int:
+    if isinstance(atom, _Group):
+        return _add_group(states, atom, following)
+    return _add(states, atom, [following])
+
+
+# The syntax.
+
+
+def _parse_group(text: str, position: int, *, is_whole: bool = False) -> tuple[_Group, int]:
+    """Return the alternatives from a position up to the end of their group."""
+    group = _Group([[]])
+    position += is_whole and text.startswith("^", position)
+    while position < len(text) and text[position] != ")":
         if text[position] == "|":
-            alternatives.append(tuple(items))
-            items = []
-            position += 2 if text.startswith("^", position + 1) else 1
-        elif text[position] == "$" and text[position + 1 : position + 2] in ("", "|"):
+            group.alternatives.append([])
+            position += 2 if is_whole and text.startswith("^", position + 1) else 1
+        elif is_whole and text[position] == "$" and text[position + 1 : position + 2] in ("", "|"):
             position += 1
         else:
             item, position = _parse_item(text, position)
-            items.append(item)
-    return IdPattern((*alternatives, tuple(items)))
+            group.alternatives[-1].append(item)
+    return group, position
 
 
 def _parse_item(text: str, position: int) -> tuple[_Item, int]:
     """Return the item at a position and the position after it."""
     character = text[position]
+    atom: _Characters | _Group
     if character == ".":
-        item, position = _Item((("\n", "\n"),), is_negated=True), position + 1
+        atom, position = _Characters((("\n", "\n"),), is_negated=True), position + 1
     elif character == "[":
-        item, position = _parse_class(text, position + 1)
+        atom, position = _parse_class(text, position + 1)
     elif character == "\\":
         ranges, position = _parse_escape(text, position)
-        item = _Item(ranges)
+        atom = _Characters(ranges)
+    elif character == "(":
+        start = position + 3 if text.startswith("(?:", position) else position + 1
+        atom, position = _parse_group(text, start)
+        if position == len(text):
+            raise InvalidRegularExpression("missing )")
+        position += 1
     elif character in _SPECIAL:
         raise InvalidRegularExpression(f"unsupported {character} at {position}")
     else:
-        item, position = _Item(((character, character),)), position + 1
+        atom, position = _Characters(((character, character),)), position + 1
     if position < len(text) and text[position] in "*+?":
-        return item._replace(repeat=text[position]), position + 1
-    return item, position
+        return _Item(atom, text[position]), position + 1
+    return _Item(atom), position
 
 
 def _parse_escape(text: str, position: int) -> tuple[tuple[tuple[str, str], ...], int]:
@@ -113,7 +194,7 @@ def _parse_escape(text: str, position: int) -> tuple[tuple[tuple[str, str], ...]
     return ((character, character),), position + 2
 
 
-def _parse_class(text: str, position: int) -> tuple[_Item, int]:
+def _parse_class(text: str, position: int) -> tuple[_Characters, int]:
     """Return the class whose content begins at a position, and the position after it."""
     is_negated = text.startswith("^", position)
     position += is_negated
@@ -131,7 +212,7 @@ def _parse_class(text: str, position: int) -> tuple[_Item, int]:
         if low > high:
             raise InvalidRegularExpression(f"invalid range before {position}")
         ranges.append((low[0][0], high[0][0]))
-    return _Item(tuple(ranges), is_negated), position + 1
+    return _Characters(tuple(ranges), is_negated), position + 1
 
 
 def _parse_member(
