@@ -7,7 +7,7 @@ import trio
 from kwire import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import TOPIC
-from kwire.errors import raise_for_code
+from kwire.errors import KafkaStorageError, raise_for_code
 from kwire.group.service import GroupCoordinator
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
@@ -45,6 +45,7 @@ class BrokerHalf:
     """Whether the logs have been opened; unopened logs cannot be recorded as cleanly closed."""
     is_caught_up: bool = False
     """Whether the metadata includes all records that were committed before this node started."""
+    _have_all_failed: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
         core, services = self.core, self.core.services
@@ -122,6 +123,14 @@ class BrokerHalf:
     def _on_directory_failed(self, directory: LogDirectory) -> None:
         self.replicas.partitions.on_directory_failed(directory)
         self.lifecycle.directory_failed(directory.directory_id)
+        if not any(each.online for each in self.core.logs.directories):
+            self._have_all_failed.set()
+
+    async def _end_without_directories(self) -> None:
+        """End the node when its last log directory has failed: it can neither lead nor follow."""
+        await self._have_all_failed.wait()
+        failures = "; ".join(str(each.disk.failed) for each in self.core.logs.directories)
+        raise KafkaStorageError(f"all log directories have failed: {failures}")
 
     def log_config(self, topic: str) -> LogConfig:
         """Return a topic's settings, as of the newest metadata."""
@@ -201,6 +210,7 @@ class BrokerHalf:
                 f"partition {partition} is in several log directories: {', '.join(paths)}; move "
                 "all but one of its directories elsewhere (keep the one with the newest records)"
             )
+        nursery.start_soon(self._end_without_directories)
         await nursery.start(core.logs.run)
         await nursery.start(self.groups.service.run)
         self.transactions.nursery = nursery
