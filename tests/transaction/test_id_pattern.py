@@ -107,7 +107,7 @@ def test_pattern_of_nested_repetitions_is_answered(text: str) -> None:
 
 
 def test_ids_are_selected_by_groups() -> None:
-    """As Apache Kafka does, which compiles the pattern with RE2/J."""
+    """The id is matched as in Apache Kafka, which compiles the pattern with RE2/J."""
     pattern = parse("(orders|payments)-(eu|us)(-[0-9]+)?")
     assert pattern.matches("orders-eu")
     assert pattern.matches("payments-us-12")
