@@ -67,7 +67,7 @@ STAGES = [
             [*PYTHON, "-m", "compat_tests.nemesis.run", f"--mode={mode}", "--seconds=600"],
             long=True,
         )
-        for mode in ("idempotent",)
+        for mode in ("idempotent", "transactions")
     ),
     Stage("mutants", [*PYTHON, "scripts/mutants.py"], long=True),
     Stage("with Apache", [*PYTEST, *WITH_APACHE, "--broker=kwire"], long=True),

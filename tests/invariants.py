@@ -120,7 +120,6 @@ INVARIANTS: Final = {
 }
 
 WAITS_FOR: Final = {
-    **dict.fromkeys((4, 5, 6), "histories of transactions from real clients"),
     20: "compaction",
     65: "compaction",
     74: "the new group protocol (KIP-848)",

@@ -1,8 +1,9 @@
 """Short runs of `run.py`, in a process of its own; ``scripts/test --all`` has longer ones.
 
 They check invariants 1, 2, 3, 7, 8, 9, 10, 11, 12, 14, 21, 23, 25, 34, 35, 37, 41, 43, 44, 49, 51,
-61, 72, 79, 88, 108 and 110, as far as processes show them. The seed changes every day; KWIRE_SEED
-sets it, KWIRE_NEMESIS_SECONDS sets how long faults happen.
+61, 72, 79, 88, 108 and 110, as far as processes show them; the longer runs with transactions also
+invariants 4, 5, 6, 59 and 62. The seed changes every day; KWIRE_SEED sets it,
+KWIRE_NEMESIS_SECONDS sets how long faults happen.
 """
 
 from __future__ import annotations
