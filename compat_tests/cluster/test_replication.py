@@ -108,8 +108,8 @@ def produce(client: Producer, topic: str, values: Iterable[int]) -> list[int]:
     return acknowledged
 
 
-def read(cluster: Cluster, topic: str, count: int) -> list[int]:
-    """Read the first ``count`` records of partition 0."""
+def read(cluster: Cluster, topic: str, count: int, index: int = 0) -> list[int]:
+    """Read the first ``count`` records of a partition."""
     client = Consumer(
         {
             "bootstrap.servers": ",".join(node.address for node in alive(cluster)),
@@ -120,7 +120,7 @@ def read(cluster: Cluster, topic: str, count: int) -> list[int]:
     )
     values: list[int] = []
     try:
-        client.assign([TopicPartition(topic, 0, 0)])
+        client.assign([TopicPartition(topic, index, 0)])
         deadline = time.monotonic() + 60
         while len(values) < count and time.monotonic() < deadline:
             values += [int(m.value()) for m in client.consume(1000, 1.0) if m.error() is None]
