@@ -23,6 +23,8 @@ QUICKLY_FOUND = (
     "every-marker-commits",
     "end-bumps-no-epoch",
     "open-transactions-are-stable",
+    "no-list-of-aborted-transactions",
+    "offsets-before-the-commit",
 )
 """Mistakes that a run or two find; a run takes seconds, and ``sim.py --detect`` makes them all."""
 
