@@ -100,16 +100,16 @@ def test_leaders_leave_a_failed_directory_and_the_last_one_ends_its_node(cluster
         return sum(len(partitions_in(node.directory / n)) for n in DIRECTORIES) == PARTITIONS
 
     eventually(has_all_logs, f"logs: {cluster.tails()}", 60)
-    held = {name: partitions_in(node.directory / name) for name in DIRECTORIES}
-    first = next(name for name in DIRECTORIES if 0 in held[name])
+    partitions = {name: partitions_in(node.directory / name) for name in DIRECTORIES}
+    first = next(name for name in DIRECTORIES if 0 in partitions[name])
     last = next(name for name in DIRECTORIES if name != first)
-    assert held[last], held
+    assert partitions[last], partitions
     with load(cluster) as acknowledged:
         eventually(lambda: all(acknowledged.values()), f"records: {cluster.tails()}", 60)
         fail(node.directory / first)
 
         def has_left() -> bool:
-            states = [describe(cluster, "t", index) for index in held[first]]
+            states = [describe(cluster, "t", index) for index in partitions[first]]
             return all(s and s.leader_id not in (-1, node.id) for s in states) and all(
                 node.id not in s.isr_nodes for s in states if s
             )
@@ -122,7 +122,7 @@ def test_leaders_leave_a_failed_directory_and_the_last_one_ends_its_node(cluster
             90,
         )
         assert node.alive
-        assert all(node.id in describe(cluster, "t", n).isr_nodes for n in held[last])
+        assert all(node.id in describe(cluster, "t", n).isr_nodes for n in partitions[last])
         fail(node.directory / last)
         eventually(lambda: not node.alive, f"the node ends: {cluster.tails()}", 90)
         eventually(
