@@ -153,16 +153,21 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Whether the controller refuses this broker for good, or another broker has its id."""
+    """Whether no controller takes this broker, or another broker has its id."""
     from kwire.errors import (
+        BrokerIdNotRegistered,
         DuplicateBrokerRegistration,
         InconsistentClusterId,
         InvalidRegistration,
     )
 
-    return isinstance(
-        error, (DuplicateBrokerRegistration, InconsistentClusterId, InvalidRegistration)
+    refusals = (
+        BrokerIdNotRegistered,
+        DuplicateBrokerRegistration,
+        InconsistentClusterId,
+        InvalidRegistration,
     )
+    return isinstance(error, refusals)
 
 
 def _is_of_the_disk(error: BaseException) -> bool:

@@ -17,6 +17,7 @@ import trio
 from trio.testing import MockClock
 
 from kwire import attrs
+from kwire.errors import BrokerIdNotRegistered
 from kwire.simulation.clockwork import Violation, deterministic_trio
 from kwire.simulation.cluster_checks import Books
 from kwire.simulation.cluster_clients import Client
@@ -137,7 +138,7 @@ class ClusterSim:
         try:
             with scope:
                 await process.run()
-        except* trio.TooSlowError:  # No controller accepted its registration: the process ends.
+        except* BrokerIdNotRegistered:  # The process ends.
             self.books.note(machine.id, "ends unregistered")
         finally:
             if machine.process is process:

@@ -139,12 +139,20 @@ class BrokerLifecycle:
         """Register, and return once the broker is unfenced: then it can serve clients.
 
         ``previous_epoch`` is the epoch of the incarnation before this one, if it stopped cleanly.
+        Raises BrokerIdNotRegistered after ``initial.broker.registration.timeout.ms``.
         """
         broker = self.broker
         broker.registration.previous_broker_epoch = previous_epoch
-        with trio.fail_after(self.config.initial_broker_registration_timeout_ms / 1000):
+        limit_s = self.config.initial_broker_registration_timeout_ms / 1000
+        with trio.move_on_after(limit_s):
             while not broker.registered:
                 await self._exchange()
+        if not broker.registered:
+            raise errors.BrokerIdNotRegistered(
+                f"no controller has registered broker {self.config.node_id} within {limit_s:g} s "
+                "(initial.broker.registration.timeout.ms): see that a majority of the controllers "
+                "runs and is reached from here"
+            )
         while broker.state is State.STARTING:
             await self._exchange()
         broker.ready_to_unfence(self.clock.now())

@@ -14,7 +14,7 @@ from kwire import attrs
 from kwire.codec.apis import ListenerType
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.broker import BrokerConfig
-from kwire.errors import DuplicateBrokerRegistration
+from kwire.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
 from kwire.log.directories.directory import LogDirectory
@@ -135,7 +135,7 @@ class SimMachine:
         try:
             with scope:
                 await server.run()
-        except* (trio.TooSlowError, DuplicateBrokerRegistration) as group:
+        except* (BrokerIdNotRegistered, DuplicateBrokerRegistration) as group:
             self.cluster.books.note(self.id, f"ends: {group.exceptions[0]!r}")
         finally:
             if self.server is server:

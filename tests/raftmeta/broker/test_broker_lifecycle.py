@@ -226,6 +226,13 @@ async def test_registration_refused_for_good_ends_the_start(autojump_clock: Cloc
         await make_lifecycle(Controllers(wrong)).start()
 
 
+async def test_broker_that_no_controller_registers_in_time_says_so(autojump_clock: Clock) -> None:
+    start = trio.current_time()
+    with pytest.raises(errors.BrokerIdNotRegistered, match=r"broker 1 within 60 s \(initial"):
+        await make_lifecycle(Controllers()).start()
+    assert trio.current_time() - start == pytest.approx(60)
+
+
 async def test_broker_unknown_to_the_controller_registers_again(autojump_clock: Clock) -> None:
     controllers = Controllers(
         *UP, error_response(UNKNOWN), registration_response(9), heartbeat_response()
