@@ -64,7 +64,7 @@ STAGES = [
     *(
         Stage(
             f"nemesis {mode}",
-            [*PYTHON, "-m", "compat_tests.nemesis.run", f"--mode={mode}", "--seconds=600"],
+            [*PYTHON, "-m", "compat_tests.nemesis.trial", f"--mode={mode}", "--seconds=600"],
             long=True,
         )
         for mode in ("idempotent", "transactions")

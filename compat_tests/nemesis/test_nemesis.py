@@ -26,7 +26,7 @@ END_SECONDS = 900
 
 def run(broker_kind: str, directory: Path, *arguments: str) -> str:
     """Run clients and faults, print what happens, and return that."""
-    command = [sys.executable, "-m", "compat_tests.nemesis.run", "--broker", broker_kind]
+    command = [sys.executable, "-m", "compat_tests.nemesis.trial", "--broker", broker_kind]
     command += ["--seed", str(SEED), "--directory", str(directory), *arguments]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,6 +1,6 @@
 """A cluster of real processes under faults from a seed, and the check of its clients' history.
 
-    python -m compat_tests.nemesis.run [--broker kwire|kafka] [--mode MODE] [--seed N]
+    python -m compat_tests.nemesis.trial [--broker kwire|kafka] [--mode MODE] [--seed N]
         [--seconds N] [--separate] [--elr] [--directory DIR]
 
 Three nodes, or with ``--separate`` three controllers and three brokers, run in Linux network
@@ -351,7 +351,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.proxies:
         reason: str | None = "--proxies"
     else:
-        reason = enter_isolation(["-m", "compat_tests.nemesis.run", *arguments])
+        reason = enter_isolation(["-m", "compat_tests.nemesis.trial", *arguments])
     directory = options.directory or Path(tempfile.mkdtemp(prefix="nemesis-"))
     directory.mkdir(parents=True, exist_ok=True)
     faulthandler.dump_traceback_later(options.seconds + END_SECONDS, exit=True)
