@@ -96,20 +96,14 @@ def java_command(*arguments: str, classpath: Sequence[str] = ()) -> list[str]:
     return [java, logging, "-Djava.awt.headless=true", "-cp", joined, *arguments]
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, all different."""
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            listener = stack.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            ports.append(int(listener.getsockname()[1]))
-        return ports
+def node_properties(
+    directory: Path, ports: tuple[int, int], overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the settings of a single node; Apache Kafka and kwire both accept them.
 
-
-def node_properties(directory: Path, port: int, overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a single node; Apache Kafka and kwire both accept them."""
-    (controller,) = free_ports(1)
+    ``ports``: the clients' and the controller's.
+    """
+    port, controller = ports
     node = overrides.get("node.id", "1")
     properties = {
         "process.roles": "broker,controller",
@@ -177,7 +171,7 @@ def launch(directory: Path) -> subprocess.Popen[bytes]:
 
 def start(directory: Path, port: int, overrides: Mapping[str, str]) -> subprocess.Popen[bytes]:
     directory.mkdir(parents=True, exist_ok=True)
-    properties = node_properties(directory.resolve(), port, overrides)
+    properties = node_properties(directory.resolve(), (port, port + 1), overrides)
     write_properties(directory / "server.properties", properties)
     return launch(directory.resolve())
 

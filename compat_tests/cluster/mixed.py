@@ -243,7 +243,7 @@ class Load:
         target = self.progress + count
         eventually(
             lambda: self.progress >= target or self.failures,
-            f"{type(self).__name__} goes on after {self.progress}: {self.cluster.tails()}",
+            lambda: f"{type(self).__name__} goes on after {self.progress}: {self.cluster.tails()}",
             CLIENT_SECONDS,
         )
         assert not self.failures, self.failures[:3]
@@ -389,7 +389,7 @@ class GroupLoad(Load):
                 self._poll(client)
                 return all(t <= v for t, v in zip(targets, self.values, strict=False))
 
-            eventually(has_all, f"all records: {self.cluster.tails()}", CLIENT_SECONDS)
+            eventually(has_all, lambda: f"all records: {self.cluster.tails()}", CLIENT_SECONDS)
         finally:
             client.close()
 
@@ -450,8 +450,9 @@ def read(
         client.assign([TopicPartition(topic, index, 0)])
         deadline = time.monotonic() + CLIENT_SECONDS
         while not is_at_end():
-            text = f"{len(values)} of {count} records of {topic}-{index}: {cluster.tails()}"
-            assert time.monotonic() < deadline, text
+            assert time.monotonic() < deadline, (
+                f"{len(values)} of {count} records of {topic}-{index}: {cluster.tails()}"
+            )
     finally:
         client.close()
     return values

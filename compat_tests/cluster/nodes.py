@@ -14,6 +14,7 @@ import attrs
 
 from compat_tests.harness.broker import ROOT, kafka
 from compat_tests.harness.wait import eventually
+from kwire.cluster.ports import free_ports
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 from kwire.codec.messages.metadata import MetadataRequest
@@ -158,7 +159,7 @@ class Cluster:
         """Add a node that is neither configured nor started yet."""
         directory = self.directory / f"node-{node_id}"
         directory.mkdir(parents=True)
-        ports = kafka.free_ports(2)
+        ports = free_ports(2)
         self.nodes[node_id] = node = Node(node_id, kind, roles, directory, *ports)
         return node
 
@@ -237,7 +238,7 @@ class Cluster:
             alive = [node for node in self.brokers if node.alive]
             return all(node.brokers_seen() == living for node in alive)
 
-        eventually(complete, f"brokers {living} see each other: {self.tails()}", seconds)
+        eventually(complete, lambda: f"brokers {living} see each other: {self.tails()}", seconds)
 
     def active(self) -> Node:
         """Wait for an active controller and return its node."""

@@ -59,7 +59,9 @@ def test_producer_goes_on_long_before_the_session_of_a_killed_leader_ends(
     assert leader(cluster, "t").id != victim.id
     assert read(cluster, "t", 4) == [0, 1, 2, 3]
     victim.launch()
-    eventually(lambda: victim.id in isr(cluster, "t"), f"the whole ISR: {cluster.tails()}", SOON_S)
+    eventually(
+        lambda: victim.id in isr(cluster, "t"), lambda: f"the whole ISR: {cluster.tails()}", SOON_S
+    )
 
 
 def test_producer_goes_on_after_the_death_of_the_active_controllers_node(cluster: Cluster) -> None:
@@ -73,7 +75,7 @@ def test_producer_goes_on_after_the_death_of_the_active_controllers_node(cluster
         partitions = [describe(cluster, "t", index) for index in range(3)]
         return all(p is not None and p.leader_id not in (-1, active.id) for p in partitions)
 
-    eventually(is_led_elsewhere, f"leaders elsewhere: {cluster.tails()}", SOON_S)
+    eventually(is_led_elsewhere, lambda: f"leaders elsewhere: {cluster.tails()}", SOON_S)
     for number in range(9):
         produce_one(client, "t", number)
 

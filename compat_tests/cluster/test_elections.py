@@ -57,7 +57,7 @@ def create(jvm, cluster: Cluster, topic: str, replicas: str, **settings: str) ->
         TOPICS, *how, "--create", "--topic", topic, "--replica-assignment", replicas, *more
     ).ok()
     members = {int(node) for node in replicas.split(":")}
-    eventually(lambda: isr(cluster, topic) == members, f"all in sync: {cluster.tails()}")
+    eventually(lambda: isr(cluster, topic) == members, lambda: f"all in sync: {cluster.tails()}")
 
 
 def recovery_states(node: Node) -> list[int]:
@@ -96,7 +96,9 @@ def test_unclean_leader_is_elected_only_where_it_is_allowed(jvm, cluster: Cluste
     first.launch()
     for topic in ("safe", "risky"):
         eventually(
-            lambda t=topic: isr(cluster, t) == {1, 2}, f"both in sync: {cluster.tails()}", 60
+            lambda t=topic: isr(cluster, t) == {1, 2},
+            lambda: f"both in sync: {cluster.tails()}",
+            60,
         )
     assert read(cluster, "safe", 20) == list(range(20))
     assert read(cluster, "risky", 20) == [*range(10), *range(100, 110)]
@@ -157,7 +159,7 @@ def test_last_replica_that_lost_its_tail_erases_nothing(jvm, cluster_with_elr: C
     cluster.wait_complete()
     assert leader(cluster, "t").id == clean.id
     assert read(cluster, "t", 100) == list(range(100))
-    eventually(lambda: isr(cluster, "t") == {1, 2}, f"both in sync: {cluster.tails()}", 60)
+    eventually(lambda: isr(cluster, "t") == {1, 2}, lambda: f"both in sync: {cluster.tails()}", 60)
     assert eligible(jvm, cluster, "t") == ("", "")
     eventually(
         lambda: segments_of(last, "t").rstrip(b"\0") == segments_of(clean, "t").rstrip(b"\0"),
@@ -177,7 +179,7 @@ def test_last_known_leader_leads_when_no_replica_is_eligible(
     eventually(lambda: isr(cluster, "t") == {last.id}, "an ISR of one")
     other.launch()
     # Unclean, so not eligible; it is in sync again by copying.
-    eventually(lambda: isr(cluster, "t") == {1, 2}, f"both in sync: {cluster.tails()}", 60)
+    eventually(lambda: isr(cluster, "t") == {1, 2}, lambda: f"both in sync: {cluster.tails()}", 60)
     for node in (other, last):
         node.kill()
     for node in (other, last):
@@ -185,4 +187,4 @@ def test_last_known_leader_leads_when_no_replica_is_eligible(
     cluster.wait_complete()
     leader(cluster, "t")
     assert read(cluster, "t", 100) == list(range(100))
-    eventually(lambda: isr(cluster, "t") == {1, 2}, f"both in sync: {cluster.tails()}", 60)
+    eventually(lambda: isr(cluster, "t") == {1, 2}, lambda: f"both in sync: {cluster.tails()}", 60)

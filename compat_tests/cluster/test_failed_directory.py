@@ -99,13 +99,13 @@ def test_leaders_leave_a_failed_directory_and_the_last_one_ends_its_node(cluster
     def has_all_logs() -> bool:
         return sum(len(partitions_in(node.directory / n)) for n in DIRECTORIES) == PARTITIONS
 
-    eventually(has_all_logs, f"logs: {cluster.tails()}", 60)
+    eventually(has_all_logs, lambda: f"logs: {cluster.tails()}", 60)
     partitions = {name: partitions_in(node.directory / name) for name in DIRECTORIES}
     first = next(name for name in DIRECTORIES if 0 in partitions[name])
     last = next(name for name in DIRECTORIES if name != first)
     assert partitions[last], partitions
     with load(cluster) as acknowledged:
-        eventually(lambda: all(acknowledged.values()), f"records: {cluster.tails()}", 60)
+        eventually(lambda: all(acknowledged.values()), lambda: f"records: {cluster.tails()}", 60)
         fail(node.directory / first)
 
         def has_left() -> bool:
@@ -114,20 +114,20 @@ def test_leaders_leave_a_failed_directory_and_the_last_one_ends_its_node(cluster
                 node.id not in s.isr_nodes for s in states if s
             )
 
-        eventually(has_left, f"leaders elsewhere: {cluster.tails()}", 90)
+        eventually(has_left, lambda: f"leaders elsewhere: {cluster.tails()}", 90)
         counts = {index: len(acknowledged[index]) for index in range(PARTITIONS)}
         eventually(
             lambda: all(len(acknowledged[index]) > counts[index] for index in counts),
-            f"records after the failure: {cluster.tails()}",
+            lambda: f"records after the failure: {cluster.tails()}",
             90,
         )
         assert node.alive
         assert all(node.id in describe(cluster, "t", n).isr_nodes for n in partitions[last])
         fail(node.directory / last)
-        eventually(lambda: not node.alive, f"the node ends: {cluster.tails()}", 90)
+        eventually(lambda: not node.alive, lambda: f"the node ends: {cluster.tails()}", 90)
         eventually(
             lambda: all(leader_of(cluster, n) not in (-1, node.id) for n in range(PARTITIONS)),
-            f"leaders elsewhere: {cluster.tails()}",
+            lambda: f"leaders elsewhere: {cluster.tails()}",
             90,
         )
     assert node.process is not None

@@ -77,7 +77,9 @@ def create(cluster: Cluster, topic: str, *assignment: Sequence[int], **configs: 
     with serving(cluster).client() as client:
         (result,) = client.call(request, 7).topics
     assert result.error_code == 0, result.error_message
-    eventually(lambda: isr(cluster, topic) == set(assignment[0]), f"in sync: {cluster.tails()}")
+    eventually(
+        lambda: isr(cluster, topic) == set(assignment[0]), lambda: f"in sync: {cluster.tails()}"
+    )
 
 
 def serving(cluster: Cluster) -> Node:
@@ -160,7 +162,7 @@ def producing(cluster: Cluster, topic: str) -> Iterator[list[int]]:
         eventually(lambda: len(acknowledged) > 100, "the producer runs")
         yield acknowledged
         count = len(acknowledged)
-        eventually(lambda: len(acknowledged) > count + 100, f"goes on: {cluster.tails()}")
+        eventually(lambda: len(acknowledged) > count + 100, lambda: f"goes on: {cluster.tails()}")
     finally:
         is_over.set()
         thread.join()
@@ -188,7 +190,7 @@ def test_partition_moves_under_a_producer_and_loses_nothing(four: Cluster) -> No
     create(cluster, "t", (1, 2), file_delete_delay_ms="1000", min_insync_replicas="2")
     with producing(cluster, "t") as acknowledged:
         assert reassign(cluster, "t", (3, 4)) == 0
-        eventually(lambda: is_moved(cluster, "t", 3, 4), f"moved: {cluster.tails()}")
+        eventually(lambda: is_moved(cluster, "t", 3, 4), lambda: f"moved: {cluster.tails()}")
     assert read(cluster, "t", len(acknowledged)) == acknowledged
     assert acknowledged == list(range(len(acknowledged)))
     eventually(lambda: is_equal(cluster, "t", 3, 4), "equal replicas")
@@ -203,7 +205,7 @@ def test_partition_moves_there_and_back(four: Cluster) -> None:
     with producing(cluster, "t") as acknowledged:
         for brokers in ((2, 3, 4), (1,), (1, 2, 3)):
             assert reassign(cluster, "t", brokers) == 0
-            eventually(lambda b=brokers: is_moved(cluster, "t", *b), f"{cluster.tails()}")
+            eventually(lambda b=brokers: is_moved(cluster, "t", *b), lambda: f"{cluster.tails()}")
     assert read(cluster, "t", len(acknowledged)) == acknowledged
 
 
@@ -218,7 +220,7 @@ def test_cancelled_reassignment_returns_to_the_old_replicas(four: Cluster) -> No
         eventually(lambda: 3 in isr(cluster, "t"), "one of the new replicas is in sync")
         assert reassignments(cluster) == {("t", 0): ({3, 4}, {1, 2})}
         assert reassign(cluster, "t", None) == 0
-        eventually(lambda: is_moved(cluster, "t", 1, 2), f"as before: {cluster.tails()}")
+        eventually(lambda: is_moved(cluster, "t", 1, 2), lambda: f"as before: {cluster.tails()}")
     assert reassign(cluster, "t", None) != 0, "nothing is left to cancel"
     last.launch()
     cluster.wait_complete()
@@ -234,7 +236,7 @@ def test_broker_that_missed_a_reassignment_removes_its_replica(four: Cluster) ->
     last.stop()
     with producing(cluster, "t") as acknowledged:
         assert reassign(cluster, "t", (1, 2)) == 0
-        eventually(lambda: is_moved(cluster, "t", 1, 2), f"moved: {cluster.tails()}")
+        eventually(lambda: is_moved(cluster, "t", 1, 2), lambda: f"moved: {cluster.tails()}")
     assert "t-0" in directories(last, "t")
     last.launch()
     cluster.wait_complete()
@@ -288,7 +290,7 @@ def test_throttled_reassignment_with_the_tool(jvm: Jvm, four: Cluster, tmp_path:
     assert len(segments(cluster.nodes[3], "t").rstrip(b"\0")) < 20_000 * KILOBYTE
     more = ("--execute", "--additional", "--throttle", "1000000000")
     assert "throttle limit was set to 1000000000 B/s" in plan.run(*more).ok()
-    eventually(lambda: is_moved(cluster, "t", 3, 4), f"moved: {cluster.tails()}")
+    eventually(lambda: is_moved(cluster, "t", 3, 4), lambda: f"moved: {cluster.tails()}")
     verified = plan.run("--verify").ok()
     assert "Reassignment of partition t-0 is completed." in verified
     assert "Clearing topic-level throttles on topic t" in verified
@@ -305,7 +307,7 @@ def test_reassignment_that_the_tool_cancels(jvm: Jvm, four: Cluster, tmp_path: P
     assert reassignments(cluster) == {("t", 0): ({3}, {1})}
     cancelled = plan.run("--cancel").ok()
     assert "Successfully cancelled partition reassignment" in cancelled
-    eventually(lambda: is_moved(cluster, "t", 2, 1), f"as before: {cluster.tails()}")
+    eventually(lambda: is_moved(cluster, "t", 2, 1), lambda: f"as before: {cluster.tails()}")
     eventually(lambda: not topic_settings(cluster, "t"), "no throttle is left")
     eventually(lambda: "t-0" not in directories(cluster.nodes[3], "t"), "no replica on 3")
 
@@ -365,7 +367,9 @@ def test_leaders_return_to_preferred_replicas_by_themselves(
         cluster.nodes[1].stop()
         eventually(lambda: leader(cluster, "t").id != 1, "another leader")
         cluster.nodes[1].launch()
-        eventually(lambda: leader(cluster, "t").id == 1, f"the first leads: {cluster.tails()}")
+        eventually(
+            lambda: leader(cluster, "t").id == 1, lambda: f"the first leads: {cluster.tails()}"
+        )
     assert read(cluster, "t", len(acknowledged)) == acknowledged
 
 
@@ -388,7 +392,7 @@ def test_leader_that_is_not_in_sync_is_elected_only_with_the_tool(jvm: Jvm, four
     eventually(lambda: leader(cluster, "t").id == 3, "the other replica leads")
     assert produce(producer(cluster), "t", range(200, 300)) == list(range(200, 300))
     cluster.nodes[4].launch()
-    eventually(lambda: isr(cluster, "t") == {3, 4}, f"it returns: {cluster.tails()}")
+    eventually(lambda: isr(cluster, "t") == {3, 4}, lambda: f"it returns: {cluster.tails()}")
     eventually(lambda: is_equal(cluster, "t", 3, 4), "without its own records")
     assert read(cluster, "t", 200) == [*range(100), *range(200, 300)]
 
@@ -400,7 +404,7 @@ def test_drained_broker_is_unregistered(jvm: Jvm, four: Cluster) -> None:
     last = cluster.nodes[4]
     with producing(cluster, "t") as acknowledged:
         assert reassign(cluster, "t", (2, 1)) == 0
-        eventually(lambda: is_moved(cluster, "t", 2, 1), f"moved: {cluster.tails()}")
+        eventually(lambda: is_moved(cluster, "t", 2, 1), lambda: f"moved: {cluster.tails()}")
         assert last.stop() in STOPPED
         unregister = ("unregister", *by_broker(cluster), "--id", "4")
         assert "no longer registered" in jvm.tool(CLUSTER, *unregister).ok()
@@ -448,7 +452,7 @@ def test_consumer_reads_from_the_replica_in_its_rack(make: Callable[..., Cluster
             eventually(lambda: consume(100) and 3 in sources, f"from broker 3, not {sources}")
             cluster.nodes[3].kill()
             count = len(acknowledged)
-            eventually(lambda: consume(count + 100), f"from the leader: {cluster.tails()}")
+            eventually(lambda: consume(count + 100), lambda: f"from the leader: {cluster.tails()}")
         eventually(lambda: consume(len(acknowledged)), "the rest")
     finally:
         client.close()

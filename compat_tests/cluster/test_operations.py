@@ -147,8 +147,11 @@ def under_replicated(jvm, cluster: Cluster) -> str:
 
 def wait_all_in_sync(jvm, cluster: Cluster) -> None:
     """Wait as an operator does before the next step: no partition is under-replicated."""
-    text = f"all replicas in sync: {cluster.tails()}"
-    eventually(lambda: under_replicated(jvm, cluster) == "", text, 90)
+    eventually(
+        lambda: under_replicated(jvm, cluster) == "",
+        lambda: f"all replicas in sync: {cluster.tails()}",
+        90,
+    )
 
 
 def replicas(jvm, cluster: Cluster, topic: str) -> set[str]:
@@ -173,7 +176,7 @@ def reassign(jvm, cluster: Cluster, folder: Path, moves: dict[tuple[str, int], l
         output = jvm.tool(REASSIGN, *arguments, "--verify").ok()
         return output.count("is completed") == len(moves)
 
-    eventually(is_complete, f"the moves complete: {cluster.tails()}", 90)
+    eventually(is_complete, lambda: f"the moves complete: {cluster.tails()}", 90)
 
 
 def stop_in_order(node: Node) -> None:

@@ -122,7 +122,9 @@ def test_leader_that_was_paused_past_its_session_neither_acknowledges_nor_serves
     for connection in connections:
         connection.close()
     assert codes == [[REFUSED] * REQUESTS] * 3, f"produce, fetch, latest: {paused.read_log()}"
-    eventually(lambda: isr(cluster, "t") == {1, 2, 3}, f"the whole ISR: {cluster.tails()}", 60)
+    eventually(
+        lambda: isr(cluster, "t") == {1, 2, 3}, lambda: f"the whole ISR: {cluster.tails()}", 60
+    )
 
 
 def commit_request(group: str, offset: int) -> OffsetCommitRequest:

@@ -43,7 +43,9 @@ def create(cluster: Cluster, topic: str, partitions: int = 1) -> None:
     with alive(cluster)[0].client() as client:
         (result,) = client.call(request, 7).topics
     assert result.error_code == 0, result.error_message
-    eventually(lambda: isr(cluster, topic) == set(NODES), f"ISR of {topic}: {cluster.tails()}")
+    eventually(
+        lambda: isr(cluster, topic) == set(NODES), lambda: f"ISR of {topic}: {cluster.tails()}"
+    )
 
 
 def alive(cluster: Cluster) -> list[Node]:
@@ -76,7 +78,7 @@ def leader(cluster: Cluster, topic: str, *, other_than: int = -1) -> Node:
         missing = partition is None or partition.leader_id in (-1, other_than)
         return None if missing else partition.leader_id
 
-    node_id = eventually(find, f"a leader of {topic}: {cluster.tails()}")
+    node_id = eventually(find, lambda: f"a leader of {topic}: {cluster.tails()}")
     assert node_id is not None
     return cluster.nodes[node_id]
 
@@ -170,7 +172,9 @@ def test_follower_that_returns_copies_what_it_missed_and_joins(cluster: Cluster)
     eventually(lambda: follower.id not in isr(cluster, "t"), "a smaller ISR")
     assert produce(client, "t", range(500, 1500)) == list(range(500, 1500))
     follower.launch()
-    eventually(lambda: follower.id in isr(cluster, "t"), f"a larger ISR: {cluster.tails()}", 60)
+    eventually(
+        lambda: follower.id in isr(cluster, "t"), lambda: f"a larger ISR: {cluster.tails()}", 60
+    )
     eventually(lambda: is_equal_everywhere(cluster, "t"), "equal replicas")
     assert read(cluster, "t", 1500) == list(range(1500))
 
@@ -186,7 +190,9 @@ def test_producer_waits_for_enough_replicas(cluster: Cluster) -> None:
     client = producer(cluster)
     assert produce(client, "t", range(100)) == list(range(100))
     others[0].launch()
-    eventually(lambda: isr(cluster, "t") == set(NODES), f"the whole ISR: {cluster.tails()}", 60)
+    eventually(
+        lambda: isr(cluster, "t") == set(NODES), lambda: f"the whole ISR: {cluster.tails()}", 60
+    )
     assert produce(client, "t", range(100, 200)) == list(range(100, 200))
     assert read(cluster, "t", 200) == list(range(200))
 
@@ -201,7 +207,9 @@ def test_nothing_is_lost_when_all_nodes_are_killed(cluster: Cluster) -> None:
     cluster.wait_complete()
     leader(cluster, "t")
     assert read(cluster, "t", 1000) == acknowledged == list(range(1000))
-    eventually(lambda: isr(cluster, "t") == set(NODES), f"the whole ISR: {cluster.tails()}", 60)
+    eventually(
+        lambda: isr(cluster, "t") == set(NODES), lambda: f"the whole ISR: {cluster.tails()}", 60
+    )
     eventually(lambda: is_equal_everywhere(cluster, "t"), "equal replicas")
 
 
@@ -236,5 +244,7 @@ def test_groups_move_with_their_coordinator(cluster: Cluster) -> None:
             reader.close()
         assert committed[0].offset == 100
         node.launch()
-        eventually(lambda: isr(cluster, "t") == set(NODES), f"the ISR: {cluster.tails()}", 60)
+        eventually(
+            lambda: isr(cluster, "t") == set(NODES), lambda: f"the ISR: {cluster.tails()}", 60
+        )
         eventually(lambda: isr(cluster, CONSUMER_OFFSETS) == set(NODES), "the groups' ISR", 60)

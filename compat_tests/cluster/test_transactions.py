@@ -96,7 +96,7 @@ def coordinator(cluster: Cluster, name: str) -> Node:
             (answer,) = client.call(request, 6).coordinators
         return None if answer.error_code else answer.node_id
 
-    node_id = eventually(find, f"a coordinator: {cluster.tails()}")
+    node_id = eventually(find, lambda: f"a coordinator: {cluster.tails()}")
     assert node_id is not None
     return cluster.nodes[node_id]
 

@@ -18,6 +18,8 @@ from types import ModuleType
 
 import attrs
 
+from kwire.cluster.ports import free_ports
+
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN_PROFILE = {"num.partitions": "4"}
 READY_SECONDS = 60
@@ -110,10 +112,10 @@ def make_broker(
     """Start a broker of ``kind`` kwire or kafka, or use the one at host:port."""
     if kind not in ("kwire", "kafka"):
         return Broker(kind="address", address=kind, directory=directory)
-    (port,) = kafka.free_ports(1)
+    ports = port, _ = free_ports(2)
     directory.mkdir(parents=True, exist_ok=True)
     settings = {**PLAIN_PROFILE, **(overrides or {})}
-    properties = kafka.node_properties(directory, port, settings)
+    properties = kafka.node_properties(directory, ports, settings)
     kafka.write_properties(directory / "server.properties", properties)
     address = f"127.0.0.1:{port}"
     broker = Broker(kind=kind, address=address, directory=directory, prefix=prefix)

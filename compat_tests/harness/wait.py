@@ -14,12 +14,19 @@ DEADLINE_SECONDS = 60.0
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T], what: str, seconds: float = DEADLINE_SECONDS) -> T:
-    """Call ``check`` until its result is true and return that; fail after ``seconds``."""
+def eventually(
+    check: Callable[[], T], what: str | Callable[[], str], seconds: float = DEADLINE_SECONDS
+) -> T:
+    """Call ``check`` until its result is true and return that; fail after ``seconds``.
+
+    A ``what`` that reads logs is a function, called after the deadline only.
+    """
     deadline = time.monotonic() + seconds
     answer = check()
     while not answer:
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}; last: {answer!r}"
+        if time.monotonic() >= deadline:
+            text = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {seconds} s: {text}; last: {answer!r}")
         time.sleep(0.02)
         answer = check()
     return answer

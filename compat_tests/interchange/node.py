@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from compat_tests.harness.broker import PLAIN_PROFILE, Broker, kafka
+from kwire.cluster.ports import free_ports
 
 DYNAMIC = "controller.quorum.bootstrap.servers"
 STATIC = "controller.quorum.voters"
@@ -15,9 +16,9 @@ def prepare(
     directory: Path, *, dynamic: bool = False, overrides: Mapping[str, str] | None = None
 ) -> Broker:
     """Make a node that is not started; ``dynamic``: with a quorum of kraft.version 1."""
-    (port,) = kafka.free_ports(1)
+    ports = port, _ = free_ports(2)
     directory.mkdir(parents=True, exist_ok=True)
-    properties = kafka.node_properties(directory, port, {**PLAIN_PROFILE, **(overrides or {})})
+    properties = kafka.node_properties(directory, ports, {**PLAIN_PROFILE, **(overrides or {})})
     if dynamic:
         properties[DYNAMIC] = properties.pop(STATIC).partition("@")[2]
     kafka.write_properties(directory / "server.properties", properties)

@@ -21,14 +21,18 @@ COMMITTED = {
 
 @pytest.mark.parametrize("level", [0, 2])
 def test_both_finish_what_kwire_has_decided(tmp_path, jvm, level):
-    """Kafka finishes a copy of the directory as kwire does, and each goes on after the other."""
+    """Kafka finishes a copy of the directory as kwire does, and each goes on after the other.
+
+    The node is stopped, not killed: at the end of a dead broker's session Kafka's coordinator finds
+    no leaders, and completes transactions without their markers (seen in half of the runs).
+    """
     node = prepare(tmp_path / "node")
     try:
         node.start()
         if level < 2:
             _downgrade(jvm, node.address, level)
         transactions.fill(node.address)
-        node.kill()
+        node.stop()
         copy = tmp_path / "copy"
         shutil.copytree(node.data, copy)
         node.start()

@@ -1,7 +1,7 @@
 """Transactions in every state of their life, left in a data directory.
 
 A decided end whose markers are not written yet exists for milliseconds only. Here a client with the
-id that may write to internal topics appends the coordinator's record of it, and the node is killed.
+id that may write to internal topics appends the coordinator's record of it, and the node stops.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from kwire.transaction.model import EPOCH_BUMP, State
 TOPIC = "written-in-transactions"
 STATES = ("committed", "aborted", "open", "commit-decided", "abort-decided")
 """The transactional ids: what has happened to each one's second transaction."""
-FINISH_SECONDS = 180
-"""The time to write the markers; after a kill Kafka first waits for the end of its old session."""
 DECIDED = {"commit-decided": State.PREPARE_COMMIT, "abort-decided": State.PREPARE_ABORT}
 TIME_OUT_MS = 900_000
 """The brokers' maximum, so that the open transaction stays open."""
@@ -107,7 +105,7 @@ def wait_finished(address: str) -> dict[str, Any]:
             if place != open_place
         )
 
-    eventually(stable, "markers of all decided transactions", FINISH_SECONDS)
+    eventually(stable, "markers of all decided transactions")
     eventually(lambda: describe(address)["open"][0] == "Ongoing", "the coordinator has loaded")
     eventually(
         lambda: not any("Prepare" in states[0] for states in describe(address).values()),

@@ -20,6 +20,7 @@ from typing import Any
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
 from compat_tests.java_old.jars import jars, java
+from kwire.cluster.ports import free_ports
 
 VERSION = "4.3.1"
 COORDINATES = [
@@ -32,7 +33,7 @@ class Worker:
     """One Connect worker and its REST interface."""
 
     def __init__(self, address: str, folder: Path, **more: str) -> None:
-        (self.port,) = kafka.free_ports(1)
+        (self.port,) = free_ports(1)
         self.folder = folder
         name = f"connect-{uuid.uuid4().hex[:8]}"
         settings = {

@@ -2,6 +2,7 @@
 
 import json
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def stream(
 @pytest.fixture(scope="module")
 def filled_topic(spark: SparkSession, broker: Broker) -> str:
     """A topic of 3 partitions with a thousand records in each."""
-    topic = f"spark-filled-{id(spark)}"
+    topic = f"spark-filled-{uuid.uuid4()}"
     create(broker, topic)
     producer = KafkaProducer(bootstrap_servers=broker.address)
     sent = [

@@ -100,11 +100,14 @@ class Output:
                 self.values[message.key().decode()].append(message.value().decode())
             return sum(map(len, self.values.values())) >= count
 
+        def progress() -> str:
+            tails = "\n".join(instance.tail() for instance in instances)
+            return f"{count} results; {self.sizes()}; {tails}"
+
         self.values.clear()
         with consumer(self.address, self.group, isolation_level="read_committed") as reader:
             reader.subscribe([self.topic])
-            tails = "\n".join(instance.tail() for instance in instances)
-            eventually(read_on, f"{count} results; {self.sizes()}; {tails}", SECONDS)
+            eventually(read_on, progress, SECONDS)
             for _ in range(4):
                 read_on()  # A result that is there twice would come after the last one.
 

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,7 @@ from kwire.cluster.layout import (
     parse_plan,
     properties,
 )
+from kwire.cluster.ports import free_ports
 from kwire.types import random_uuid, uuid_bytes, uuid_text
 
 PORTS_END: Final = 65536
@@ -155,11 +155,7 @@ def _write(directory: Path, plan: Plan) -> None:
 
 def _with_free_ports(count: int) -> Iterator[Member]:
     """Yield nodes on ports that no program uses now."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(2 * count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        ports = [probe.getsockname()[1] for probe in probes]
+    ports = free_ports(2 * count)
     for number in range(count):
         yield Member(number + 1, ports[number], ports[count + number])
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from kwire.cluster.ports import free_ports
+
 ROOT = Path(__file__).resolve().parents[2]
 KWIRE = str(ROOT / "scripts" / "kwire")
 READY = re.compile(r"^kwire ready on (\S+):(\d+)$")
@@ -78,10 +80,8 @@ def api_versions_error(port: int) -> int:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    (port,) = free_ports(1)
+    return port
 
 
 def config_file(folder: Path, **changes: str) -> Path:
