@@ -29,6 +29,10 @@ logger = logging.getLogger(__name__)
 Unique = Callable[[], bytes]
 
 
+def _ignore(partition: TopicPartition) -> None:
+    """Do nothing: nobody waits for the end of a deletion."""
+
+
 @attrs.define(eq=False)
 class LogManager:
     """All logs of one broker."""
@@ -42,6 +46,7 @@ class LogManager:
     threads: DiskThreads = attrs.field(factory=DiskThreads)
     _services: dict[Disk, DirectoryService] = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _on_deleted: Callable[[TopicPartition], None] = attrs.field(default=_ignore, init=False)
 
     def __attrs_post_init__(self) -> None:
         in_thread = self.threads.run_shedding
@@ -79,11 +84,15 @@ class LogManager:
         *,
         on_written: Callable[[PartitionLog], None] | None = None,
         on_offline: Callable[[LogDirectory], None] | None = None,
+        on_deleted: Callable[[TopicPartition], None] | None = None,
     ) -> None:
-        """Have functions called when queued batches are written, and when a directory has failed.
+        """Have functions called on three events.
 
-        The logs of a failed directory raise storage errors.
+        They are: queued batches are written; a directory has failed, so that its logs raise storage
+        errors; a log that :meth:`delete_soon` left to the end of a thread's work is deleted.
         """
+        if on_deleted is not None:
+            self._on_deleted = on_deleted
         for service in self._services.values():
             if on_written is not None:
                 service.writer.on_written = on_written
@@ -219,6 +228,8 @@ class LogManager:
                 self._retire(log.partition, names.DELETE_DIRECTORY)
         except (OSError, KafkaStorageError):
             logger.exception("cannot delete partition=%s", log.partition)
+        else:
+            self._on_deleted(log.partition)
 
     def retire_strays(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
         """Rename the logs that ``keep`` rejects to ``-stray``; return their partitions.

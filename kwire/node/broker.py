@@ -98,7 +98,9 @@ class BrokerHalf:
             ),
         )
         core.logs.subscribe(
-            on_written=replicas.on_log_written, on_offline=self._on_directory_failed
+            on_written=replicas.on_log_written,
+            on_offline=self._on_directory_failed,
+            on_deleted=replicas.partitions.on_log_deleted,
         )
         return replicas
 

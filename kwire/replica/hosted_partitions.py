@@ -21,6 +21,7 @@ from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
 from kwire.replica.partition import Partition, Traffic
 from kwire.replica.ports import Directory, Logs, Metadata, PartitionState, TopicState
 from kwire.replica.roles import Roles
+from kwire.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +161,12 @@ class HostedPartitions:
         if topic is None or state is None or self.node not in state.replicas:
             return None
         return self._create_with_role(topic, index, state)
+
+    def on_log_deleted(self, partition: TopicPartition) -> None:
+        """Create the replica that came back while a thread still worked on its old log."""
+        topic_id = None if self.image is None else self.image.topic_ids.get(partition.topic)
+        if topic_id is not None and (topic_id, partition.partition) in self._offline:
+            self.create_pending(topic_id, partition.partition)
 
     def update(self, topic: TopicState, index: int, state: PartitionState) -> None:
         """Create a partition that the metadata assigns here, if it is new, and update its role."""

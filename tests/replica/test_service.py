@@ -3,6 +3,7 @@
 import errno
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -317,6 +318,37 @@ class TestTurns:
             for n in range(400)
         ]
         assert await self.turns(subject, *changes) >= 15
+
+
+async def test_replica_that_comes_back_during_a_flush_is_created_after_it():
+    """No request has to ask for it: its leader waits for it in the ISR."""
+    subject = broker()
+    flushed = trio.Event()
+
+    async def hang(call: Callable[[], None]) -> None:
+        await flushed.wait()
+        call()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.logs.run)
+        old = await create_partition(subject)
+        write(subject, old)
+        subject.logs.threads.stand_in = hang
+        nursery.start_soon(subject.logs.flush, old.log)
+        await trio.testing.wait_all_tasks_blocked()
+        for replicas in ([2], [NODE, 2]):
+            change = r.PartitionChangeRecord(
+                partition_id=0, topic_id=topic_id("t"), replicas=replicas, leader=2, isr=[2]
+            )
+            await subject.publish(change)
+        assert subject.replicas.partitions.offline_count == 1
+        flushed.set()
+        await trio.testing.wait_all_tasks_blocked()
+        new = subject.replicas.partitions.find("t", 0)
+        assert new is not None
+        assert new.log is not old.log
+        assert new.log.end_offset == 0
+        nursery.cancel_scope.cancel()
 
 
 async def test_log_of_an_offline_partition_is_deleted_with_its_topic():

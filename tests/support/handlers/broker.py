@@ -179,7 +179,9 @@ def broker(slots: int = 100) -> Broker:
         sessions=FetchSessions(slots, 120.0, itertools.count(100).__next__),
     )
     logs.subscribe(
-        on_written=replicas.on_log_written, on_offline=replicas.partitions.on_directory_failed
+        on_written=replicas.on_log_written,
+        on_offline=replicas.partitions.on_directory_failed,
+        on_deleted=replicas.partitions.on_log_deleted,
     )
     services = Services(
         config=BrokerConfig({}),
