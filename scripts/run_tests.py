@@ -17,7 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 PYTEST = [str(BIN / "python"), "-m", "pytest"]
-PARALLEL = ["-n", str(os.cpu_count() or 1), "--dist", "worksteal"]
+PROCESSES = os.cpu_count() or 1
+PARALLEL = ["-n", str(PROCESSES), "--dist", "worksteal"]
 """Each process takes a run of neighbours in the files' order, and later what the others lack time
 for, so that most fixtures of a session or a module are made once in each process."""
 
@@ -31,6 +32,8 @@ class Stage:
     long: bool = False
 
 
+WAITING = ["-n", str(PROCESSES + 1), *PARALLEL[2:]]
+"""One process more than there are cores: tests of real clients wait for much of their time."""
 PYTHON = [str(BIN / "python")]
 WITH_APACHE = [
     f"compat_tests/cluster/test_{name}.py"
@@ -55,12 +58,15 @@ STAGES = [
         "compat kwire",
         [
             *PYTEST,
-            *PARALLEL,
+            *WAITING,
             "compat_tests",
             "--broker=kwire",
+            "-m",
+            "not long",
             *(f"--ignore={path}" for path in WITH_APACHE),
         ],
     ),
+    Stage("long compat", [*PYTEST, "compat_tests", "--broker=kwire", "-m", "long"], long=True),
     *(
         Stage(
             f"nemesis {mode}",

@@ -12,6 +12,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.durability.history import History, Session, anomalies
 from compat_tests.durability.recording import TOO_LARGE, Run
@@ -115,6 +117,7 @@ FAULT = {
 }
 
 
+@pytest.mark.long
 def test_clients_see_no_anomaly(own_broker, topic):
     """Kills, pauses and restarts while several producers, consumers and two groups run.
 
@@ -132,6 +135,7 @@ def test_clients_see_no_anomaly(own_broker, topic):
     assert any(read.offset for read in history.committed)
 
 
+@pytest.mark.long
 def test_stop_may_be_cut_short_at_any_time(own_broker, topic):
     """A stop drains, leaves a clean marker, and causes no rebalance (invariant 109).
 

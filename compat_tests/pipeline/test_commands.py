@@ -7,11 +7,12 @@ from pathlib import Path
 
 import attrs
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer
+from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from compat_tests.confluent_kafka.clients import consumer
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.wait import eventually
 from compat_tests.pipeline.scene import Crash, Scene
@@ -34,6 +35,7 @@ def scene(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Sc
     return chosen
 
 
+@pytest.mark.long
 def test_verify_counts_missing_and_repeated_offsets(scene: Scene, spark: SparkSession) -> None:
     scene.produce(range(40))
     scene.run()
@@ -64,6 +66,7 @@ def test_verify_knows_compacted_topics(scene: Scene, spark: SparkSession) -> Non
         cluster.close()
 
 
+@pytest.mark.long
 def test_maintenance_keeps_marks_and_waits_for_a_half_done_batch(
     scene: Scene, spark: SparkSession
 ) -> None:
@@ -235,13 +238,11 @@ def test_offsets_after_each_batch_are_committed_to_a_group(
         scene.produce(range(50))
         scene.run()
         assert positions() == {0: 25, 1: 25}
-        member = KafkaConsumer(scene.topic, group_id=group, bootstrap_servers=scene.broker.address)
-        try:
-            eventually(lambda: member.poll(100) is not None and member.assignment(), "assignment")
+        with consumer(scene.broker.address, group) as member:
+            member.subscribe([scene.topic])
+            eventually(lambda: member.poll(0.1) or member.assignment(), "assignment")
             with pytest.raises(Refusal, match=f"commit_group: the group {group} has members"):
                 scene.run()
-        finally:
-            member.close()
     finally:
         admin.close()
     scene.check_each_once(range(50))

@@ -79,6 +79,7 @@ def kill_after(process: subprocess.Popen[bytes], folder: Path, count: int, log: 
     process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("format", ["iceberg"])
 def test_each_record_once_though_driver_and_broker_are_killed(
     own_broker: Broker, topic: str, tmp_path: Path, format: str

@@ -54,6 +54,7 @@ def digest(frame: DataFrame) -> tuple[int, int, int]:
     return row.n, row.keys, row.sum
 
 
+@pytest.mark.long
 def test_a_million_records_through_query_and_broker_restarts(
     spark: SparkSession, own_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
