@@ -16,6 +16,8 @@ class FollowedPartition:
     leader_epoch: int
     failure_count: int = 0
     retry_at: float = float("-inf")
+    kept_start: int = -1
+    """The log start that was stored last."""
     is_busy: bool = False
     """Whether its log is being synced or truncated."""
     is_caught_up: bool = False
@@ -43,9 +45,22 @@ class FollowedPartition:
         if self.is_busy or log.must_flush or log.writer.written_offset < end:
             return None
         epoch = log.epochs.latest if end > log.start_offset else None
-        return Position(
-            end, self.leader_epoch, NO_EPOCH if epoch is None else epoch, log.start_offset
-        )
+        epoch = NO_EPOCH if epoch is None else epoch
+        return Position(end, self.leader_epoch, epoch, self.durable_start())
+
+    def durable_start(self) -> int:
+        """Return the log start that a restart would find at least; -1 if none is sure.
+
+        The name of the first segment says it too, once the removal of those before it is synced.
+        """
+        log = self.partition.log
+        named = -1 if log.flush_state.removal_unsynced else log.segments[0].base_offset
+        return min(log.start_offset, max(named, self.kept_start))
+
+    @property
+    def must_keep_start(self) -> bool:
+        """Whether the log start has moved since it was stored."""
+        return self.durable_start() < self.partition.log.start_offset
 
     def begins_inside(self, records: Buffer) -> bool:
         """Whether the first batch begins before an empty log's end and reaches past it.

@@ -27,6 +27,7 @@ from kwire.errors import KafkaError
 from kwire.log.partition_log import UnexpectedOffset
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.followed_partition import FollowedPartition
+from kwire.replica.fetcher.kept_starts import KeptStarts
 from kwire.replica.fetcher.log_reconciliation import LogReconciliation
 from kwire.replica.fetcher.session import FetcherSession, Key
 from kwire.replica.partition import Partition
@@ -77,6 +78,7 @@ class LeaderFetcher:
     """Partitions that are left out until their log is written, synced or truncated."""
     _session: FetcherSession = attrs.field(init=False)
     _reconciliation: LogReconciliation = attrs.field(init=False)
+    _kept_starts: KeptStarts = attrs.field(init=False)
     _nursery: trio.Nursery | None = None
     _has_work: Signal = attrs.field(factory=Signal)
     _in_flight: trio.CancelScope | None = None
@@ -85,6 +87,9 @@ class LeaderFetcher:
     def __attrs_post_init__(self) -> None:
         self._session = FetcherSession(self.config.partition_max_bytes)
         self._reconciliation = LogReconciliation(self.config.node, self.leader, self.logs)
+        self._kept_starts = KeptStarts(
+            self.logs, lambda followed: self.on_written(followed.partition)
+        )
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -146,6 +151,8 @@ class LeaderFetcher:
             await trio.sleep(REGISTRATION_S)
             return
         self._update_positions()
+        if self._nursery is not None and await self._kept_starts.keep(self._nursery):
+            self._update_positions()
         if not self._session.positions:
             await self._sleep()
             return
@@ -200,6 +207,8 @@ class LeaderFetcher:
             followed.retry_at = self.now() + self.throttle.pause_s(self.now())
             self._delayed[key] = None
             return
+        if followed.must_keep_start:
+            self._kept_starts.add(followed)
         position = followed.position()
         if position is not None:
             self._session.set(key, position)
@@ -267,9 +276,15 @@ class LeaderFetcher:
                 await slices.pause()
 
     def _is_answer_to(self, key: Key, followed: FollowedPartition) -> bool:
-        """Whether the log is still as the request said: same role, same end."""
+        """Whether the log still has the role and the end that the request named."""
         position = self._session.positions.get(key)
-        return followed.is_current and position is not None and position == followed.position()
+        now = followed.position()
+        return (
+            followed.is_current
+            and position is not None
+            and now is not None
+            and position._replace(log_start=now.log_start) == now
+        )
 
     def _take_one(self, key: Key, followed: FollowedPartition, answer: Answer) -> None:
         self._changed[key] = None

@@ -53,6 +53,8 @@ class ReplicationChecks:
             if partition.leader is not None:
                 self._check_leader(broker, partition, index, leaders)
         for node, _, decoded in logs:
+            if node in committed.isr:
+                self._check_start(index, node, decoded)
             if node in (*committed.isr, *committed.elr):
                 self._check_complete(index, node, decoded)
         for place, (node, watermark, own) in enumerate(logs):
@@ -85,15 +87,26 @@ class ReplicationChecks:
             f"end {log.end_offset}",
         )
 
+    def _check_start(self, index: int, node: int, decoded: Decoded) -> None:
+        """Check that an in-sync replica lacks what was deleted.
+
+        An eligible replica that is down learns of deletions when it is back.
+        """
+        start_offset, deleted_end = decoded.start_offset, self.history.deleted_end[index]
+        demand(
+            start_offset >= deleted_end,
+            f"partition {index}: {node} begins at {start_offset}; records below {deleted_end} are "
+            "deleted",
+        )
+
     def _check_complete(self, index: int, node: int, decoded: Decoded) -> None:
         """Check that an in-sync or eligible replica has all that was acknowledged."""
         history = self.history
-        start_offset = decoded.start_offset
-        deleted_end, delete_end = history.deleted_end[index], history.delete_end[index]
+        start_offset, delete_end = decoded.start_offset, history.delete_end[index]
         demand(
-            deleted_end <= start_offset <= delete_end,
-            f"partition {index}: {node} begins at {start_offset}; records below {deleted_end} are "
-            f"deleted, nothing from {delete_end} on",
+            start_offset <= delete_end,
+            f"partition {index}: {node} begins at {start_offset}; nothing from {delete_end} on is "
+            "deleted",
         )
         generation, count = self._complete.get((node, index), (-1, 0))
         acknowledged = history.acknowledged[index]

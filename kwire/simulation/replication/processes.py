@@ -5,6 +5,7 @@ While the gate is shut none of them takes a step, though time goes on and timers
 SIGSTOP. When the gate is open again they run in the order in which they became ready.
 """
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -80,12 +81,17 @@ class SimThreads:
     delay_max_s: float = 0.005
 
     async def run(self, work: Callable[[*Arguments], R], *arguments: *Arguments, **_: object) -> R:
-        """Do a thread's work; like a thread it is not cancelled, but ends with its process."""
+        """Do a thread's work; like a thread it is not cancelled, but ends with its process.
+
+        A caller that the end of its process does not cancel, because it must not be cancelled, gets
+        OSError: it would wait for ever.
+        """
         with trio.CancelScope(shield=True):
             await trio.sleep(self.delay_max_s * self.random.random())
         gate = _GATE.get()
         if gate is not None and gate.has_ended:
-            await trio.sleep_forever()
+            await trio.lowlevel.checkpoint_if_cancelled()
+            raise OSError(errno.EIO, "the process has ended")
         return work(*arguments)
 
 
