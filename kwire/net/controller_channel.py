@@ -17,6 +17,7 @@ import trio
 
 from kwire import errors
 from kwire.codec.apis import BY_KEY
+from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.net.connection_pool import ConnectionPool, ConnectionRefused, OutOfReach
 from kwire.net.framing import Disconnect
 from kwire.waits import Signal
@@ -44,7 +45,7 @@ class ControllerChannel:
     """The channel from one node to the active controller; a listener of the quorum.
 
     Each purpose has a pool of connections, since a request waits for those before it on its
-    connection: this node's own requests (registration and heartbeats), the ISRs that it proposes,
+    connection: this broker's registration, the node's other requests, the ISRs that it proposes,
     and the requests of clients, which may take longer.
     """
 
@@ -52,24 +53,31 @@ class ControllerChannel:
         self,
         quorum: RaftService,
         *,
+        registrations: ConnectionPool,
         own_requests: ConnectionPool,
         isr_proposals: ConnectionPool,
         client_requests: ConnectionPool,
     ) -> None:
         self._quorum = quorum
+        self._registrations = registrations
         self._own_requests = own_requests
         self._isr_proposals = isr_proposals
         self._client_requests = client_requests
         self._leader_changed = Signal()
         self._attempts: dict[trio.CancelScope, Node] = {}
         """Attempts under way, each with the controller that it is sent to."""
-        self._refused: set[int] = set()
-        """Controllers whose hosts refused the last connection."""
         quorum.add_listener(self)
 
     async def ask(self, request: Body) -> Body:
-        """Send a request of this node itself; the time limit is that of one heartbeat."""
-        return await self._ask(self._own_requests, request)
+        """Send a request of this node itself.
+
+        The time limit is that of one heartbeat. A broker's registration has that of a session: each
+        one that a slow controller gets makes the answer to the one before worthless.
+        """
+        is_registration = isinstance(request, BrokerRegistrationRequest)
+        return await self._ask(
+            self._registrations if is_registration else self._own_requests, request
+        )
 
     async def alter(self, request: Body) -> Body:
         """Send an ISR proposal of this node; the time limit is that of one heartbeat."""
@@ -151,16 +159,20 @@ class ControllerChannel:
         return answer
 
     async def is_gone(self) -> bool:
-        """Whether too few controllers' processes run for one of them to be active."""
-        voters = self._quorum.voters
+        """Whether too few controllers' processes run for one of them to be active.
+
+        Their hosts have to refuse connections now. One that did so before and gives no answer may
+        have started its process again behind a broken network.
+        """
+        voters, refused = self._quorum.voters, set[int]()
         with trio.move_on_after(PROBE_SECONDS):
             async with trio.open_nursery() as nursery:
                 for node in self._quorum.voter_nodes:
-                    nursery.start_soon(self._probe, node)
-        return not voters.has_majority(set(voters.ids) - self._refused)
+                    nursery.start_soon(self._probe, node, refused)
+        return not voters.has_majority(set(voters.ids) - refused)
 
-    async def _probe(self, node: Node) -> None:
-        """Note whether the node's process listens; without an answer the last result stays."""
+    async def _probe(self, node: Node, refused: set[int]) -> None:
+        """Add the node if its process does not listen."""
         from kwire.codec.messages.api_versions import ApiVersionsRequest
         from kwire.net.client import SOFTWARE
 
@@ -168,13 +180,9 @@ class ControllerChannel:
         try:
             await self._own_requests.call(node.host, node.port, request)
         except ConnectionRefused:
-            self._refused.add(node.id)
-        except OutOfReach:
+            refused.add(node.id)
+        except (OutOfReach, errors.UnsupportedVersion):  # Silent, or of another version: it may run
             return
-        except errors.UnsupportedVersion:  # the node answers, though with other versions
-            self._refused.discard(node.id)
-        else:
-            self._refused.discard(node.id)
 
     async def _wait_leader_change(self) -> None:
         """Wait until a leader is announced, at most :data:`RETRY_SECONDS`."""

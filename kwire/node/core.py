@@ -164,6 +164,9 @@ def _assemble(
     heartbeat_s = config.broker_heartbeat_interval_ms / 1000
     channel = ControllerChannel(
         quorum,
+        registrations=ConnectionPool(
+            network, name, timeout_s=config.broker_session_timeout_ms / 1000
+        ),
         own_requests=ConnectionPool(network, name, timeout_s=heartbeat_s),
         isr_proposals=ConnectionPool(network, name, timeout_s=heartbeat_s),
         client_requests=ConnectionPool(network, name, timeout_s=config.request_timeout_ms / 1000),

@@ -139,6 +139,7 @@ class Process:
         self.publisher = MetadataPublisher()
         self.channel = ControllerChannel(
             self.quorum,
+            registrations=self._links(config.broker_session_timeout_ms / 1000),
             own_requests=self._links(config.broker_heartbeat_interval_ms / 1000),
             isr_proposals=self._links(config.broker_heartbeat_interval_ms / 1000),
             client_requests=self._links(ASK_SECONDS),

@@ -12,6 +12,7 @@ from kwire import errors
 from kwire.codec.frame import read_header, read_request, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.net.connection_pool import ConnectionRefused, OutOfReach
@@ -27,6 +28,10 @@ HEARTBEAT = BrokerHeartbeatRequest(
 ALIVE = BrokerHeartbeatResponse(is_fenced=False, should_shut_down=False)
 FIRST = Node(1, "h", 1)
 CREATE = CreateTopicsRequest(topics=[], timeout_ms=1000)
+REGISTRATION = BrokerRegistrationRequest(
+    broker_id=1, cluster_id="c", incarnation_id=b"i" * 16, listeners=[], features=[], rack=None
+)
+SESSION_S = 9.0
 MOVED = errors.NotController.code
 
 
@@ -79,6 +84,7 @@ def channel_over(pool: ConnectionPool, quorum: RaftService) -> ControllerChannel
     connections: Any = pool
     return ControllerChannel(
         quorum,  # type: ignore[arg-type]
+        registrations=ConnectionPool(pool.answers, SESSION_S),  # type: ignore[arg-type]
         own_requests=connections,
         isr_proposals=connections,
         client_requests=connections,
@@ -106,6 +112,16 @@ async def test_own_request_times_out_after_the_heartbeat_interval(
     with pytest.raises(errors.RequestTimedOut):
         await channel_over(pool, RaftService(leader)).ask(HEARTBEAT)
     assert trio.current_time() == pytest.approx(2.0)
+
+
+async def test_registration_waits_as_long_as_a_session_lasts(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A repeated registration has a new epoch, so the broker would never use the first answer."""
+    pool = ConnectionPool({1: lambda: None}, timeout_s=2.0)
+    with pytest.raises(errors.RequestTimedOut):
+        await channel_over(pool, RaftService()).ask(REGISTRATION)
+    assert trio.current_time() == pytest.approx(SESSION_S)
 
 
 async def test_own_request_is_repeated_at_the_new_leader(
@@ -170,6 +186,18 @@ async def test_controllers_are_gone_when_a_majority_refuses_connections(
     quorum = RaftService(None)
     assert await channel_over(pool, quorum).is_gone() is expected
     assert trio.current_time() < 1
+
+
+@pytest.mark.parametrize("later", [time_out, lambda: None])
+async def test_controllers_that_refused_before_a_network_broke_are_not_gone(
+    autojump_clock: trio.testing.MockClock, later: Callable[[], Any]
+) -> None:
+    """They may run again and elect one of them, which nobody on this side can see."""
+    pool = ConnectionPool(dict.fromkeys((1, 2, 3), refuse))
+    channel = channel_over(pool, RaftService(None))
+    assert await channel.is_gone()
+    pool.answers.update(dict.fromkeys((1, 2), later))
+    assert not await channel.is_gone()
 
 
 async def test_restarted_controllers_are_not_gone(

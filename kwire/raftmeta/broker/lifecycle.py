@@ -265,8 +265,7 @@ class BrokerLifecycle:
                 self._log_refusal(error)
             self._last_refusal = repr(error)
             self._check_incarnation(error)
-            if isinstance(error, errors.RequestTimedOut) and await self.is_gone():
-                self.lease.on_controllers_ended(self.clock.now())
+            await self._extend_lease(error)
             self.broker.on_error(error, self.clock.now())
         else:
             self._unanswered_since = None
@@ -275,6 +274,12 @@ class BrokerLifecycle:
             self.broker.on_answer(answer, self.clock.now())
         if self.broker.state is State.RUNNING:
             self._insist_without_lease()
+
+    async def _extend_lease(self, error: errors.KafkaError) -> None:
+        """Serve on if no controller answers because too few of them run."""
+        asked_at = self.clock.now()
+        if isinstance(error, errors.RequestTimedOut) and await self.is_gone():
+            self.lease.on_controllers_ended(asked_at)
 
     def _insist_without_lease(self) -> None:
         """Send the next heartbeat soon if the lease is over; log when it ends and is renewed."""
@@ -317,7 +322,8 @@ class BrokerLifecycle:
         """Return the active controller's answer.
 
         A local controller may have lost the other voters, so its answer is awaited only for a
-        heartbeat interval.
+        heartbeat interval, or as long as a session lasts if it is to a registration: a repeated one
+        has a new epoch.
         """
         image = self.publisher.applied
         cordons = image.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE
@@ -329,7 +335,9 @@ class BrokerLifecycle:
         may_hang = self.local is not None and self.local.may_wait_for_voters
         if self.local is not None and not may_unfence:
             self.local.append_no_op()
-        with trio.move_on_after(self.broker.interval if may_hang else math.inf):
+        session_s = self.config.broker_session_timeout_ms / 1000
+        limit_s = self.broker.interval if self.broker.registered else session_s
+        with trio.move_on_after(limit_s if may_hang else math.inf):
             answer = await self.ask(request)
             raise_for_code(answer.error_code)
             return answer

@@ -216,8 +216,10 @@ def _make_core(machine: SimMachine) -> Core:
     )
     quorum, publisher = _make_quorum(machine, network, identity), MetadataPublisher()
     heartbeat_s = config.broker_heartbeat_interval_ms / 1000
+    session_s = config.broker_session_timeout_ms / 1000
     channel = ControllerChannel(
         quorum,
+        registrations=network.pool("", session_s),
         own_requests=network.pool("", heartbeat_s),
         isr_proposals=network.pool("", heartbeat_s),
         client_requests=network.pool("", config.request_timeout_ms / 1000),

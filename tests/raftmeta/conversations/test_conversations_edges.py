@@ -95,7 +95,13 @@ async def test_envelopes_are_encoded_as_recorded() -> None:
             return EnvelopeResponse(response_data=b"")
 
     nothing: Any = SimpleNamespace(add_listener=lambda listener: None)
-    channel = Channel(nothing, own_requests=nothing, isr_proposals=nothing, client_requests=nothing)
+    channel = Channel(
+        nothing,
+        registrations=nothing,
+        own_requests=nothing,
+        isr_proposals=nothing,
+        client_requests=nothing,
+    )
     for number, frame in requests_of("Envelope"):
         inside = bytes(frame.message().request_data)
         await channel.forward(inside, ("User", "ANONYMOUS"), "127.0.0.1")

@@ -414,6 +414,7 @@ async def send_by_channel(exchange: Exchange, way: Way, timeout_s: float) -> Cha
     links: Any = peers
     channel = ControllerChannel(
         quorum,  # type: ignore[arg-type]
+        registrations=links,
         own_requests=links,
         isr_proposals=links,
         client_requests=links,
