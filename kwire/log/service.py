@@ -30,7 +30,7 @@ Unique = Callable[[], bytes]
 
 
 def _ignore(partition: TopicPartition) -> None:
-    """Do nothing: nobody waits for the end of a deletion."""
+    """Do nothing: no one waits for the end of a deletion."""
 
 
 @attrs.define(eq=False)

@@ -192,7 +192,7 @@ async def test_controllers_are_gone_when_a_majority_refuses_connections(
 async def test_controllers_that_refused_before_a_network_broke_are_not_gone(
     autojump_clock: trio.testing.MockClock, later: Callable[[], Any]
 ) -> None:
-    """They may run again and elect one of them, which nobody on this side can see."""
+    """They may run again and elect one of them, which this side cannot see."""
     pool = ConnectionPool(dict.fromkeys((1, 2, 3), refuse))
     channel = channel_over(pool, RaftService(None))
     assert await channel.is_gone()
