@@ -352,11 +352,19 @@ MUTATIONS = (
         "test_unsynced_records_are_not_reported_as_copied",
     ),
     Mutation(
+        name="log-starts-are-reported-before-they-are-stored",
+        invariants=(39,),
+        path="kwire/replica/fetcher/followed_partition.py",
+        old="return min(log.start_offset, max(named, self.kept_start))",
+        new="return log.start_offset",
+        test="tests/replica/test_leader_fetcher.py::test_log_start_is_reported_once_it_is_stored",
+    ),
+    Mutation(
         name="answers-for-former-epochs-are-taken",
         invariants=(24,),
         path="kwire/replica/fetcher/leader_fetcher.py",
-        old="return followed.is_current and position is not None and position == ",
-        new="return followed.is_current or position == ",
+        old="return followed.is_current and is_same",
+        new="return followed.is_current or is_same",
         test="tests/replica/test_leader_fetcher.py::test_answer_for_a_former_epoch_is_dropped",
     ),
     Mutation(

@@ -56,6 +56,8 @@ class Leader:
     has_offsets: bool = True
     offsets: list[int] = attrs.field(factory=list)
     """The offset of each fetch that named the partition."""
+    starts: list[int] = attrs.field(factory=list)
+    """The log start of each of them."""
     at: int = 0
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
@@ -63,6 +65,7 @@ class Leader:
         for topic in request.topics:
             self.at = topic.partitions[0].fetch_offset
             self.offsets.append(self.at)
+            self.starts.append(topic.partitions[0].log_start_offset)
         answer = self.answer(self.at)
         if answer is None:
             await trio.sleep(request.max_wait_ms / 1000)
@@ -173,6 +176,28 @@ async def test_unsynced_records_are_not_reported_as_copied(
         await trio.sleep(5)
         assert partition.log.flush_state.recovery_point == 10
         assert leader.offsets[-1] == 10
+
+
+async def test_log_start_is_reported_once_it_is_stored(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 39: the leader then acknowledges the deletion, and a restart must not undo it."""
+    leader = Leader(lambda offset: None if offset else records_from(5))
+    disk = SimDisk()
+    async with following(leader, disk=disk) as (partition, _, _):
+        with monkeypatch.context() as failing:
+
+            async def keep_starts(*_: object) -> None:
+                await trio.lowlevel.checkpoint()
+                raise errors.KafkaStorageError("too many open files")
+
+            failing.setattr(LogManager, "keep_starts", keep_starts)
+            await trio.sleep(5)
+            assert partition.log.start_offset == 5
+            assert (leader.offsets[-1], set(leader.starts)) == (10, {0})
+        await trio.sleep(5)
+        assert leader.starts[-1] == 5
+        assert b"t 0 5" in disk.after_kill().read("log-start-offset-checkpoint")
 
 
 async def test_records_in_the_queue_of_a_slow_disk_are_not_reported_as_copied(

@@ -277,14 +277,11 @@ class LeaderFetcher:
 
     def _is_answer_to(self, key: Key, followed: FollowedPartition) -> bool:
         """Whether the log still has the role and the end that the request named."""
-        position = self._session.positions.get(key)
-        now = followed.position()
-        return (
-            followed.is_current
-            and position is not None
-            and now is not None
-            and position._replace(log_start=now.log_start) == now
-        )
+        sent, now = self._session.positions.get(key), followed.position()
+        if sent is None or now is None:
+            return False
+        is_same = sent._replace(log_start=now.log_start) == now
+        return followed.is_current and is_same
 
     def _take_one(self, key: Key, followed: FollowedPartition, answer: Answer) -> None:
         self._changed[key] = None
