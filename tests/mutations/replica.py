@@ -363,8 +363,8 @@ MUTATIONS = (
         name="answers-for-former-epochs-are-taken",
         invariants=(24,),
         path="kwire/replica/fetcher/leader_fetcher.py",
-        old="return followed.is_current and is_same",
-        new="return followed.is_current or is_same",
+        old="if sent is None or now is None:\n            return False",
+        new="if sent is None or now is None:\n            return followed.is_current",
         test="tests/replica/test_leader_fetcher.py::test_answer_for_a_former_epoch_is_dropped",
     ),
     Mutation(
