@@ -22,7 +22,7 @@ from kwire.log.disk import Disk
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import DiskThreads
-from kwire.types import ZERO_UUID, TopicPartition
+from kwire.types import RESERVED_UUIDS, ZERO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +163,8 @@ class LogManager:
     ) -> PartitionLog:
         """Return the existing log of a partition, or create one.
 
-        Raises KafkaStorageError when no directory can hold it.
+        Raises KafkaStorageError when no directory can hold it, or when ``directory_id``, which the
+        metadata name, is not there while a directory has failed: the records are in that one.
         """
         key = TopicPartition(topic, partition)
         log = self.get(topic, partition)
@@ -321,6 +322,13 @@ def _choose_directory(
 ) -> LogDirectory:
     """Return the requested directory, else the one with the fewest partitions."""
     online = [d for d in directories if d.online]
+    if (
+        directory_id is not None
+        and int.from_bytes(directory_id) >= RESERVED_UUIDS
+        and len(online) < len(directories)
+        and directory_id not in (d.directory_id for d in online)
+    ):
+        raise KafkaStorageError("its log directory is offline")
     candidates = [d for d in online if d.directory_id == directory_id] or online
     if not candidates:
         raise KafkaStorageError("no log directory is online")

@@ -183,12 +183,13 @@ class HostedPartitions:
     def _create_with_role(
         self, topic: TopicState, index: int, state: PartitionState
     ) -> Partition | None:
-        partition = self._create(topic, index)
+        partition = self._create(topic, index, state)
         return None if partition is None else self._update_role(partition, state)
 
-    def _create(self, topic: TopicState, index: int) -> Partition | None:
+    def _create(self, topic: TopicState, index: int, state: PartitionState) -> Partition | None:
+        config, directory_id = self.configs(topic.name), state.directory(self.node)
         try:
-            log = self.logs.create(topic.name, topic.id, index, self.configs(topic.name))
+            log = self.logs.create(topic.name, topic.id, index, config, directory_id)
         except (OSError, KafkaStorageError) as error:
             if (topic.id, index) not in self._offline:
                 text = "partition has no log topic=%s partition=%d error=%s"

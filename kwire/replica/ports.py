@@ -37,6 +37,9 @@ class PartitionState(Protocol):
     @property
     def partition_epoch(self) -> int: ...
 
+    def directory(self, broker: int) -> bytes | None:
+        """Return the id of the log directory of a replica, None if it is not known."""
+
 
 class TopicState(Protocol):
     """A topic in the metadata."""
@@ -173,8 +176,14 @@ class Logs(Protocol):
         """Return once the start offsets of these logs are on disk."""
 
     def create(
-        self, topic: str, topic_id: bytes, partition: int, config: LogConfig
-    ) -> PartitionLog: ...
+        self,
+        topic: str,
+        topic_id: bytes,
+        partition: int,
+        config: LogConfig,
+        directory_id: bytes | None,
+    ) -> PartitionLog:
+        """Return a log, a new one in this directory; raise KafkaStorageError without it."""
 
     def delete_soon(self, log: PartitionLog) -> None:
         """Delete a log as soon as no thread works on it."""

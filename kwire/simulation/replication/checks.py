@@ -53,6 +53,8 @@ class ReplicationChecks:
             if partition.leader is not None:
                 self._check_leader(broker, partition, index, leaders)
         for node, _, decoded in logs:
+            if not self.brokers[node].is_registered:
+                continue  # What its machine lost with the power takes it out of the ISR then.
             if node in committed.isr:
                 self._check_start(index, node, decoded)
             if node in (*committed.isr, *committed.elr):

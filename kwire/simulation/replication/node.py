@@ -98,13 +98,17 @@ class SimMachine:
 
     def is_fenced(self) -> bool:
         """Whether the committed metadata have this incarnation of the broker as fenced."""
-        server = self.server
-        if server is None or server.broker is None or self.is_stopping:
+        if self.is_stopping or not self.is_registered:
             return False
-        broker = self.cluster.books.image.brokers.get(self.id)
-        return (
-            broker is not None and broker.epoch == server.broker.lifecycle.epoch and broker.fenced
-        )
+        return self.cluster.books.image.brokers[self.id].fenced
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the committed metadata have this incarnation of the broker."""
+        server, broker = self.server, self.cluster.books.image.brokers.get(self.id)
+        if server is None or server.broker is None or broker is None:
+            return False
+        return broker.epoch == server.broker.lifecycle.epoch
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """Return a partition if a broker's process lives and has it."""
