@@ -50,9 +50,11 @@ class TransactionalProducer(SimClient):
     """Whether it begins no further transaction."""
     has_ended: bool = False
     _producer: tuple[int, int] = (-1, -1)
-    _former: list[tuple[int, int]] = attrs.field(factory=list)
-    """Producers that were fenced by later ones."""
+    _former: dict[tuple[int, int], dict[int, int]] = attrs.field(factory=dict)
+    """Producers that were fenced by later ones, with the sequences after those that they sent."""
     _sequences: dict[int, int] = attrs.field(factory=dict)
+    _sent: dict[int, int] = attrs.field(factory=dict)
+    """By partition: the sequence after the last one that was sent, acknowledged or not."""
     _is_new: bool = True
     """Whether it works as a client of `transaction.version` 2."""
     _count: int = 0
@@ -92,10 +94,9 @@ class TransactionalProducer(SimClient):
             demand(code in RETRIABLE, f"{self.name}: InitProducerId fails with {code}")
             await self.pause()
         if self._producer[0] >= 0:
-            self._former = [*self._former[-3:], self._producer]
+            self._remember_producer()
         self._producer = answer.producer_id, answer.producer_epoch
         demand(self._producer not in self._former, f"{self.name}: {self._producer} is given twice")
-        self._sequences.clear()
         self._is_new = self.random.random() < 0.6
 
     async def _transact(self) -> None:
@@ -165,6 +166,7 @@ class TransactionalProducer(SimClient):
 
     async def _produce(self, transaction: SimTransaction, index: int, value: bytes) -> None:
         sequence = self._sequences.get(index, 0)
+        self._sent[index] = sequence + 1
         await self._insist(partial(self._send, self._producer, index, value, sequence))
         self._sequences[index] = sequence + 1
         transaction.values.append((index, value))
@@ -256,9 +258,16 @@ class TransactionalProducer(SimClient):
     def _take(self, producer_id: int, epoch: int) -> None:
         """Go on with the producer that the end of a transaction has given."""
         demand((producer_id, epoch) != self._producer, f"{self.name}: no epoch bump: {epoch}")
-        self._former = [*self._former[-3:], self._producer]
+        self._remember_producer()
         self._producer = producer_id, epoch
+
+    def _remember_producer(self) -> None:
+        """Keep the last four former producers; the next one's sequences begin anew."""
+        self._former[self._producer] = dict(self._sent)
+        for producer in list(self._former)[:-4]:
+            del self._former[producer]
         self._sequences.clear()
+        self._sent.clear()
 
     # -- checks
 
@@ -306,14 +315,17 @@ class TransactionalProducer(SimClient):
             transaction.outcome = Outcome.COMMITTING
 
     async def _haunt(self) -> None:
-        """Send what a former incarnation of this producer might send late."""
-        former = self.random.choice(self._former)
+        """Send what a former incarnation of this producer might send late.
+
+        It is no repetition: that would get the answer to the batch that was sent before.
+        """
+        former, sequences = self.random.choice(list(self._former.items()))
         if self.random.random() < 0.5:
             index = self.random.randrange(self.world.partition_count)
             late = SimTransaction(f"{self.name}-late", outcome=Outcome.ABORTED)
             value = f"{self.name}-late-{self._count}".encode()
             self.world.history.transactions[value] = late
-            code = await self._send(former, index, value, 0)
+            code = await self._send(former, index, value, sequences.get(index, 0))
         else:
             code = await self._ask_end(former, commit=self.random.random() < 0.5)
         demand(code != errors.NONE, f"{self.name}: what {former} sends late is accepted")
