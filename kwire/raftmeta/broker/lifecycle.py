@@ -279,7 +279,7 @@ class BrokerLifecycle:
         """Serve on if no controller answers because too few of them run."""
         asked_at = self.clock.now()
         if isinstance(error, errors.RequestTimedOut) and await self.is_gone():
-            self.lease.on_controllers_ended(asked_at)
+            self.lease.on_controllers_ended(asked_at, self.clock.now())
 
     def _insist_without_lease(self) -> None:
         """Send the next heartbeat soon if the lease is over; log when it ends and is renewed."""

@@ -47,14 +47,14 @@ class SessionLease:
         """No other node can be the active controller."""
         self.end, self._renewed_at = math.inf, None
 
-    def on_controllers_ended(self, now: float) -> None:
-        """No active controller can exist at this time."""
+    def on_controllers_ended(self, asked_at: float, now: float) -> None:
+        """No active controller existed at some time between these two."""
         if self.is_over(now):
             return
         if self._renewed_at is None:
-            self._renewed_at = now
+            self._renewed_at = asked_at
         last_end = max(self.end, self._renewed_at + WITHOUT_CONTROLLERS_MAX_S)
-        self.end = min(now + self.timeout_s, last_end)
+        self.end = min(asked_at + self.timeout_s, last_end)
 
     def may_unfence(self, now: float, *, knows_fencing: bool) -> bool:
         """Whether a heartbeat may unfence the broker now.

@@ -47,9 +47,9 @@ def test_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent() -> No
 def test_lease_that_holds_is_renewed_while_no_controller_can_be_active() -> None:
     lease = SessionLease(SESSION_S)
     lease.renew(100.0)
-    lease.on_controllers_ended(108.0)
+    lease.on_controllers_ended(108.0, 108.0)
     assert lease.end == 117.0
-    lease.on_controllers_ended(118.0)
+    lease.on_controllers_ended(118.0, 118.0)
     assert lease.is_over(118.0), "before they ended they may have fenced the broker"
     lease.keep()
     assert lease.end == math.inf
@@ -155,7 +155,7 @@ async def test_broker_serves_without_controllers_for_a_limited_time(
 def test_lease_longer_than_the_limit_without_controllers_is_not_shortened() -> None:
     lease = SessionLease(3600.0)
     lease.renew(100.0)
-    lease.on_controllers_ended(110.0)
+    lease.on_controllers_ended(110.0, 110.5)
     assert lease.end == 3700.0
 
 
