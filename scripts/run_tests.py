@@ -47,7 +47,7 @@ STAGES = [
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
     Stage("docs", [*PYTHON, "scripts/gen_docs.py", "--check"]),
     Stage("unit", [*PYTEST, *PARALLEL, "tests", "--ignore=tests/pipeline"]),
-    Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "1000000"]),
+    Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "600000"]),
     Stage(
         "log simulation",
         [*PYTHON, "scripts/sim.py", "--logs", "--rotate", "--seconds", "300"],

@@ -18,7 +18,7 @@ import pytest
 
 from compat_tests.harness.broker import ROOT
 
-SECONDS = float(os.environ.get("KWIRE_NEMESIS_SECONDS", "40"))
+SECONDS = float(os.environ.get("KWIRE_NEMESIS_SECONDS", "20"))
 SEED = int(os.environ.get("KWIRE_SEED", str(int(time.time()) // 86_400)))
 END_SECONDS = 900
 """The longest time that a run may take beside its faults; it has a shorter limit of its own."""

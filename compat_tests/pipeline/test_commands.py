@@ -104,6 +104,7 @@ def test_maintenance_keeps_marks_and_waits_for_a_half_done_batch(
     assert scene.verify().is_clean
 
 
+@pytest.mark.long
 def test_parquet_files_are_exact_for_readers_that_know_nothing_of_spark(
     scene: Scene, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +165,7 @@ def test_adoption_of_a_parquet_table_moves_committed_files_first(
     scene.check_each_once(range(9))
 
 
+@pytest.mark.long
 def test_replay_moves_letters_that_fit_today(scene: Scene, spark: SparkSession) -> None:
     """A replay that ends between its two steps is finished by the next one."""
     scene.produce(range(20))

@@ -84,6 +84,7 @@ def test_rows_have_one_checksum_on_every_broker(scene: Scene) -> None:
     assert tuple(row) == (90, CHECKSUM)
 
 
+@pytest.mark.long
 def test_expired_marks_do_not_repeat_a_batch(scene: Scene, spark: SparkSession) -> None:
     """Compaction and expiry between a crash and the rerun remove the snapshot with the mark."""
     scene.produce(range(20))
@@ -147,6 +148,7 @@ def test_run_from_the_start_replaces_the_rows(scene: Scene) -> None:
     scene.check_each_once(range(20))
 
 
+@pytest.mark.long
 def test_run_from_the_start_that_ends_in_its_deletion_is_continued(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +197,7 @@ def test_topic_that_was_made_again_is_refused_and_adopted(scene: Scene) -> None:
         scene.run(Intent.ADOPT)
 
 
+@pytest.mark.long
 def test_table_that_was_made_again_is_refused(scene: Scene, spark: SparkSession) -> None:
     scene.produce(range(10))
     scene.run()

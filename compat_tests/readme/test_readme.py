@@ -58,6 +58,7 @@ def test_example(broker: Broker, tmp_path: Path, marker: str, expected: str) -> 
     assert re.search(expected, python(example(marker), tmp_path, broker))
 
 
+@pytest.mark.long
 def test_from_a_topic_to_a_table(broker: Broker, tmp_path: Path) -> None:
     """The pipeline section's commands work, and its query gives the documented answer."""
     (tmp_path / "orders.yaml").write_text(example("name: orders").replace(ADDRESS, broker.address))
