@@ -46,11 +46,17 @@ STAGES = [
     Stage("types", [str(BIN / "mypy")]),
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
     Stage("docs", [*PYTHON, "scripts/gen_docs.py", "--check"]),
-    Stage("unit", [*PYTEST, *PARALLEL, "tests", "--ignore=tests/pipeline"]),
+    Stage("unit", [*PYTEST, *PARALLEL, "tests", "--ignore=tests/pipeline", "-m", "not long"]),
+    Stage("long unit", [*PYTEST, *PARALLEL, "tests/sim", "-m", "long"], long=True),
     Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "600000"]),
     Stage(
         "log simulation",
         [*PYTHON, "scripts/sim.py", "--logs", "--rotate", "--seconds", "300"],
+        long=True,
+    ),
+    Stage(
+        "replication simulation",
+        [*PYTHON, "scripts/sim.py", "--replication", "--rotate", "--seconds", "600"],
         long=True,
     ),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),

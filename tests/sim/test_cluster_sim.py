@@ -8,6 +8,7 @@ from kwire.simulation.cluster_mutations import MUTATIONS
 from kwire.simulation.cluster_sim import ClusterSim, simulate_cluster
 from kwire.simulation.raft_mutations import Mutation
 from kwire.simulation.raft_sim import SimFailure
+from tests.support.sim.long_runs import parameters
 from tests.support.sim.seeds import todays_seeds
 
 ROUNDS = int(os.environ.get("KWIRE_SIM_ROUNDS", "2"))
@@ -42,7 +43,7 @@ def test_same_seed_same_trace() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name)
+@pytest.mark.parametrize("mutation", parameters(MUTATIONS, ["commits-outlive-leadership"]))
 def test_the_simulation_catches(mutation: Mutation) -> None:
     """A simulation that cannot fail shows nothing; it finds each mistake from any seed."""
     with mutation.active():

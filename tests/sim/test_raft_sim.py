@@ -6,12 +6,21 @@ import pytest
 
 from kwire.simulation.raft_mutations import MUTATIONS, Mutation
 from kwire.simulation.raft_sim import RaftSim, SimFailure, simulate
+from tests.support.sim.long_runs import parameters
 from tests.support.sim.seeds import todays_seeds
 
 EVENTS = int(os.environ.get("KWIRE_SIM_EVENTS", "3000"))
 FIRST = todays_seeds(1).start
 MUTATION_SEEDS = 100
 """Each of some 4,000 events: the bound within which a mistake has to be found."""
+RARE = (
+    "serve-rotten-batches",
+    "serve-rotten-snapshots",
+    "count-strangers",
+    "voters-survive-truncation",
+    "ignore-directory-id",
+    "install-before-sync",
+)
 
 
 @pytest.mark.slow
@@ -39,7 +48,7 @@ def test_same_seed_same_trace() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name)
+@pytest.mark.parametrize("mutation", parameters(MUTATIONS, RARE))
 def test_the_simulation_catches(mutation: Mutation) -> None:
     """A simulation that cannot fail shows nothing; it finds each mistake from any seed."""
     with mutation.active():
