@@ -112,7 +112,7 @@ def test_static_quorum(jvm, static):
         (("feature-dependencies", "--feature", "transaction.version=2"), "no dependencies"),
     ):
         assert text in jvm.tool(FEATURES, *how, *arguments).ok(), arguments
-    assert levels(jvm, how) == initial
+    eventually(lambda: levels(jvm, how) == initial, "the first levels on a broker")
 
 
 def test_feature_up_and_down(jvm, static):
