@@ -242,7 +242,7 @@ def test_offsets_after_each_batch_are_committed_to_a_group(
         assert positions() == {0: 25, 1: 25}
         with consumer(scene.broker.address, group) as member:
             member.subscribe([scene.topic])
-            eventually(lambda: member.poll(0.1) or member.assignment(), "assignment")
+            eventually(lambda: [member.poll(0.1)] and member.assignment(), "assignment")
             with pytest.raises(Refusal, match=f"commit_group: the group {group} has members"):
                 scene.run()
     finally:

@@ -11,10 +11,11 @@ import socket
 from contextlib import ExitStack
 from typing import Final
 
+from kwire.cluster.layout import HOST
+
 FIRST: Final = 10_000
 END: Final = 32_768
 """Linux gives outgoing connections ports from here on (ip_local_port_range); macOS from 49152."""
-HOST: Final = "127.0.0.1"
 
 
 def free_ports(count: int) -> tuple[int, ...]:

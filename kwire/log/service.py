@@ -29,10 +29,6 @@ logger = logging.getLogger(__name__)
 Unique = Callable[[], bytes]
 
 
-def _ignore(partition: TopicPartition) -> None:
-    """Do nothing: no one waits for the end of a deletion."""
-
-
 @attrs.define(eq=False)
 class LogManager:
     """All logs of one broker."""
@@ -46,7 +42,9 @@ class LogManager:
     threads: DiskThreads = attrs.field(factory=DiskThreads)
     _services: dict[Disk, DirectoryService] = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
-    _on_deleted: Callable[[TopicPartition], None] = attrs.field(default=_ignore, init=False)
+    _on_deleted: Callable[[TopicPartition], None] = attrs.field(
+        default=lambda partition: None, init=False
+    )
 
     def __attrs_post_init__(self) -> None:
         in_thread = self.threads.run_shedding
@@ -322,14 +320,12 @@ def _choose_directory(
 ) -> LogDirectory:
     """Return the requested directory, else the one with the fewest partitions."""
     online = [d for d in directories if d.online]
-    if (
-        directory_id is not None
-        and int.from_bytes(directory_id) >= RESERVED_UUIDS
-        and len(online) < len(directories)
-        and directory_id not in (d.directory_id for d in online)
-    ):
-        raise KafkaStorageError("its log directory is offline")
-    candidates = [d for d in online if d.directory_id == directory_id] or online
+    candidates = [d for d in online if d.directory_id == directory_id]
+    if not candidates:
+        is_named = directory_id is not None and int.from_bytes(directory_id) >= RESERVED_UUIDS
+        if is_named and len(online) < len(directories):
+            raise KafkaStorageError("its log directory is offline")
+        candidates = online
     if not candidates:
         raise KafkaStorageError("no log directory is online")
     candidates = [d for d in candidates if d.disk.has_room()]

@@ -265,6 +265,24 @@ async def test_flush_ms_counts_from_the_first_message(autojump_clock) -> None:
         assert log.flush_state.recovery_point == 1
 
 
+async def test_replica_of_an_offline_directory_gets_no_log_in_another(autojump_clock) -> None:
+    """Invariant 89: its records are in the directory that failed, and may be the only ones."""
+    broken, good = SimDisk(), SimDisk()
+    async with running(broken, good) as logs:
+        for directory, letter in zip(logs.directories, (b"a", b"b"), strict=True):
+            directory.directory_id = letter * 16
+        bad = await create_log(logs, "t")
+        broken.fail_at("write", OSError(errno.EIO, "broken"))
+        with pytest.raises(errors.KafkaStorageError):
+            append(bad, [b"v"])
+        with pytest.raises(errors.KafkaStorageError):
+            logs.create("u", ID, 0, config_of("u"), b"a" * 16)
+        assert logs.get("u", 0) is None
+        for index, directory_id in enumerate((None, bytes(16), b"b" * 16)):  # Not known; this one.
+            assert logs.create("v", ID, index, config_of("v"), directory_id).disk is good
+    await logs.close()
+
+
 async def test_failed_directory_goes_offline_and_others_stay(autojump_clock) -> None:
     """Invariant 89."""
     broken, good = SimDisk(), SimDisk()

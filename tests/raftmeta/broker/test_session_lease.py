@@ -159,6 +159,14 @@ def test_lease_longer_than_the_limit_without_controllers_is_not_shortened() -> N
     assert lease.end == 3700.0
 
 
+def test_lease_without_controllers_counts_from_the_question() -> None:
+    """A controller may have become active before the last host refused."""
+    lease = SessionLease(9.0)
+    lease.renew(100.0)
+    lease.on_controllers_ended(108.0, 108.5)
+    assert lease.end == 117.0
+
+
 async def test_lease_that_ends_before_the_controllers_are_seen_to_have_ended_is_over(
     autojump_clock: Clock,
 ) -> None:
