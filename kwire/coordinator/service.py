@@ -10,8 +10,9 @@ slices, and the members of a group are answered some at a time.
 
 A request is refused with NOT_COORDINATOR once the lease of the broker's session is over: another
 broker may have loaded the partition by then (invariants 34 and 72).  Deadlines wait until the lease
-is renewed.  A load that fails, even by a fault of a machine, is repeated from the start; until it
-succeeds its partition alone answers COORDINATOR_LOAD_IN_PROGRESS.
+is renewed, and move by the time that it was over.  A load that fails, even by a fault of a machine,
+is repeated from the start; until it succeeds its partition alone answers
+COORDINATOR_LOAD_IN_PROGRESS.
 
 Everything between a request and its append is synchronous, so no lock is needed.
 """
@@ -92,6 +93,10 @@ class CoordinatorLog(Protocol):
     @property
     def is_lease_over(self) -> bool:
         """Whether another broker may lead this broker's partitions by now."""
+
+    @property
+    def lease_end(self) -> float:
+        """The time of the clock at which the lease ends or ended; infinite without one."""
 
     def append(self, partition: TopicPartition, batch: bytes, guard: "Guard | None" = None) -> int:
         """Append as the partition's leader; return the log end offset after the batch.
@@ -369,7 +374,7 @@ class CoordinatorService(Generic[M]):
             with trio.CancelScope(deadline=earliest) as self._sleep:
                 await trio.sleep_forever()
             if self.log.is_lease_over:
-                await trio.sleep(_RETRY_SECONDS)
+                await _wait_renewed(self.log, self.clock, self._shards.values())
                 continue
             slices = Slices()
             for shard in list(self._shards.values()):
@@ -454,3 +459,15 @@ def _to_client_error(error: KafkaError) -> KafkaError:
     """Return the error for the client when the partition cannot be written."""
     error_type = _APPEND_ERRORS.get(type(error))
     return error if error_type is None else error_type()
+
+
+async def _wait_renewed(log: CoordinatorLog, clock: Clock, shards: Iterable[Shard[M]]) -> None:
+    """Wait until the lease is renewed, and put all deadlines off by the time it was over.
+
+    Members and producers were refused meanwhile, so they could not keep their sessions.
+    """
+    ended_at = log.lease_end
+    while log.is_lease_over:  # noqa: ASYNC110  A lease is a time, its renewal wakes no task.
+        await trio.sleep(_RETRY_SECONDS)
+    for shard in shards:
+        shard.timers.put_off(clock.now() - ended_at)

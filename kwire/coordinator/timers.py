@@ -61,6 +61,11 @@ class Timers:
                 self._push(name, at)
         return None
 
+    def put_off(self, seconds: float) -> None:
+        """Move all deadlines by the same time."""
+        self._at = {name: at + seconds for name, at in self._at.items()}
+        self._rebuild()
+
     def _push(self, name: Hashable, at: float) -> None:
         self._count += 1
         self._pushed[name] = at

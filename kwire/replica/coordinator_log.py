@@ -1,5 +1,7 @@
 """The replica layer's interface for coordinators: append, wait for commit, read back."""
 
+import math
+
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.records.header import Buffer, parse
@@ -25,6 +27,12 @@ class CoordinatorLog:
     def is_lease_over(self) -> bool:
         """Whether another broker may lead this broker's partitions by now."""
         return self.replicas.is_lease_over
+
+    @property
+    def lease_end(self) -> float:
+        """The time at which the lease of this broker's session ends."""
+        lease = self.replicas.lease
+        return math.inf if lease is None else lease.end
 
     def append(self, partition: TopicPartition, batch: bytes, guard: Guard | None = None) -> int:
         """Append as the leader; return the log end offset after the batch.

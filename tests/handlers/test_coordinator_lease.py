@@ -22,6 +22,7 @@ from kwire.codec.messages.sync_group import SyncGroupRequest
 from tests.support.handlers.group_node import GroupNode, group_node
 
 REFUSED = errors.NotCoordinator.code
+SESSION_S = 10
 
 
 @attrs.define
@@ -155,3 +156,18 @@ async def test_join_that_waits_is_refused_when_the_lease_ends(autojump_clock: An
             assert codes == [], "no deadline takes effect after the lease"
             subject.node.groups.service.resign_all()
         assert codes == [REFUSED]
+
+
+async def test_member_keeps_its_session_while_the_lease_is_over(autojump_clock: Any) -> None:
+    """Invariant 71: a member is not expelled for heartbeats that its coordinator refused."""
+    async with member() as subject:
+        await trio.sleep(SESSION_S - 2)
+        assert await subject.heartbeat() == 0
+        subject.end_lease()
+        await trio.sleep(3 * SESSION_S)
+        assert await subject.heartbeat() == REFUSED
+        subject.lease.end = float("inf")
+        await trio.sleep(SESSION_S - 2)
+        assert await subject.heartbeat() == 0
+        await trio.sleep(SESSION_S + 2)
+        assert await subject.heartbeat() == errors.UnknownMemberId.code

@@ -275,10 +275,19 @@ MUTATIONS = (
         name="deadlines-take-effect-after-the-lease",
         invariants=(34,),
         path="kwire/coordinator/service.py",
-        old="            if self.log.is_lease_over:\n                await trio.sleep",
-        new="            if False:\n                await trio.sleep",
+        old="            if self.log.is_lease_over:\n                await _wait",
+        new="            if False:\n                await _wait",
         test="tests/handlers/test_coordinator_lease.py"
         "::test_join_that_waits_is_refused_when_the_lease_ends",
+    ),
+    Mutation(
+        name="sessions-pass-while-clients-are-refused",
+        invariants=(71,),
+        path="kwire/coordinator/service.py",
+        old="shard.timers.put_off(clock.now() - ended_at)",
+        new="shard.timers.put_off(0.0)",
+        test="tests/handlers/test_coordinator_lease.py"
+        "::test_member_keeps_its_session_while_the_lease_is_over",
     ),
     Mutation(
         name="fault-of-a-machine-ends-the-loads",

@@ -1,6 +1,7 @@
 """A coordinator of groups over a log in memory."""
 
 from collections.abc import Iterator
+from math import inf
 
 import attrs
 import trio
@@ -47,11 +48,15 @@ class FakeLog:
     """The error of the next appends."""
     changed: trio.Event = attrs.field(factory=trio.Event)
     is_leader: bool = True
-    is_lease_over: bool = False
+    lease_end: float = inf
     read_delay: float = 0.0
     read_failures: list[Exception] = attrs.field(factory=list)
     page_batches: int = 7
     max_bytes: int = 1_048_588
+
+    @property
+    def is_lease_over(self) -> bool:
+        return trio.current_time() >= self.lease_end
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         return self.max_bytes
