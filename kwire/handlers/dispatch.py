@@ -5,6 +5,7 @@ A frame that cannot be answered at all raises :class:`Disconnect`.
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Final
 
@@ -17,14 +18,16 @@ from kwire.drive import give_way
 from kwire.handlers import handler_name, served_on
 from kwire.handlers.shared.context import Context, Services
 from kwire.handlers.shared.forwarding import answer_by_controller
-from kwire.handlers.shared.handler import Handler
+from kwire.handlers.shared.handler import Handler, Unfinished
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.framing import Disconnect
+from kwire.net.waiting_answers import UnfinishedAnswer
 from kwire.raftmeta.controller.mutation_quota import THROTTLE_MS_MAX
 
 _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
 """The API keys of long polls that change nothing."""
+_PRODUCE: Final = BY_NAME["Produce"].key
 _HEAD: Final = struct.Struct(">hhi")
 
 
@@ -139,7 +142,12 @@ class ConnectionRequests:
     """The seconds for which the connection is not read after the answer (quotas)."""
 
     async def answer(self, frame: memoryview) -> list[Part] | None:
-        """Return the pieces to send, or None if the request asks for no answer.
+        """Return the pieces to send, or None if the request asks for no answer."""
+        answer = await self.begin(frame)
+        return await answer.finish() if isinstance(answer, UnfinishedAnswer) else answer
+
+    async def begin(self, frame: memoryview) -> UnfinishedAnswer | list[Part] | None:
+        """Return the pieces to send, now or later, or None if the request asks for no answer.
 
         Raises Disconnect for a frame that has no answer.
         """
@@ -169,11 +177,37 @@ class ConnectionRequests:
                 self._mute(throttle_ms_of(key, version, response))
                 return response
         else:
-            response = await route.handler(self.context, request)
+            result = await route.handler.begin(self.context, request)
+            if isinstance(result, Unfinished):
+                return UnfinishedAnswer(
+                    partial(self._finish, route, request, result, frame, correlation_id, started)
+                )
+            response = result
         route.count.value += 1
         route.seconds.observe(now() - started)
         if response is None:
             return None
+        return self._encode(route, request, response, frame, correlation_id)
+
+    async def _finish(
+        self,
+        route: Route,
+        request: Body,
+        unfinished: Unfinished,
+        frame: memoryview,
+        correlation_id: int,
+        started: float,
+    ) -> list[Part]:
+        response = await route.handler.finish(self.context, request, unfinished)
+        route.count.value += 1
+        route.seconds.observe(self.context.services.clock.now() - started)
+        assert response is not None, "a request without an answer is not waited for"
+        return self._encode(route, request, response, frame, correlation_id)
+
+    def _encode(
+        self, route: Route, request: Body, response: Body, frame: memoryview, correlation_id: int
+    ) -> list[Part]:
+        key, version, _ = _HEAD.unpack_from(frame)
         try:
             self._throttle(key, response, len(frame))
             if route.narrow is not None:
@@ -186,6 +220,10 @@ class ConnectionRequests:
     def only_reads(self, frame: memoryview) -> bool:
         """Whether a request changes nothing and may be cancelled when its client is gone."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
+
+    def may_begin_early(self, frame: memoryview) -> bool:
+        """Whether a request may be begun while the answers to earlier ones wait."""
+        return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] == _PRODUCE
 
     def _throttle(self, key: int, response: Body, frame_bytes: int) -> None:
         """Set the throttle time of an answer, and mute the connection; every answer passes here."""

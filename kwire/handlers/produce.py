@@ -1,9 +1,10 @@
 """Produce (API key 0): appends one batch per partition.
 
-Every partition succeeds or fails alone. All batches are in the page cache before the handler waits:
+Every partition succeeds or fails alone. All batches are in the page cache before the answer waits:
 first for the disk, where a topic's ``flush.messages`` asks for it, for all logs at the same time;
-then, with acks=all, for the in-sync replicas, at most the request's timeout. acks=0 is never
-answered, but any error closes the connection, for its producer would not learn of it otherwise.
+then, with acks=all, for the in-sync replicas, at most the request's timeout. Meanwhile the
+connection's next Produce may be begun (:mod:`kwire.net.waiting_answers`). acks=0 is never answered,
+but any error closes the connection, for its producer would not learn of it otherwise.
 
 Before the first batch of a transaction in a partition is appended, the transaction coordinator has
 to confirm the partition (KIP-890), for all partitions of the request at once.
@@ -12,6 +13,7 @@ A difference to Kafka: null records are refused (Kafka never answers them).
 """
 
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
@@ -34,7 +36,7 @@ from kwire.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.handler import Unfinished, handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.handlers.shared.verifying import ADDS_PARTITIONS, UNVERIFIED, Verifications, verify
 from kwire.net.framing import Disconnect
@@ -111,7 +113,7 @@ class _Waiting(NamedTuple):
 
 
 @handles(ProduceRequest, refuse=refuse)
-async def produce(context: Context, request: ProduceRequest) -> ProduceResponse | None:
+async def produce(context: Context, request: ProduceRequest) -> ProduceResponse | Unfinished | None:
     if request.acks not in _ACKS:
         raise InvalidRequiredAcks
     waiting: list[_Waiting] = []
@@ -146,11 +148,11 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
         response.responses.append(
             TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
-    if waiting:
-        await _wait_acknowledged(context, waiting, request, response)
+    deadline = context.replicas.now() + request.timeout_ms / 1000
+    acknowledge = partial(_wait_acknowledged, context, waiting, request.acks, deadline, response)
     if request.acks:
-        return response
-    _close_on_error(response)
+        return Unfinished(acknowledge) if waiting else response
+    _close_on_error(await acknowledge())
     return None
 
 
@@ -262,14 +264,17 @@ def _guard_of(
 
 
 async def _wait_acknowledged(
-    context: Context, waiting: list[_Waiting], request: ProduceRequest, response: ProduceResponse
-) -> None:
-    """Wait until all batches are acknowledged; one deadline holds for all waits for replicas."""
+    context: Context,
+    waiting: list[_Waiting],
+    acks: int,
+    deadline: float,
+    response: ProduceResponse,
+) -> ProduceResponse:
+    """Return the response when all batches are acknowledged, or failed to be by the deadline."""
     replicas = context.replicas
-    deadline = replicas.now() + request.timeout_ms / 1000
     for partition, produced, answers, position in waiting:
         try:
-            await replicas.wait_acknowledged(partition, produced, request.acks, deadline)
+            await replicas.wait_acknowledged(partition, produced, acks, deadline)
         except KafkaError as error:
             answers[position] = _refuse_partition(answers[position].index, error)
             add_leader_hint(
@@ -281,6 +286,7 @@ async def _wait_acknowledged(
                 answer=answers[position],
                 response=response,
             )
+    return response
 
 
 def _close_on_error(response: ProduceResponse) -> None:

@@ -1,5 +1,8 @@
 """One connection: its frames are answered one after the other.
 
+Where an answer waits for followers, the requests behind it may be begun: see
+:mod:`kwire.net.waiting_answers`.
+
 A connection's turn is at most 16 frames or a millisecond, then others have theirs; its next frame
 is read when the previous answer has been handed to the kernel, so a slow reader holds one answer
 and nothing more.  Only small answers to frames that came together are sent together, at the end of
@@ -7,7 +10,8 @@ the turn or as soon as its task waits for anything.
 """
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -19,6 +23,7 @@ from kwire.net.listener import ConnectionRequests, Listener
 from kwire.net.readiness import WatchedSocket
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Part, Sender
+from kwire.net.waiting_answers import WAITING_MAX, UnfinishedAnswer, WaitingAnswers
 from kwire.net.write_coalescer import WriteCoalescer, is_small
 
 TURN_FRAMES: Final = 16
@@ -42,6 +47,8 @@ class Connection:
     coalescer: WriteCoalescer
     now: Callable[[], float]
     last_active: float
+    start: Callable[[Callable[[], Awaitable[None]]], None]
+    """Starts a task of the connection, which ends with it."""
     readiness: WatchedSocket = attrs.field(init=False)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: memoryview | None = None
@@ -56,6 +63,10 @@ class Connection:
     claimed: int = 0
     """The bytes of memory counted for an incomplete frame."""
     reason: str = ""
+    failure: Exception | None = None
+    """The error that ended another task of the connection than its first."""
+    waiting: WaitingAnswers | None = None
+    """The answers that wait; None before there was one."""
 
     @property
     def used_at(self) -> float:
@@ -125,6 +136,8 @@ class Connection:
                 except BlockingIOError:
                     break
                 if not count:
+                    if self.waiting:
+                        await self.waiting.wait_fewer_than(1)
                     return
                 self.last_active = self.now()
                 await self._turns()
@@ -143,13 +156,16 @@ class Connection:
         framer, started, count = self.framer, self.last_active, 0
         answered = False
         while (frame := framer.take()) is not None:
+            if self.waiting:
+                may_begin = self.requests.may_begin_early(frame)
+                await self.waiting.wait_fewer_than(WAITING_MAX if may_begin else 1)
             await self._answer(frame)
             answered = True
             count += 1
             if framer.ready and (count >= TURN_FRAMES or self.now() - started > TURN_S):
                 await checkpoint()
                 started, count = self.now(), 0
-        if self.sender.unsent:
+        if self.sender.unsent and not self.waiting:
             await self.sender.send(())
         if answered:
             self.last_active = self.now()
@@ -164,34 +180,75 @@ class Connection:
         else:
             self.answering = frame
             await self._claim(size)
+        is_waiting = False
         try:
             self.busy = True
-            parts = await self._requests_answer(frame)
+            answer = await self._requests_answer(frame)
+            if isinstance(answer, UnfinishedAnswer) or (self.waiting and answer is not None):
+                is_waiting = True
+                self._send_later(answer, frame, size)
+                return
             self.busy = False
-            if parts is not None:
-                if self.framer.ready and is_small(parts) and sender.draining is None:
-                    self.coalescer.hold(sender, parts)
+            if answer is not None:
+                if self.framer.ready and is_small(answer) and sender.draining is None:
+                    self.coalescer.hold(sender, answer)
                 else:
-                    await sender.send(parts)
+                    await sender.send(answer)
         finally:
-            memory.free(size, self)
-            buffer = frame.obj
-            if isinstance(buffer, bytearray):
-                frame.release()
-                self.buffers.give(buffer)
+            if not is_waiting:
+                self._release(frame, size)
         if self.requests.muted_s > 0:
             if sender.unsent:
                 await sender.send(())
             await self._wait_muted(self.now())
 
-    async def _requests_answer(self, frame: memoryview) -> Sequence[Part] | None:
+    def _release(self, frame: memoryview, size: int) -> None:
+        """Free the memory of a frame that is answered."""
+        self.memory.free(size, self)
+        buffer = frame.obj
+        if isinstance(buffer, bytearray):
+            frame.release()
+            self.buffers.give(buffer)
+
+    # Answers that wait.
+
+    def _send_later(
+        self, answer: UnfinishedAnswer | Sequence[Part], frame: memoryview, size: int
+    ) -> None:
+        """Let another task send the answer; it releases the frame then."""
+        if self.waiting is None:
+            self.waiting = WaitingAnswers(self.sender, self.coalescer)
+            self.start(self._send_waiting)
+        self.memory.answering += 1
+        self.waiting.add(answer, partial(self._on_sent, frame, size))
+
+    def _on_sent(self, frame: memoryview, size: int) -> None:
+        self.memory.answering -= 1
+        self._release(frame, size)
+        self.busy = bool(self.waiting)
+        self.last_active = self.now()
+
+    async def _send_waiting(self) -> None:
+        assert self.waiting is not None
+        try:
+            await self.waiting.run()
+        except Exception as error:  # noqa: BLE001  Its first task reports it.
+            self.failure = error
+            self.scope.cancel()
+
+    def drop_waiting(self) -> None:
+        """Send none of the answers that wait: the connection is closed."""
+        if self.waiting is not None:
+            self.waiting.drop_all()
+
+    async def _requests_answer(self, frame: memoryview) -> UnfinishedAnswer | Sequence[Part] | None:
         """Return the answer; a mere read is cancelled when the peer hangs up."""
         self.memory.answering += 1
         self.answering = frame
         try:
             if self.hung_up:
                 self.on_hang_up()
-            return await self.requests.answer(frame)
+            return await self.requests.begin(frame)
         finally:
             self.answering = None
             self.memory.answering -= 1

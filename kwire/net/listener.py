@@ -9,6 +9,7 @@ from kwire import attrs
 from kwire.metrics import Cell
 from kwire.net.limits import Limits, Rate
 from kwire.net.send import Part
+from kwire.net.waiting_answers import UnfinishedAnswer
 
 
 class ConnectionRequests(Protocol):
@@ -16,11 +17,17 @@ class ConnectionRequests(Protocol):
 
     muted_s: float
 
-    async def answer(self, frame: memoryview) -> Sequence[Part] | None:
-        """Return the parts to send, or None for no answer; Disconnect ends the connection."""
+    async def begin(self, frame: memoryview) -> UnfinishedAnswer | Sequence[Part] | None:
+        """Return the parts to send, now or later, or None for no answer.
+
+        Disconnect ends the connection.
+        """
 
     def only_reads(self, frame: memoryview) -> bool:
         """Whether a request changes nothing and may be cancelled when its client is gone."""
+
+    def may_begin_early(self, frame: memoryview) -> bool:
+        """Whether a request may be begun while the answers to earlier ones wait."""
 
 
 class Address(NamedTuple):

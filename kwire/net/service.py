@@ -150,6 +150,7 @@ class NetService:
             coalescer=self._coalescer,
             now=self.now,
             last_active=self.now(),
+            start=self._nursery.start_soon,
         )
         connection.readiness = self._readiness.watch(sock.fileno(), connection.on_hang_up)
         self.connections.add(connection)
@@ -160,6 +161,8 @@ class NetService:
         try:
             with connection.scope:
                 await connection.converse()
+            if connection.failure is not None:
+                raise connection.failure
             if not connection.readiness.was_among_few:
                 await self._closing.wait_turn()
         except Disconnect as reason:
@@ -179,6 +182,7 @@ class NetService:
                 connection.host,
                 connection.reason,
             )
+        connection.drop_waiting()
         connection.sender.stop_draining()
         connection.sender.flush()
         connection.framer.drop()

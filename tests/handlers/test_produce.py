@@ -6,10 +6,15 @@ import pytest
 import trio
 
 from kwire import errors
+from kwire.codec.apis import ListenerType
+from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
+from kwire.handlers.dispatch import Dispatcher
 from kwire.net.framing import Disconnect
+from kwire.net.waiting_answers import UnfinishedAnswer
 from kwire.records import build, control, header, iterate
 from kwire.replica.partition import Partition
+from kwire.simulation.replication.links import join_parts
 from tests.support.handlers.broker import (
     NOW_MS,
     Broker,
@@ -313,6 +318,22 @@ class TestSeveralReplicas:
         assert answer.error_code == 0
         assert trio.current_time() == pytest.approx(autojump_clock.current_time())
         assert partition.high_watermark == 1
+
+    async def test_next_request_is_appended_while_the_first_waits(self, autojump_clock: Any):
+        """A follower copies the batches of several requests of one connection at once."""
+        subject, partition = await self.both()
+        requests = Dispatcher(subject.services, ListenerType.BROKER).for_connection("A", "peer")
+        frame = memoryview(request_frame(0, 9, 1, "c", request(("t", 0, one_batch()))))[4:]
+        answers = [await requests.begin(frame) for _ in range(3)]
+        assert (partition.log.end_offset, partition.high_watermark) == (3, 0)
+        self.follow(subject, partition, 2)
+        results: list[tuple[int, int]] = []
+        for answer in answers:
+            assert isinstance(answer, UnfinishedAnswer)
+            _, response = read_response(0, 9, join_parts(await answer.finish())[4:])
+            (produced,) = response.responses[0].partition_responses
+            results.append((produced.error_code, produced.base_offset))
+        assert results == [(0, 0), (0, 1), (errors.RequestTimedOut.code, -1)]
 
     async def test_acks_1_does_not_wait(self):
         subject, partition = await self.both()

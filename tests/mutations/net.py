@@ -8,6 +8,7 @@ SERVICE: Final = "tests/net/test_service.py"
 ARRIVALS: Final = "tests/net/test_readiness.py"
 ANSWERS: Final = "tests/net/test_answers.py"
 SEND: Final = "tests/net/test_send.py"
+WAITING: Final = "tests/net/test_waiting_answers.py"
 MUTATIONS = (
     Mutation(
         name="wake-everybody-who-sent-something",
@@ -186,8 +187,8 @@ MUTATIONS = (
         name="never-idle-during-an-answer",
         invariants=(101,),
         path="kwire/net/connection.py",
-        old="self.busy = False\n            if parts",
-        new="self.busy = True\n            if parts",
+        old="self.busy = False\n            if answer",
+        new="self.busy = True\n            if answer",
         test=f"{ANSWERS}::test_client_that_never_reads_its_answer_is_closed_as_idle",
     ),
     Mutation(
@@ -373,5 +374,45 @@ MUTATIONS = (
         old="replicas.partitions.find(topic, number)",
         new="replicas.partitions.get(topic, number)",
         test="tests/server/test_group_gauges.py::test_group_gauges_create_no_partition",
+    ),
+    Mutation(
+        name="any-request-overtakes-answers-that-wait",
+        invariants=(10,),
+        path="kwire/net/connection.py",
+        old="WAITING_MAX if may_begin else 1",
+        new="WAITING_MAX",
+        test=f"{WAITING}::test_other_requests_wait_until_earlier_answers_are_sent",
+    ),
+    Mutation(
+        name="any-number-of-answers-waits",
+        invariants=(95,),
+        path="kwire/net/connection.py",
+        old="wait_fewer_than(WAITING_MAX if may_begin else 1)",
+        new="wait_fewer_than(1 << 30 if may_begin else 1)",
+        test=f"{WAITING}::test_number_of_answers_that_wait_is_bounded",
+    ),
+    Mutation(
+        name="answers-that-are-finished-pass-those-that-wait",
+        invariants=(8,),
+        path="kwire/net/connection.py",
+        old="if isinstance(answer, UnfinishedAnswer) or (self.waiting and answer is not None):",
+        new="if isinstance(answer, UnfinishedAnswer):",
+        test=f"{WAITING}::test_requests_that_may_be_begun_early_are_begun_while_an_answer_waits",
+    ),
+    Mutation(
+        name="half-closed-connections-lose-answers-that-wait",
+        invariants=(104,),
+        path="kwire/net/connection.py",
+        old="                    if self.waiting:\n                        await",
+        new="                    if False:\n                        await",
+        test=f"{WAITING}::test_client_that_sends_no_more_gets_the_answers_that_wait",
+    ),
+    Mutation(
+        name="frames-of-lost-answers-count-for-ever",
+        invariants=(95,),
+        path="kwire/net/service.py",
+        old="        connection.drop_waiting()\n",
+        new="",
+        test=f"{WAITING}::test_closed_connection_frees_the_memory_of_what_waits",
     ),
 )

@@ -58,11 +58,14 @@ class Fetches:
     directories: dict[bytes, tuple[OldSegment, Disk]]
     muted_s: float = 0.0
 
-    async def answer(self, frame: memoryview) -> Sequence[Any]:
+    async def begin(self, frame: memoryview) -> Sequence[Any]:
         return [pack(">i", len(CONTENT)), ColdRegion(*self.directories[bytes(frame)])]
 
     def only_reads(self, frame: memoryview) -> bool:
         return True
+
+    def may_begin_early(self, frame: memoryview) -> bool:
+        return False
 
 
 async def test_hung_directory_delays_no_answer_from_another() -> None:

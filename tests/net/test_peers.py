@@ -33,7 +33,10 @@ class Other:
     def only_reads(self, frame: memoryview) -> bool:
         return True
 
-    async def answer(self, frame: memoryview) -> list[bytes]:
+    def may_begin_early(self, frame: memoryview) -> bool:
+        return False
+
+    async def begin(self, frame: memoryview) -> list[bytes]:
         head, position = read_header(frame)
         if head.api_key == 18:
             self.connection_count += 1

@@ -24,7 +24,7 @@ class Mute(Other):
 
     third: trio.Event = attrs.field(factory=trio.Event)
 
-    async def answer(self, frame: memoryview) -> list[bytes]:
+    async def begin(self, frame: memoryview) -> list[bytes]:
         head, _ = read_header(frame)
         if head.api_key != 18:
             await trio.sleep_forever()

@@ -72,13 +72,13 @@ async def test_requests_are_answered_in_the_order_of_their_arrival(
 ) -> None:
     """invariant 10: no request is passed over for ever."""
     order: list[int] = []
-    answer = Echo.answer
+    begin = Echo.begin
 
     async def note_order(session: Echo, frame: memoryview) -> Sequence[Any] | None:
         order.append(int(bytes(frame)))
-        return await answer(session, frame)
+        return await begin(session, frame)
 
-    monkeypatch.setattr(Echo, "answer", note_order)
+    monkeypatch.setattr(Echo, "begin", note_order)
     async with running() as node:
         node.listen()
         async with crowd(node) as others:

@@ -22,9 +22,21 @@ log = logging.getLogger(__name__)
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
+T = TypeVar("T")
 RefuseOtherBrokers = Callable[[Context, Req], Sequence[ConfigResource]]
 """Removes from a request the resources that a broker refuses itself before it forwards the rest;
 returns the results for them."""
+
+
+@attrs.frozen
+class Unfinished:
+    """The result of a handler that has done its work, but has to wait before it answers."""
+
+    finish: Callable[[], Awaitable[Body]]
+    """Waits and returns the answer; raises what handlers raise."""
+
+
+Function = Callable[[Context, Req], Awaitable[Resp | Unfinished | None]]
 
 
 def _discard_nothing(response: object) -> None:
@@ -36,7 +48,7 @@ class Handler(Generic[Req, Resp]):
     """One API: its request type, its function, and its answer to errors."""
 
     request_type: type[Req]
-    function: Callable[[Context, Req], Awaitable[Resp | None]]
+    function: Function[Req, Resp]
     refuse: Callable[[Req, KafkaError], Resp | None]
     """Makes the answer to a request that fails as a whole."""
     refuse_other_brokers: RefuseOtherBrokers[Req] | None = None
@@ -44,8 +56,23 @@ class Handler(Generic[Req, Resp]):
     """Releases the resources of an answer that will not be sent."""
 
     async def __call__(self, context: Context, request: Req) -> Resp | None:
+        """Return the answer, or None if there is none."""
+        result = await self.begin(context, request)
+        if isinstance(result, Unfinished):
+            return await self.finish(context, request, result)
+        return result
+
+    async def begin(self, context: Context, request: Req) -> Resp | Unfinished | None:
+        """Return the answer, or what is left to wait for after the request's work is done."""
+        return await self._guard(self.function(context, request), context, request)
+
+    async def finish(self, context: Context, request: Req, unfinished: Unfinished) -> Resp | None:
+        """Wait and return the answer."""
+        return await self._guard(unfinished.finish(), context, request)
+
+    async def _guard(self, work: Awaitable[T], context: Context, request: Req) -> T | Resp | None:
         try:
-            return await self.function(context, request)
+            return await work
         except KafkaError as error:
             if context.may_forward and isinstance(error, NotController):
                 raise
@@ -60,13 +87,17 @@ class Handler(Generic[Req, Resp]):
 @overload
 def handles(
     request_type: type[Req],
-) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]: ...
+) -> Callable[
+    [Callable[[Context, Req], Awaitable[Resp | Unfinished | None]]], Handler[Req, Resp]
+]: ...
 
 
 @overload
 def handles(
     request_type: type[Req], *, discard: Callable[[Resp], None]
-) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]: ...
+) -> Callable[
+    [Callable[[Context, Req], Awaitable[Resp | Unfinished | None]]], Handler[Req, Resp]
+]: ...
 
 
 @overload
@@ -75,7 +106,9 @@ def handles(
     *,
     refuse: Callable[[Req, KafkaError], Resp | None],
     refuse_other_brokers: RefuseOtherBrokers[Req] | None = None,
-) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]: ...
+) -> Callable[
+    [Callable[[Context, Req], Awaitable[Resp | Unfinished | None]]], Handler[Req, Resp]
+]: ...
 
 
 def handles(

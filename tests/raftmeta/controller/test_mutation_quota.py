@@ -89,7 +89,7 @@ class Client:
         topic = CreateTopicsRequest.CreatableTopic(
             name=f"t{self.topic_count}", num_partitions=partitions, replication_factor=1
         )
-        reply = await create_topics.function(self.context, CreateTopicsRequest(topics=[topic]))
+        reply = await create_topics(self.context, CreateTopicsRequest(topics=[topic]))
         assert reply is not None
         return reply.topics[0].error_code, reply.throttle_time_ms
 

@@ -75,7 +75,7 @@ async def test_other_nodes_are_answered_while_the_local_disk_hangs(
             services=Services(controller=node.controller), listener_type=ListenerType.CONTROLLER
         )
         with trio.fail_after(60):
-            answer = await create_topics.function(context, create("t"))
+            answer = await create_topics(context, create("t"))
         assert answer is not None
         assert answer.topics[0].error_code == 0
         assert node.publisher.image.topic("t") is not None
@@ -89,11 +89,11 @@ async def test_local_client_is_answered_when_the_broker_serves_the_topic(
         context = Context(
             services=Services(controller=node.controller), listener_type=ListenerType.BROKER
         )
-        await create_topics.function(context, create("t"))
+        await create_topics(context, create("t"))
         assert node.publisher.applied.topic("t") is not None
         hang()
         with trio.move_on_after(60) as waiting:
-            await create_topics.function(context, create("u"))
+            await create_topics(context, create("u"))
         assert waiting.cancelled_caught, "committed, and not served yet"
         assert node.publisher.image.topic("u") is not None
 

@@ -29,7 +29,7 @@ class Echo:
     answered: int = 0
     muted_s: float = 0.0
 
-    async def answer(self, frame: memoryview) -> Sequence[Any] | None:
+    async def begin(self, frame: memoryview) -> Sequence[Any] | None:
         word = bytes(frame[:5])
         if word == b"wait.":
             self.waiting.set()
@@ -59,6 +59,9 @@ class Echo:
 
     def only_reads(self, frame: memoryview) -> bool:
         return bytes(frame[:5]) != b"write"
+
+    def may_begin_early(self, frame: memoryview) -> bool:
+        return False
 
 
 @attrs.define

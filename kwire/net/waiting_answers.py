@@ -1,0 +1,92 @@
+"""Answers that wait for followers or a disk while the connection's next requests are served.
+
+A Produce with acks=all has done its work once its records are appended. The connection then begins
+the Produce requests behind it, so that a follower copies the batches of several requests at once;
+any other request waits until these answers are sent. Rules:
+
+* Answers are sent in the order of their requests, by one task, which starts with the first of them.
+* At most :data:`WAITING_MAX` answers of a connection wait.
+* The memory of a frame counts until its answer is sent: queued writes refer to it.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import trio
+from trio.lowlevel import ParkingLot
+
+from kwire import attrs
+from kwire.net.send import Part, Sender
+from kwire.net.write_coalescer import WriteCoalescer, is_small
+
+WAITING_MAX: Final = 16
+"""More than clients send without an answer: five by default, if they are idempotent."""
+
+
+@attrs.frozen
+class UnfinishedAnswer:
+    """An answer that waits, to a request that has done its work."""
+
+    finish: Callable[[], Awaitable[list[Part]]]
+    """Returns the parts to send when the wait is over."""
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """One answer of the queue."""
+
+    answer: UnfinishedAnswer | Sequence[Part] | None
+    release: Callable[[], None]
+    """Frees the memory of the request's frame."""
+
+
+@attrs.define(eq=False)
+class WaitingAnswers:
+    """The answers of one connection that wait, in the order of their requests."""
+
+    sender: Sender
+    coalescer: WriteCoalescer
+    _queue: deque[_Waiting] = attrs.field(factory=deque)
+    _added: ParkingLot = attrs.field(factory=ParkingLot)
+    _sent: ParkingLot = attrs.field(factory=ParkingLot)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, answer: UnfinishedAnswer | Sequence[Part], release: Callable[[], None]) -> None:
+        """Send an answer after all that were added before it, then call ``release``."""
+        self._queue.append(_Waiting(answer, release))
+        self._added.unpark()
+
+    async def wait_fewer_than(self, count: int) -> None:
+        """Wait until fewer answers than this wait."""
+        while len(self._queue) >= count:
+            await self._sent.park()
+
+    async def run(self) -> None:
+        """Send the answers until :meth:`drop_all`; the connection ends with an exception."""
+        with self._scope:
+            while True:
+                if not self._queue:
+                    await self._added.park()
+                await self._send(self._queue[0])
+                self._queue.popleft().release()
+                self._sent.unpark_all()
+
+    async def _send(self, waiting: _Waiting) -> None:
+        """Send one answer when it is finished, and keep no reference to the request's frame."""
+        answer, waiting.answer = waiting.answer, None
+        assert answer is not None, "each answer is sent once"
+        parts = await answer.finish() if isinstance(answer, UnfinishedAnswer) else answer
+        if len(self._queue) > 1 and self.sender.draining is None and is_small(parts):
+            self.coalescer.hold(self.sender, parts)
+        else:
+            await self.sender.send(parts)
+
+    def drop_all(self) -> None:
+        """Send no further answer and release the frames: the connection is closed."""
+        self._scope.cancel()
+        while self._queue:
+            self._queue.popleft().release()

@@ -1,0 +1,176 @@
+"""Answers that wait: the requests that may be begun meanwhile, the order, and how they end."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from struct import pack
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from kwire.net.limits import Limits
+from kwire.net.waiting_answers import WAITING_MAX, UnfinishedAnswer
+from kwire.testing.wire import TrioWireClient
+from tests.support.net.node import BULK_BYTES, Node, frames_of, running, settle
+
+pytestmark = pytest.mark.usefixtures("each_way_to_wait")
+
+
+@attrs.define
+class Session:
+    """Answers "later…" when the test lets it, and everything else at once."""
+
+    begun: list[bytes] = attrs.field(factory=list)
+    may_answer: trio.Event = attrs.field(factory=trio.Event)
+    failure: Exception | None = None
+    bulk: bool = False
+    muted_s: float = 0.0
+
+    async def begin(self, frame: memoryview) -> UnfinishedAnswer | Sequence[Any] | None:
+        body = bytes(frame)
+        self.begun.append(body)
+        if body == b"none":
+            return None
+        if body.startswith(b"later"):
+            return UnfinishedAnswer(partial(self._finish, body))
+        return [pack(">i", len(body)), body]
+
+    async def _finish(self, body: bytes) -> list[Any]:
+        await self.may_answer.wait()
+        if self.failure is not None:
+            raise self.failure
+        if self.bulk:
+            return [pack(">i", BULK_BYTES), bytes(BULK_BYTES)]
+        return [pack(">i", len(body)), body]
+
+    def only_reads(self, frame: memoryview) -> bool:
+        return False
+
+    def may_begin_early(self, frame: memoryview) -> bool:
+        return bytes(frame).startswith((b"later", b"early", b"none"))
+
+
+@asynccontextmanager
+async def connection(limits: Limits | None = None) -> AsyncIterator[tuple[Node, Session, int]]:
+    async with running(limits) as node:
+        session = Session()
+        port = node.service.bind("A", "127.0.0.1", 0, lambda *_: session).port
+        node.service.accept("A")
+        node.port = port
+        yield node, session, port
+
+
+async def answers(client: TrioWireClient, count: int) -> list[bytes]:
+    with trio.fail_after(5):
+        return [await client.read_frame() for _ in range(count)]
+
+
+async def test_requests_that_may_be_begun_early_are_begun_while_an_answer_waits() -> None:
+    async with connection() as (node, session, _), await node.connect() as client:
+        await client.send_bytes(frames_of(b"later 1"))
+        await settle()
+        await client.send_bytes(frames_of(b"later 2", b"early"))
+        await settle()
+        assert session.begun == [b"later 1", b"later 2", b"early"]
+        session.may_answer.set()
+        assert await answers(client, 3) == [b"later 1", b"later 2", b"early"]
+        assert node.service._memory.used == node.service._memory.answering == 0
+
+
+async def test_other_requests_wait_until_earlier_answers_are_sent() -> None:
+    async with connection() as (node, session, _), await node.connect() as client:
+        await client.send_bytes(frames_of(b"later", b"other", b"last"))
+        await settle()
+        assert session.begun == [b"later"]
+        session.may_answer.set()
+        assert await answers(client, 3) == [b"later", b"other", b"last"]
+
+
+async def test_number_of_answers_that_wait_is_bounded() -> None:
+    async with connection() as (node, session, _), await node.connect() as client:
+        bodies = [b"later %d" % n for n in range(2 * WAITING_MAX + 1)]
+        await client.send_bytes(frames_of(*bodies))
+        await settle()
+        assert session.begun == bodies[:WAITING_MAX]
+        session.may_answer.set()
+        assert await answers(client, len(bodies)) == bodies
+
+
+async def test_request_without_an_answer_passes_those_that_wait() -> None:
+    async with connection() as (node, session, _), await node.connect() as client:
+        await client.send_bytes(frames_of(b"later", b"none", b"early"))
+        session.may_answer.set()
+        assert await answers(client, 2) == [b"later", b"early"]
+
+
+async def test_answers_stay_in_order_for_a_slow_reader() -> None:
+    async with connection(Limits(socket_send_buffer_bytes=4096)) as (node, session, _):
+        session.bulk = True
+        async with await node.connect_narrow() as client:
+            await client.send_bytes(frames_of(*[b"later"] * 12, b"early", b"other"))
+            session.may_answer.set()
+            await settle()
+            received = await answers(client, 14)
+            assert [len(body) for body in received[:12]] == [BULK_BYTES] * 12
+            assert received[12:] == [b"early", b"other"]
+
+
+async def test_client_that_sends_no_more_gets_the_answers_that_wait() -> None:
+    async with connection() as (node, session, port):
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(frames_of(b"later 1", b"later 2"))
+            await settle()
+            await stream.send_eof()
+            await settle()
+            session.may_answer.set()
+            received = b""
+            with trio.fail_after(5):
+                while data := await stream.receive_some():
+                    received += data
+        assert received == frames_of(b"later 1", b"later 2")
+        await node.wait_connection_count(0)
+
+
+async def test_failure_of_a_waiting_answer_ends_its_connection_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with connection() as (node, session, _), await node.connect() as client:
+        session.failure = ZeroDivisionError("a bug")
+        await client.send_bytes(frames_of(b"later 1", b"later 2"))
+        await settle()
+        session.may_answer.set()
+        assert await client.is_closed()
+        await node.wait_connection_count(0)
+        assert node.service._memory.used == node.service._memory.answering == 0
+        assert "a bug" in caplog.text
+        session.failure = None
+        async with await node.connect() as other:
+            await other.send_bytes(frames_of(b"later"))
+            assert await answers(other, 1) == [b"later"]
+
+
+async def test_closed_connection_frees_the_memory_of_what_waits() -> None:
+    async with connection() as (node, _, _), await node.connect() as client:
+        await client.send_bytes(frames_of(b"later 1", b"later 2"))
+        await settle()
+        assert node.service._memory.used > 0
+        (served,) = node.service.connections
+        served.close("a test")
+        await node.wait_connection_count(0)
+        assert node.service._memory.used == node.service._memory.answering == 0
+
+
+async def test_connection_with_an_answer_that_waits_is_not_idle(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    limits = Limits(connections_max_idle_ms=1000)
+    async with connection(limits) as (node, session, _), await node.connect() as client:
+        await client.send_bytes(frames_of(b"later"))
+        await trio.sleep(5)
+        session.may_answer.set()
+        assert await answers(client, 1) == [b"later"]
+        await trio.sleep(5)
+        assert await client.is_closed()
