@@ -24,7 +24,9 @@ from kwire.types import METADATA_TOPIC
 COMBINED, BROKER, CONTROLLER = "broker,controller", "broker", "controller"
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 60
-FEATURES = ("group", "transaction", "share", "streams", "eligible.leader.replicas")
+FEATURES = ("group", "transaction", "share", "streams")
+"""The features that are off where Apache's nodes format their directories."""
+ELR = "eligible.leader.replicas"
 
 
 @attrs.define(eq=False)
@@ -72,15 +74,16 @@ class Node:
     def format(
         self, *arguments: str, features: Sequence[str] = FEATURES
     ) -> subprocess.CompletedProcess[str]:
-        """Format its directory; Apache's with these features off, which is kwire's default."""
+        """Format its directory with these features off; most begin so with kwire anyway."""
         if self.kind == "kwire":
             command = [str(ROOT / "scripts" / "kwire"), "format", "--config", str(self.config)]
             command += ["--cluster-id", kafka.CLUSTER_ID, *arguments]
+            features = [name for name in features if name == ELR]
         else:
             command = kafka.java_command("kafka.tools.StorageTool", "format", "-c")
             command += [str(self.config), "-t", kafka.CLUSTER_ID, *arguments]
-            for name in features:
-                command += ["--feature", f"{name}.version=0"]
+        for name in features:
+            command += ["--feature", f"{name}.version=0"]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def launch(self) -> None:
@@ -206,10 +209,7 @@ class Cluster:
         return ",".join(node.address for node in self.brokers)
 
     def start(self, features: Sequence[str] = FEATURES) -> None:
-        """Configure, format and launch all nodes, and wait until they serve.
-
-        ``features`` are off where Apache's nodes format their directories.
-        """
+        """Configure, format with these features off, launch, and wait until all nodes serve."""
         self.configure()
         for node in self.nodes.values():
             run = node.format(features=features)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.cluster.nodes import FEATURES, Cluster, Node
+from compat_tests.cluster.nodes import ELR, FEATURES, Cluster, Node
 from compat_tests.cluster.test_operations import stop_in_order
 from compat_tests.cluster.test_replication import describe, isr, leader, produce, producer, read
 from compat_tests.cluster.test_replication import segments as segments_of
@@ -24,28 +24,19 @@ SETTINGS = {
     "broker_heartbeat_interval_ms": "500",
     "unclean_leader_election_interval_ms": "1000",
 }
-ELR = "eligible.leader.replicas"
 
 
 @pytest.fixture
 def cluster(make: Callable[..., Cluster]) -> Cluster:
     cluster = make(3, **SETTINGS)
-    cluster.start()
+    cluster.start([*FEATURES, ELR])
     return cluster
 
 
 @pytest.fixture
-def cluster_with_elr(make: Callable[..., Cluster], broker_kind: str) -> Cluster:
+def cluster_with_elr(make: Callable[..., Cluster]) -> Cluster:
     cluster = make(3, **SETTINGS)
-    cluster.configure()
-    features = [name for name in FEATURES if name != ELR]
-    arguments = ["--feature", f"{ELR}.version=1"] if broker_kind == "kwire" else []
-    for node in cluster.nodes.values():
-        run = node.format(*arguments, features=features)
-        assert run.returncode == 0, run.stdout + run.stderr
-    for node in cluster.nodes.values():
-        node.launch()
-    cluster.wait_complete()
+    cluster.start()
     return cluster
 
 

@@ -83,7 +83,7 @@ def test_static_quorum(jvm, static):
     how = by_broker(static)
     initial = levels(jvm, how)
     assert initial == {
-        "eligible.leader.replicas.version": ("0", "1", "0"),
+        "eligible.leader.replicas.version": ("0", "1", "1"),
         "group.version": ("0", "1", "0"),
         "kraft.version": ("0", "1", "0"),
         "metadata.version": ("3.3-IV3", "4.3-IV0", "4.3-IV0"),
@@ -119,13 +119,13 @@ def test_feature_up_and_down(jvm, static):
     """A feature can be upgraded and downgraded; a dry run changes nothing."""
     how = by_broker(static)
     name = "eligible.leader.replicas.version"
+    jvm.tool(FEATURES, *how, DOWN, "--feature", f"{name}=0").ok()
+    eventually(lambda: levels(jvm, how)[name][2] == "0", "not finalized")
     feature = ("--feature", f"{name}=1")
     assert "can be upgraded" in jvm.tool(FEATURES, *how, UP, *feature, "--dry-run").ok()
     assert levels(jvm, how)[name][2] == "0"
     jvm.tool(FEATURES, *by_controller(static.active()), UP, *feature).ok()
     eventually(lambda: levels(jvm, how)[name][2] == "1", "finalized")
-    jvm.tool(FEATURES, *how, DOWN, "--feature", f"{name}=0").ok()
-    eventually(lambda: levels(jvm, how)[name][2] == "0", "not finalized")
 
 
 def test_kraft_version_of_a_running_static_quorum(jvm, static):

@@ -1,7 +1,7 @@
 """A cluster of real processes under faults from a seed, and the check of its clients' history.
 
     python -m compat_tests.nemesis.trial [--broker kwire|kafka] [--mode MODE] [--seed N]
-        [--seconds N] [--separate] [--elr] [--directory DIR]
+        [--seconds N] [--separate] [--without-elr] [--directory DIR]
 
 Three nodes, or with ``--separate`` three controllers and three brokers, run in Linux network
 namespaces, or behind proxies where those are not permitted; the first line of the output says
@@ -27,7 +27,7 @@ from random import Random
 
 import attrs
 
-from compat_tests.cluster.nodes import BROKER, COMBINED, CONTROLLER, FEATURES, Cluster, Node
+from compat_tests.cluster.nodes import BROKER, COMBINED, CONTROLLER, ELR, FEATURES, Cluster, Node
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.durability.history import History, anomalies
 from compat_tests.durability.recording import TOO_LARGE
@@ -83,8 +83,6 @@ class LinkedCluster(Cluster):
     links: Namespaces | Proxies | None = None
     proxy_ports: dict[int, int] = attrs.field(factory=dict)
     """The port of the proxy in front of each port."""
-    features: tuple[str, ...] = ()
-    """Arguments of kwire's `format`, or the features that Apache's disables."""
 
     def add(self, node_id: int, kind: str = "kwire", roles: str = COMBINED) -> Node:
         node = super().add(node_id, kind, roles)
@@ -115,16 +113,6 @@ class LinkedCluster(Cluster):
         ports = self.proxy_ports
         return ",".join(f"{n.host}:{ports.get(n.port, n.port)}" for n in self.brokers)
 
-    def start(self) -> None:
-        self.configure()
-        for node in self.nodes.values():
-            is_kwire = node.kind == "kwire"
-            run = node.format(*self.features) if is_kwire else node.format(features=self.features)
-            assert run.returncode == 0, run.stdout + run.stderr
-        for node in self.nodes.values():
-            node.launch()
-        self.wait_complete()
-
 
 @attrs.define(eq=False)
 class Trial:
@@ -150,7 +138,6 @@ class Trial:
             roles = {n: BROKER if n <= 3 else CONTROLLER for n in range(1, 7)}
         links = self._links(tuple(roles))
         self.cluster = LinkedCluster(self.directory, SETTINGS, links=links)
-        self.cluster.features = self._features()
         for node_id, role in roles.items():
             self.cluster.add(node_id, self.options.broker, role)
         try:
@@ -160,18 +147,16 @@ class Trial:
                 f" {links.name}{f' ({self.reason})' if self.reason else ''}, full disks:"
                 f" {'tmpfs' if has_volumes else 'left out, no tmpfs can be mounted'}"
             )
-            self.cluster.start()
+            self.cluster.start(self._disabled_features())
             self._check_links(links)
             return self._run_clients(links, has_volumes)
         finally:
             self.cluster.close()
             links.close()
 
-    def _features(self) -> tuple[str, ...]:
-        if self.options.broker == "kwire":
-            return ("--feature", "eligible.leader.replicas.version=1") if self.options.elr else ()
-        enabled = {"transaction", *(["eligible.leader.replicas"] if self.options.elr else [])}
-        return tuple(name for name in FEATURES if name not in enabled)
+    def _disabled_features(self) -> list[str]:
+        disabled = [name for name in FEATURES if name != "transaction"]
+        return [*disabled, ELR] if self.options.without_elr else disabled
 
     def _links(self, node_ids: tuple[int, ...]) -> Namespaces | Proxies:
         return Namespaces.create(node_ids) if self.reason is None else Proxies(node_ids)
@@ -338,7 +323,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()) // 86_400)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long faults happen")
     parser.add_argument("--separate", action="store_true", help="3 controllers and 3 brokers")
-    parser.add_argument("--elr", action="store_true", help="with eligible leader replicas")
+    parser.add_argument("--without-elr", action="store_true", help="no eligible leader replicas")
     parser.add_argument("--proxies", action="store_true", help="no namespaces, as without root")
     parser.add_argument("--directory", type=Path, help="where data and logs lie")
     return parser.parse_args(arguments)

@@ -13,14 +13,18 @@ from kwire.codec.messages.metadata_records import FeatureLevelRecord, MetadataRe
 from kwire.log.formats.checkpoints import MetaProperties
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.voters import VoterSet
-from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
+from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEWEST
 from kwire.raftmeta.storage.names import METADATA_DIRECTORY, checkpoint_name
 from kwire.raftmeta.storage.records import SnapshotReader, snapshot_chunks
 
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 KRAFT_VERSION: Final = "kraft.version"
 TRANSACTION_VERSION: Final = "transaction.version"
-DEFAULT_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: NEWEST, TRANSACTION_VERSION: 2}
+DEFAULT_FEATURES: Final[Mapping[str, int]] = {
+    METADATA_VERSION: NEWEST,
+    ELR: 1,
+    TRANSACTION_VERSION: 2,
+}
 """All other features are 0 until they work, and a level of 0 is not written."""
 
 _START: Final = SnapshotId(0, 0)

@@ -1,14 +1,14 @@
 """The feature levels of a new cluster, from the operator's options.
 
 Rules: a level is accepted only if this node can serve it; a release names the metadata.version that
-it ended with, transaction.version begins as in Kafka, other features at 0 unless they are given;
+it ended with and the features that began with it (:data:`_BEGINNINGS`), other features are at 0;
 kraft.version follows from how the voters are given, and an option may repeat but not contradict it.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kwire.raftmeta.storage.levels import METADATA_VERSION, NEEDS
+from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEEDS
 from kwire.storage_format.format import DEFAULT_FEATURES, KRAFT_VERSION, TRANSACTION_VERSION
 
 FIRST_LEVEL: Final = 7
@@ -27,6 +27,11 @@ _LEVELS: Final[Mapping[str, tuple[int, ...]]] = {
 }
 RELEASES: Final = tuple(f"{release}-IV{n}" for release in _LEVELS for n in _LEVELS[release])
 """The names of the levels of metadata.version, from the first one on."""
+_BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    TRANSACTION_VERSION: ("4.0-IV0", "4.0-IV2"),
+    ELR: ("4.1-IV0",),
+}
+"""The releases in which a new cluster begins with level 1, 2 … of a feature, as with Kafka."""
 
 
 class BadLevelError(ValueError):
@@ -62,7 +67,6 @@ def feature_levels(
     levels = dict(DEFAULT_FEATURES)
     if release is not None:
         levels[METADATA_VERSION] = metadata_level(release)
-    levels[TRANSACTION_VERSION] = 0
     named: set[str] = set()
     for name, level in map(parse_feature, features):
         if name in named:
@@ -76,17 +80,15 @@ def feature_levels(
             raise BadLevelError(f"--feature {name}={level}: supported are {low} to {high}")
         named.add(name)
         levels[name] = level
-    if TRANSACTION_VERSION not in named:
-        levels[TRANSACTION_VERSION] = _transaction_version(levels[METADATA_VERSION])
+    for name in _BEGINNINGS.keys() - named:
+        levels[name] = _first_level(name, levels[METADATA_VERSION])
     _check(levels, dynamic)
     levels.pop(KRAFT_VERSION, None)
     return levels
 
 
-def _transaction_version(metadata_version: int) -> int:
-    """Return the level that Kafka begins with: 4.0-IV0 brought 1, 4.0-IV2 brought 2."""
-    steps = (metadata_level("4.0-IV0"), metadata_level("4.0-IV2"))
-    return sum(metadata_version >= step for step in steps)
+def _first_level(name: str, metadata_version: int) -> int:
+    return sum(metadata_version >= metadata_level(release) for release in _BEGINNINGS[name])
 
 
 def _check(levels: Mapping[str, int], dynamic: bool) -> None:

@@ -11,8 +11,8 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.features import WORKING, elr_safety_records
-from kwire.raftmeta.controller.state import ELR, ControllerState, Decision
-from kwire.raftmeta.storage.levels import METADATA_VERSION, NEEDS
+from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEEDS
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import BROKER
-from kwire.raftmeta.controller.state import ELR, ControllerState
-from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
+from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEWEST
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     METADATA_VERSION: (7, NEWEST),

@@ -31,13 +31,12 @@ from kwire.raftmeta.metadata.image import (
 )
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import Steps, applying, run_steps
-from kwire.raftmeta.storage.levels import level_of
+from kwire.raftmeta.storage.levels import ELR, level_of
 from kwire.types import DirectoryId, random_uuid
 
 R = TypeVar("R")
 Settings: TypeAlias = Mapping[str, str]
 
-ELR: Final = "eligible.leader.replicas.version"
 _DONE: Final = object()
 NO_BUMP_ON_SHRINK: Final = 12
 """The level of metadata.version, 3.6-IV0, from which on a shrunken ISR needs no leader epoch."""

@@ -18,9 +18,8 @@ import trio.testing
 
 from kwire import attrs
 from kwire.configs.load import broker_config
-from kwire.raftmeta.controller.state import ELR
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
-from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
+from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEWEST
 from kwire.simulation.cluster_checks import Books
 from kwire.simulation.cluster_network import Wire
 from kwire.simulation.disk import SimDisk

@@ -20,7 +20,7 @@ from kwire.raftmeta.controller.brokers import (
 )
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
-from kwire.raftmeta.controller.state import ELR
+from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 from tests.support.raftmeta.clusters import CLUSTER, Cluster, directory, registration
 

@@ -13,8 +13,9 @@ from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
 from kwire.raftmeta.controller.feature_updates import decide_update_features
-from kwire.raftmeta.controller.state import ELR, ControllerState
+from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.storage.levels import ELR
 from tests.support.raftmeta.clusters import Cluster
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource

@@ -8,7 +8,7 @@ from kwire.raftmeta.controller.brokers import begin_sessions, decide_fence_stale
 from kwire.raftmeta.controller.early_fencing import decide_fence_ended
 from kwire.raftmeta.controller.partitions import decide_elect_unclean
 from kwire.raftmeta.controller.process_probe import EndedProcess, ProcessProbe
-from kwire.raftmeta.controller.state import ELR
+from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 from tests.raftmeta.controller.test_brokers import beat
 from tests.support.raftmeta.clusters import Cluster

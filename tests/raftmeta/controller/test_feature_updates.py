@@ -7,7 +7,7 @@ from kwire.codec.messages.metadata_records import RegisterControllerRecord
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.state import ELR
+from kwire.raftmeta.storage.levels import ELR
 from tests.support.raftmeta.clusters import Cluster
 
 

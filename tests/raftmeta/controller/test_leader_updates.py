@@ -19,7 +19,7 @@ from kwire.raftmeta.controller.leader_update_queue import SLICE_PARTITIONS
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partition_index import BUILD_PARTITIONS, PartitionIndex
 from kwire.raftmeta.controller.partitions import decide_rebalance_leaders
-from kwire.raftmeta.controller.state import ELR
+from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 from tests.raftmeta.controller.test_brokers import beat, register
 from tests.support.raftmeta.clusters import Cluster, directory

@@ -8,7 +8,7 @@ from kwire.codec.messages.alter_partition_reassignments import (
 )
 from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.partitions import decide_alter_partition, decide_reassign
-from kwire.raftmeta.controller.state import ELR
+from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 from tests.support.raftmeta.clusters import Cluster, directory
 from tests.support.raftmeta.requests import isr_request, reassign, unclean_config

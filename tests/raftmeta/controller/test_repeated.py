@@ -28,13 +28,13 @@ from kwire.raftmeta.controller.client_quotas import decide_alter_quotas
 from kwire.raftmeta.controller.configs import APPEND, SET, decide_alter, decide_incremental_alter
 from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.partitions import decide_elect_leaders, decide_reassign
-from kwire.raftmeta.controller.state import ELR
 from kwire.raftmeta.controller.topics import (
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
 )
 from kwire.raftmeta.delivery import LeaderAndEpoch
+from kwire.raftmeta.storage.levels import ELR
 from kwire.types import ZERO_UUID
 from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.one_leader import OneLeader, active_controller

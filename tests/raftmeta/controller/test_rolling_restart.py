@@ -13,8 +13,8 @@ from kwire.raftmeta.controller.brokers import (
 )
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partitions import decide_alter_partition
-from kwire.raftmeta.controller.state import ELR
 from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 from tests.raftmeta.controller.test_brokers import beat, register
 from tests.support.raftmeta.clusters import Cluster

@@ -32,24 +32,38 @@ def test_unknown_release_is_refused(release: str) -> None:
 def test_levels() -> None:
     assert feature_levels(None, [], SUPPORTED, dynamic=False) == {
         "metadata.version": 30,
+        "eligible.leader.replicas.version": 1,
         "transaction.version": 2,
     }
     features = ["group.version=1", "kraft.version=1"]
     assert feature_levels("4.1", features, SUPPORTED, dynamic=True) == {
         "metadata.version": 27,
+        "eligible.leader.replicas.version": 1,
         "group.version": 1,
         "transaction.version": 2,
     }
 
 
+TRANSACTIONS, ELIGIBLE = "transaction.version", "eligible.leader.replicas.version"
+
+
 @pytest.mark.parametrize(
-    ("release", "level"), [("3.9", 0), ("4.0-IV0", 1), ("4.0-IV1", 1), ("4.0-IV2", 2), ("4.3", 2)]
+    ("release", "name", "level"),
+    [
+        ("3.9", TRANSACTIONS, 0),
+        ("4.0-IV0", TRANSACTIONS, 1),
+        ("4.0-IV1", TRANSACTIONS, 1),
+        ("4.0-IV2", TRANSACTIONS, 2),
+        ("4.3", TRANSACTIONS, 2),
+        ("4.0", ELIGIBLE, 0),
+        ("4.1-IV0", ELIGIBLE, 1),
+        ("4.3", ELIGIBLE, 1),
+    ],
 )
-def test_transaction_version_begins_at_the_level_of_its_release(release: str, level: int) -> None:
-    levels = feature_levels(release, [], SUPPORTED, dynamic=True)
-    assert levels["transaction.version"] == level
-    disabled = feature_levels(release, ["transaction.version=0"], SUPPORTED, dynamic=True)
-    assert disabled["transaction.version"] == 0
+def test_feature_begins_at_the_level_of_its_release(release: str, name: str, level: int) -> None:
+    assert feature_levels(release, [], SUPPORTED, dynamic=True)[name] == level
+    disabled = feature_levels(release, [f"{name}=0"], SUPPORTED, dynamic=True)
+    assert disabled[name] == 0
 
 
 @pytest.mark.parametrize(
