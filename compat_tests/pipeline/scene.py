@@ -21,6 +21,7 @@ from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.key_proof import KeyProof
 from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.proof import Proof
 from kwire_pipeline.engine.query import Control, run_pipeline
@@ -136,7 +137,7 @@ class Scene:
         assert letters is not None
         return letters.read().collect()
 
-    def verify(self) -> Proof:
+    def verify(self) -> Proof | KeyProof:
         return prove(self.spark, self.pipeline)
 
     def check_each_once(self, numbers: Sequence[int]) -> None:

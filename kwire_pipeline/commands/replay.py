@@ -9,17 +9,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.values import TableFormat
+from kwire_pipeline.config.values import Mode, TableFormat
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.lease import Lease
 from kwire_pipeline.engine.offline import state_of
-from kwire_pipeline.engine.parts import LETTERS, origin_of, shape_of
+from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.query import prepare_tables, set_session
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
-from kwire_pipeline.tables.table import Table
+from kwire_pipeline.tables.table import LETTERS, Table
 
 SPOT = (LETTERS.topic, LETTERS.partition, LETTERS.offset)
 
@@ -42,6 +42,11 @@ def replay_letters(
     set_session(spark)
     if pipeline.table.format is not TableFormat.ICEBERG:
         raise Refusal("replay needs a table from which rows can be deleted: table.format iceberg")
+    if pipeline.table.mode is Mode.UPSERT:
+        raise Refusal(
+            "replay is not for mode: upsert, since an old record could undo newer changes of its "
+            "key: correct the schema, and run with --from-start"
+        )
     folder = Folder(spark, pipeline.checkpoint)
     lease = Lease.take(folder)
     try:

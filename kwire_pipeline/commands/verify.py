@@ -1,20 +1,27 @@
-"""`kwire-pipeline verify`: each committed offset is once in the table or in the dead letters."""
+"""`kwire-pipeline verify`: each committed offset is once in the table or in the dead letters.
 
-from pyspark.sql import DataFrame, SparkSession
+Of a table that is changed by key it proves that each key has its last change.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.values import Action
+from kwire_pipeline.config.values import Action, Mode, Tombstones
 from kwire_pipeline.engine import proof, source
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.identity import check_cluster
+from kwire_pipeline.engine.key_proof import KeyProof, Sides, compare_keys
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.offsets import Offsets, dump, later
-from kwire_pipeline.engine.parts import LETTERS, origin_of, shape_of
+from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.proof import SPOT, Proof
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.session import open_session
-from kwire_pipeline.errors import EXIT_FAILURE
+from kwire_pipeline.engine.upsert import all_changes, origin_names
+from kwire_pipeline.errors import EXIT_FAILURE, Refusal
 from kwire_pipeline.records import frames
 
 
@@ -29,10 +36,16 @@ def verify(pipeline: Pipeline) -> int:
     return 0 if result.is_clean else EXIT_FAILURE
 
 
-def prove(spark: SparkSession, pipeline: Pipeline) -> Proof:
+def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     """Compare the records that the topics still have with the tables."""
     set_session(spark)
     state = state_of(spark, pipeline)
+    is_by_key = pipeline.table.mode is Mode.UPSERT
+    if is_by_key and state.is_half_done:
+        raise Refusal(
+            f"pipeline {pipeline.name} has a batch that is half done, whose changes hide earlier "
+            "ones: let a run finish it first"
+        )
     cluster = Cluster(spark, source.client(pipeline.source))
     try:
         topics = cluster.topics(state.identity.topics)
@@ -45,38 +58,97 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof:
     first = state.identity.verify_from
     start = later(beginnings, state.identity.start if first is None else first)
     end = later(start, state.position)
-    records = records_of(spark, pipeline, state, start, end)
+    raw = records_of(spark, pipeline, state, start, end)
+    if is_by_key:
+        return prove_keys(raw, pipeline, state, (start, end), compacted)
+    records = with_drops(raw, pipeline, state)
     return proof.compare(records, written_of(pipeline, state, start, end), compacted)
 
 
 def records_of(
     spark: SparkSession, pipeline: Pipeline, state: State, start: Offsets, end: Offsets
 ) -> DataFrame:
-    """Return the offsets of the committed records, and whether an expectation drops the record."""
+    """Return the committed records of a range, raw."""
     options = source.options(pipeline, state.identity.topics, start)
     for name in ("maxOffsetsPerTrigger", "subscribePattern"):
         options.pop(name, None)
     options |= {"subscribe": ",".join(sorted(end)), "endingOffsets": dump(end)}
-    raw = spark.read.format("kafka").options(**options).load()
-    if not any(each.action is Action.DROP for each in pipeline.expectations.values()):
+    return spark.read.format("kafka").options(**options).load()
+
+
+def with_drops(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame:
+    """Return the offsets of records, and whether the pipeline drops or ignores the record."""
+    drops = any(each.action is Action.DROP for each in pipeline.expectations.values())
+    if not drops and pipeline.table.tombstones is not Tombstones.IGNORE:
         return raw.select(*SPOT, F.lit(False).alias("dropped"))
     shape = shape_of(pipeline, state.identity.schema)
-    classified = frames.classify(raw, shape)
-    own = [F.col(f"{frames.OWN}{name}").alias(name) for name in SPOT]
-    return classified.select(*own, (F.col(frames.CLASS) == frames.DROPPED).alias("dropped"))
+    is_dropped = F.col(frames.CLASS).isin(frames.DROPPED, frames.IGNORED)
+    return frames.classify(raw, shape).select(*own_spot(), is_dropped.alias("dropped"))
+
+
+def prove_keys(
+    raw: DataFrame,
+    pipeline: Pipeline,
+    state: State,
+    bounds: tuple[Offsets, Offsets],
+    compacted: Sequence[str],
+) -> KeyProof:
+    """Compare the last change of each key with the rows, and the misfits with the dead letters."""
+    start, end = bounds
+    shape = shape_of(pipeline, state.identity.schema)
+    table, letters = state.destinations.table, state.destinations.dead_letters
+    origin = origin_names(shape)[:3]
+    batch = frames.classify(raw, shape).persist()
+    try:
+        spots = batch.select(*own_spot(), F.col(frames.CLASS).alias("class"))
+        rows = spots_of(table.read(), origin)
+        # A letter stays one though it would fit today, and a row though it would not.
+        misfits = spots.where(F.col("class").isin(*frames.LETTERS)).join(
+            rows, list(SPOT), "left_anti"
+        )
+        written = spots.limit(0).select(*SPOT)
+        if letters is not None:
+            written = spots_of(letters.read(), SPOT).where(proof.within(start, end))
+        expected = misfits.select(*SPOT).unionAll(
+            spots.join(written, list(SPOT), "left_semi").select(*SPOT)
+        )
+        judged = proof.compare(
+            expected.distinct().withColumn("dropped", F.lit(False)), written, compacted
+        )
+        changes = all_changes(batch, shape, state.destinations.transform)
+        names = [F.col(f"`{name}`") for name in origin]
+        is_letter = [column == F.col(name) for column, name in zip(names, SPOT, strict=True)]
+        sides = Sides(
+            changes=changes.join(written, is_letter, "left_anti"),
+            rows=table.read(),
+            keys=shape.changes.keys,
+            origin=origin,
+            start=start,
+            end=end,
+            compacted=compacted,
+        )
+        return compare_keys(sides, spots.count(), judged)
+    finally:
+        batch.unpersist()
+
+
+def own_spot() -> list[Column]:
+    """Return the place of a record in a classified batch."""
+    return [F.col(f"{frames.OWN}{name}").alias(name) for name in SPOT]
+
+
+def spots_of(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the topic, partition and offset of rows or dead letters."""
+    return frame.select(
+        *[F.col(f"`{column}`").alias(name) for column, name in zip(columns, SPOT, strict=True)]
+    )
 
 
 def written_of(pipeline: Pipeline, state: State, start: Offsets, end: Offsets) -> DataFrame:
     """Return the offsets in the table and the dead letters."""
     table, letters = state.destinations.table, state.destinations.dead_letters
     origin = origin_of(pipeline)
-    written = table.read().select(
-        F.col(f"`{origin.topic}`").alias("topic"),
-        F.col(f"`{origin.partition}`").alias("partition"),
-        F.col(f"`{origin.offset}`").alias("offset"),
-    )
+    written = spots_of(table.read(), (origin.topic, origin.partition, origin.offset))
     if letters is not None:
-        written = written.unionAll(
-            letters.read().select(LETTERS.topic, LETTERS.partition, LETTERS.offset)
-        )
+        written = written.unionAll(spots_of(letters.read(), SPOT))
     return written.where(proof.within(start, end))

@@ -34,8 +34,6 @@ GAPS: Final = (
     Gap("value.format", "avro-registry"),
     Gap("value.format", "protobuf"),
     Gap("table.format", "delta"),
-    Gap("table.mode", "upsert"),
-    Gap("table.tombstones", "ignore"),
     Gap("table.evolution", "rescue"),
     Gap("dead_letters.topic"),
     Gap("table.rescue_column"),

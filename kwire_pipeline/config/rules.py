@@ -142,6 +142,7 @@ def _mode(pipeline: Pipeline) -> Iterator[Problem]:
             yield "table.keys", "upsert needs the columns that identify a row"
         if table.format is TableFormat.PARQUET:
             yield "table.mode", "a parquet table cannot be changed by key; use iceberg or delta"
+        yield from _upsert(pipeline)
         return
     if table.keys:
         yield "table.keys", "keys are for mode: upsert"
@@ -149,6 +150,21 @@ def _mode(pipeline: Pipeline) -> Iterator[Problem]:
         yield "table.envelope", f"a {table.envelope.value} envelope needs mode: upsert"
     if table.tombstones is Tombstones.DELETE:
         yield "table.tombstones", "delete needs mode: upsert"
+
+
+def _upsert(pipeline: Pipeline) -> Iterator[Problem]:
+    table = pipeline.table
+    if table.envelope is Envelope.DEBEZIUM and pipeline.value.format in RAW_FORMATS:
+        yield "table.envelope", f"a {pipeline.value.format.value} value has no envelope"
+    if table.tombstones is Tombstones.DELETE:
+        for name in table.keys:
+            place = pipeline.columns.get(name)
+            if place is None or place.root is Root.VALUE:
+                yield (
+                    "table.tombstones",
+                    f"a tombstone has no value, so {name} has to come from the record's key, such "
+                    f"as columns: {{{name}: key}}",
+                )
 
 
 def _dead_letters(pipeline: Pipeline) -> Iterator[Problem]:

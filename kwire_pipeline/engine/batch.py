@@ -19,6 +19,7 @@ from kwire_pipeline.config.values import Action
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.figures import Batch
 from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.engine.upsert import all_changes, last_changes
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
@@ -33,12 +34,15 @@ class Counts:
     misfits: int
     unexpected: int
     dropped: int
+    deletions: int
+    ignored: int
     bytes: int
     unmet: Mapping[str, int]
 
     @property
     def records(self) -> int:
-        return self.good + self.misfits + self.unexpected + self.dropped
+        written = self.good + self.deletions + self.misfits + self.unexpected
+        return written + self.dropped + self.ignored
 
     @property
     def dead_letters(self) -> int:
@@ -87,6 +91,8 @@ class Writer:
             rows=counts.good,
             dead_letters=counts.dead_letters,
             dropped=counts.dropped,
+            deletions=counts.deletions,
+            ignored=counts.ignored,
             unmet=counts.unmet,
             bytes=counts.bytes,
             offsets=mark.ranges.count,
@@ -133,13 +139,11 @@ class Writer:
         is_repeated = False
         reasons: Mapping[str, int] = {}
         self.faults.reach(Place.BEFORE_TABLE)
-        if counts.good:
+        if counts.good or counts.deletions:
             if may_be_repeated and table.has_batch(mark, by_rows=self.by_rows):
                 is_repeated = True
             else:
-                rows = frames.rows(batch, self.shape)
-                transform = self.destinations.transform
-                table.append(transform(rows) if transform is not None else rows, mark)
+                self._write_rows(batch, mark)
         self.faults.reach(Place.AFTER_TABLE)
         if counts.dead_letters and letters is not None:
             misfits = frames.misfits(batch, self.shape)
@@ -150,6 +154,21 @@ class Writer:
                 letters.append(misfits, mark)
         self.faults.reach(Place.AFTER_DEAD_LETTERS)
         return is_repeated, reasons
+
+    def _write_rows(self, batch: DataFrame, mark: Mark) -> None:
+        """Append the rows, or apply the last change of each key."""
+        table, transform = self.destinations.table, self.destinations.transform
+        keys = self.shape.changes.keys
+        if not keys:
+            rows = frames.rows(batch, self.shape)
+            table.append(transform(rows) if transform is not None else rows, mark)
+            return
+        # A merge reads its changes twice.
+        changes = last_changes(all_changes(batch, self.shape, transform), self.shape).persist()
+        try:
+            table.merge(changes, keys, mark)
+        finally:
+            changes.unpersist()
 
 
 @attrs.frozen
@@ -173,9 +192,11 @@ def count(batch: DataFrame, shape: Shape) -> Counts:
     ]
     row = batch.agg(
         of(frames.GOOD).alias("good"),
-        of(frames.MISFIT).alias("misfits"),
+        F.count_if(F.col(frames.CLASS).isin(frames.MISFIT, frames.KEYLESS)).alias("misfits"),
         of(frames.UNEXPECTED).alias("unexpected"),
         of(frames.DROPPED).alias("dropped"),
+        of(frames.DELETION).alias("deletions"),
+        of(frames.IGNORED).alias("ignored"),
         F.coalesce(F.sum(frames.BYTES), F.lit(0)).alias("bytes"),
         *unmet,
     ).collect()[0]
@@ -184,6 +205,8 @@ def count(batch: DataFrame, shape: Shape) -> Counts:
         misfits=row["misfits"],
         unexpected=row["unexpected"],
         dropped=row["dropped"],
+        deletions=row["deletions"],
+        ignored=row["ignored"],
         bytes=row["bytes"],
         unmet={name: row[f"unmet {name}"] for name in shape.expectations},
     )

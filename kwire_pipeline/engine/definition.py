@@ -11,11 +11,12 @@ import hashlib
 import json
 
 from kwire_pipeline.config.model import Pipeline, RecordFormat
+from kwire_pipeline.config.values import Mode, Tombstones
 
 
 def definition_of(pipeline: Pipeline) -> str:
     """Return the hash of the definition."""
-    parts = {
+    parts: dict[str, object] = {
         "value": _format(pipeline.value),
         "key": _format(pipeline.key),
         "columns": {name: [c.root.value, *c.path] for name, c in pipeline.columns.items()},
@@ -28,6 +29,14 @@ def definition_of(pipeline: Pipeline) -> str:
         "dead_letters": pipeline.dead_letters.table,
         "origin_prefix": pipeline.table.origin_prefix,
     }
+    table = pipeline.table
+    if table.mode is not Mode.APPEND or table.tombstones is not Tombstones.DEAD_LETTER:
+        parts["changes"] = [
+            table.mode.value,
+            list(table.keys),
+            table.envelope.value,
+            table.tombstones.value,
+        ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

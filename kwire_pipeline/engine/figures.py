@@ -14,6 +14,10 @@ class Batch:
     rows: int
     dead_letters: int
     dropped: int
+    deletions: int = 0
+    """The records that delete the row of their key."""
+    ignored: int = 0
+    """The records without a value that mean nothing."""
     unmet: Mapping[str, int]
     """The rows that did not meet an expectation, by its name."""
     bytes: int
@@ -27,7 +31,7 @@ class Batch:
 
     @property
     def records(self) -> int:
-        return self.rows + self.dead_letters + self.dropped
+        return self.rows + self.deletions + self.dead_letters + self.dropped + self.ignored
 
     def dump(self) -> str:
         """Return the figures as one line of JSON."""
@@ -44,6 +48,8 @@ class Tally:
     rows: int = 0
     dead_letters: int = 0
     dropped: int = 0
+    deletions: int = 0
+    ignored: int = 0
     bytes: int = 0
     offsets: int = 0
     elapsed_s: float = 0.0
@@ -55,6 +61,8 @@ class Tally:
         self.rows += batch.rows
         self.dead_letters += batch.dead_letters
         self.dropped += batch.dropped
+        self.deletions += batch.deletions
+        self.ignored += batch.ignored
         self.bytes += batch.bytes
         self.offsets += batch.offsets
         self.elapsed_s += batch.elapsed_s
@@ -64,10 +72,13 @@ class Tally:
     def words(self) -> list[str]:
         """Return the lines of a final tally."""
         rate = self.offsets / self.elapsed_s if self.elapsed_s else 0.0
+        changes = f"{self.deletions:,} deletions, " if self.deletions else ""
+        ignored = f"{self.ignored:,} tombstones ignored, " if self.ignored else ""
         lines = [
-            f"{self.rows:,} rows, {self.dead_letters:,} dead letters, {self.dropped:,} dropped, "
-            f"in {self.batches:,} batches of {self.offsets:,} offsets and {self.bytes:,} bytes; "
-            f"{self.elapsed_s:.1f} s, {rate:,.0f} offsets/s"
+            f"{self.rows:,} rows, {changes}{self.dead_letters:,} dead letters, "
+            f"{self.dropped:,} dropped, {ignored}in {self.batches:,} batches of "
+            f"{self.offsets:,} offsets and {self.bytes:,} bytes; {self.elapsed_s:.1f} s, "
+            f"{rate:,.0f} offsets/s"
         ]
         lines += [
             f"  {count:,} dead letters: {reason}"

@@ -7,18 +7,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.values import Format, Mode, TableFormat
+from kwire_pipeline.config.values import Format, TableFormat
 from kwire_pipeline.engine.batch import Destinations
 from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.engine.upsert import check_keys
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
+from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.iceberg import IcebergTable
 from kwire_pipeline.tables.parquet import ParquetTable
-from kwire_pipeline.tables.table import Origin, Table
+from kwire_pipeline.tables.table import LETTERS, Origin, Table
 
-LETTERS: Origin = Origin("topic", "partition", "offset")
-"""The origin columns of dead letters, which are the record's own."""
 RAW_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
     "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -38,8 +38,6 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
         raise Refusal(f"value.format: {value.format.value} is not available in this version")
     if pipeline.key.format not in (Format.RAW, Format.STRING):
         raise Refusal(f"key.format: {pipeline.key.format.value} is not available in this version")
-    if pipeline.table.mode is not Mode.APPEND:
-        raise Refusal("table.mode: upsert is not available in this version")
     shape = Shape(
         format=value.format,
         schema=schema,
@@ -52,6 +50,11 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
             for name, expectation in pipeline.expectations.items()
         },
         origin_prefix=pipeline.table.origin_prefix,
+        changes=Changes(
+            keys=pipeline.table.keys,
+            envelope=pipeline.table.envelope,
+            tombstones=pipeline.table.tombstones,
+        ),
     )
     shape.check()
     return shape
@@ -115,6 +118,7 @@ def rows_schema(spark: SparkSession, shape: Shape, destinations: Destinations) -
     ]
     if lost:
         raise Refusal(f"transform: the frame lacks {', '.join(lost)}: keep these columns")
+    check_keys(frame, shape)
     return frame.schema
 
 

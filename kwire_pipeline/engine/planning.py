@@ -8,7 +8,7 @@ from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.identity import Begin, Identity, Intent
 from kwire_pipeline.engine.offline import check_definition, checkpoint_name, half_done
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
-from kwire_pipeline.engine.query import facts_of, set_session, topics_of
+from kwire_pipeline.engine.query import check_mode, facts_of, set_session, topics_of
 from kwire_pipeline.engine.storage import Folder
 
 BEGINNINGS = {
@@ -44,6 +44,7 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     if not destinations.table.exists():
         columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in rows.fields)
         return [*lines, f"a run creates {pipeline.table.name} ({columns})"]
+    check_mode(destinations.table, shape.changes.keys, pipeline.table.name)
     changes = schema.difference(destinations.table.columns(), rows)
     schema.check(changes, pipeline.table.evolution, pipeline.table.name)
     if not changes:

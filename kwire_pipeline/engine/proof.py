@@ -53,7 +53,7 @@ class Proof:
 
 def within(start: Offsets, end: Offsets, columns: Sequence[str] = SPOT) -> Column:
     """Return the condition that an offset lies in the range of its partition."""
-    topic, partition, offset = (F.col(f"`{name}`") for name in columns)
+    topic, partition, offset = (F.col(name) for name in columns)
     parts = [
         (topic == name)
         & (partition == number)

@@ -230,12 +230,15 @@ def prepare_tables(
     rows = rows_schema(spark, shape, destinations)
     table, letters = destinations.table, destinations.dead_letters
     if table.exists():
+        check_mode(table, shape.changes.keys, pipeline.table.name)
         changes = schema.difference(table.columns(), rows)
         schema.check(changes, pipeline.table.evolution, pipeline.table.name)
         if changes:
             table.evolve(changes)
     else:
         table.create(rows)
+    if table.keys() != shape.changes.keys:
+        table.set_keys(shape.changes.keys)
     if letters is not None:
         expected = schema.parse_ddl(frames.LETTER, "dead letters")
         if not letters.exists():
@@ -245,6 +248,19 @@ def prepare_tables(
                 f"{pipeline.dead_letters.table} is no table of dead letters "
                 f"({'; '.join(changes.words())}): choose another name"
             )
+
+
+def check_mode(table: Table, keys: Sequence[str], name: str) -> None:
+    """Raise Refusal if earlier runs wrote the table in another mode, or by other keys."""
+    former = table.keys()
+    if former == keys or (not former and not table.owners()):
+        return
+    was = f"changes by the keys {', '.join(former)}" if former else "appended rows"
+    now = f"changes by the keys {', '.join(keys)}" if keys else "appended rows"
+    raise Refusal(
+        f"{name} has {was}, and this file has {now}: correct table.mode and table.keys, or choose "
+        "a new table"
+    )
 
 
 def _start(

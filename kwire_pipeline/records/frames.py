@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config import values
-from kwire_pipeline.config.values import Action, Format, Root
+from kwire_pipeline.config.values import Action, Envelope, Format, Root, Tombstones
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.records import json_text
+from kwire_pipeline.records import changes, json_text
+from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.timestamps import Units
 
 OWN: Final = "__"
@@ -36,6 +37,16 @@ UNEXPECTED: Final = 2
 """An expectation with ``dead-letter`` is not met."""
 DROPPED: Final = 3
 """An expectation with ``drop`` is not met."""
+DELETION: Final = 4
+"""The record deletes the row of its key."""
+IGNORED: Final = 5
+"""A tombstone that means nothing."""
+KEYLESS: Final = 6
+"""A column of the table's key is null."""
+LETTERS: Final = (MISFIT, UNEXPECTED, KEYLESS)
+"""The classes that become dead letters."""
+DELETES: Final = f"{OWN}deletes"
+"""The column of a change that says whether it deletes its row."""
 
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 
@@ -56,6 +67,7 @@ class Shape:
     expectations: Mapping[str, tuple[str, Action]] = attrs.field(factory=dict)
     """The SQL and the action by name."""
     origin_prefix: str = "kafka_"
+    changes: Changes = attrs.field(factory=Changes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,18 +99,29 @@ def classify(raw: DataFrame, shape: Shape) -> DataFrame:
     if shape.schema is not None:
         envelope = json_text.parse(F.col("value"), F.col("offset"), shape.schema)
         parsed = raw.withColumn(PARSED, envelope)
-    columns = [column.alias(name) for name, column in _columns(shape).items()]
-    fits = _fits(shape)
+        parsed = _with_envelope(raw, parsed, shape, shape.schema)
+    columns = _columns(shape)
+    keyless = _lacks_key({name.lower(): column for name, column in columns.items()}, shape)
     carried = [F.col(name).alias(f"{OWN}{name}") for name in RAW]
     size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
     whole = parsed.select(
-        *columns,
+        *[column.alias(name) for name, column in columns.items()],
         *carried,
         F.col("timestampType").alias(f"{OWN}{TIMESTAMP_TYPE}"),
         size.cast("bigint").alias(BYTES),
-        fits.alias(CLASS),
+        _with_changes(_fits(shape), keyless, shape).alias(CLASS),
     )
     return _only_misfits_raw(_with_expectations(whole, shape))
+
+
+def _with_envelope(
+    raw: DataFrame, parsed: DataFrame, shape: Shape, schema: StructType
+) -> DataFrame:
+    """Return the frame with the parsed value; of an envelope of changes, with its row."""
+    if shape.changes.envelope is Envelope.NONE:
+        return parsed
+    whole = json_text.parse(F.col("value"), F.col("offset"), changes.envelope_schema(schema))
+    return raw.withColumn(PARSED, whole).withColumn(PARSED, changes.open_envelope(F.col(PARSED)))
 
 
 def _columns(shape: Shape) -> dict[str, Column]:
@@ -153,9 +176,46 @@ def _fits(shape: Shape) -> Column:
         )
     elif shape.format is Format.STRING:
         condition = F.coalesce(F.is_valid_utf8(F.col("value").cast("string")), F.lit(True))
-    if shape.key_format is not Format.RAW:
-        condition &= F.coalesce(F.is_valid_utf8(F.col("key").cast("string")), F.lit(True))
-    return F.when(condition, F.lit(GOOD)).otherwise(F.lit(MISFIT))
+    return F.when(condition & _key_fits(shape), F.lit(GOOD)).otherwise(F.lit(MISFIT))
+
+
+def _key_fits(shape: Shape) -> Column:
+    """Return the condition that a record's key is of its format."""
+    if shape.key_format is Format.RAW:
+        return F.lit(True)
+    return F.coalesce(F.is_valid_utf8(F.col("key").cast("string")), F.lit(True))
+
+
+def _lacks_key(columns: Mapping[str, Column], shape: Shape) -> Column:
+    """Return the condition that a column of the table's key is null.
+
+    Those that a transform makes are not known here.
+    """
+    condition = F.lit(False)
+    for name in shape.changes.keys:
+        if name.lower() in columns:
+            condition |= columns[name.lower()].isNull()
+    return condition
+
+
+def _with_changes(column: Column, keyless: Column, shape: Shape) -> Column:
+    """Return the class with what records mean as changes: deletions, and what is ignored."""
+    rules, value = shape.changes, F.col("value")
+    deletion = F.when(~_key_fits(shape), F.lit(MISFIT)).when(keyless, F.lit(KEYLESS))
+    deletion = deletion.otherwise(F.lit(DELETION))
+    if rules.keys:
+        column = F.when((column == GOOD) & keyless, F.lit(KEYLESS)).otherwise(column)
+    if rules.envelope is Envelope.DEBEZIUM:
+        operation = F.col(PARSED).getField(changes.OPERATION)
+        is_deletion = F.equal_null(operation, F.lit(changes.DELETES)) & json_text.is_one_text(
+            value, F.col(PARSED), F.col("offset")
+        )
+        column = F.when(is_deletion, deletion).otherwise(column)
+    if rules.tombstones is Tombstones.IGNORE:
+        column = F.when(value.isNull(), F.lit(IGNORED)).otherwise(column)
+    if rules.tombstones is Tombstones.DELETE:
+        column = F.when(value.isNull(), deletion).otherwise(column)
+    return column
 
 
 def _with_expectations(frame: DataFrame, shape: Shape) -> DataFrame:
@@ -179,7 +239,7 @@ def _with_expectations(frame: DataFrame, shape: Shape) -> DataFrame:
 
 def _only_misfits_raw(frame: DataFrame) -> DataFrame:
     """Drop the raw bytes of rows, which the table has in columns."""
-    is_letter = F.col(CLASS).isin(MISFIT, UNEXPECTED)
+    is_letter = F.col(CLASS).isin(*LETTERS)
     raw = {f"{OWN}{name}": F.when(is_letter, F.col(f"{OWN}{name}")) for name in RAW[:3]}
     return frame.withColumns(raw)
 
@@ -187,6 +247,13 @@ def _only_misfits_raw(frame: DataFrame) -> DataFrame:
 def rows(frame: DataFrame, shape: Shape) -> DataFrame:
     """Return the rows for the table."""
     return frame.where(F.col(CLASS) == GOOD).select(*[F.col(f"`{n}`") for n in shape.names])
+
+
+def changes_of(frame: DataFrame, shape: Shape) -> DataFrame:
+    """Return the changes by key: rows to write, and deletions, of which only the key counts."""
+    columns = [F.col(f"`{name}`") for name in shape.names]
+    deletes = (F.col(CLASS) == DELETION).alias(DELETES)
+    return frame.where(F.col(CLASS).isin(GOOD, DELETION)).select(*columns, deletes)
 
 
 LETTER: Final = (
@@ -198,21 +265,41 @@ LETTER: Final = (
 
 def misfits(frame: DataFrame, shape: Shape) -> DataFrame:
     """Return the dead letters, each with the reason in words."""
-    letters = frame.where(F.col(CLASS).isin(MISFIT, UNEXPECTED)).select(
+    letters = frame.where(F.col(CLASS).isin(*LETTERS)).select(
         *[F.col(f"{OWN}{name}").alias(name) for name in RAW],
         F.col(f"{OWN}{TIMESTAMP_TYPE}").alias(TIMESTAMP_TYPE),
         F.col(UNMET),
+        F.col(CLASS),
     )
     if shape.schema is not None:
         envelope = json_text.parse(F.col("value"), F.col("offset"), shape.schema)
-        letters = letters.withColumn(PARSED, envelope)
-        words = json_text.reason(
-            F.col("value"), F.col(PARSED), F.col("offset"), shape.schema, shape.units
-        )
-        letters = letters.withColumn("reason", words)
+        parsed = letters.withColumn(PARSED, envelope)
+        letters = _with_envelope(letters, parsed, shape, shape.schema)
+        letters = letters.withColumn("reason", _words(shape, shape.schema))
     else:
         letters = letters.withColumn("reason", F.lit("not UTF-8"))
     unmet = F.concat(F.lit("expectation not met: "), F.concat_ws(", ", F.col(UNMET)))
-    reason = F.when(F.size(F.col(UNMET)) > 0, unmet).otherwise(F.col("reason"))
+    keys = ", ".join(shape.changes.keys)
+    reason = (
+        F.when(F.size(F.col(UNMET)) > 0, unmet)
+        .when(F.col(CLASS) == KEYLESS, F.lit(f"the table's key ({keys}) is null"))
+        .otherwise(F.col("reason"))
+    )
     names = [*RAW, TIMESTAMP_TYPE]
     return letters.select(*names, reason.alias("reason"))
+
+
+def _words(shape: Shape, schema: StructType) -> Column:
+    """Return the reason in words of a JSON value that does not fit."""
+    value, parsed, offset = F.col("value"), F.col(PARSED), F.col("offset")
+    if shape.changes.envelope is Envelope.NONE:
+        return json_text.reason(value, parsed, offset, schema, shape.units)
+    return json_text.reason(
+        value,
+        parsed,
+        offset,
+        schema,
+        shape.units,
+        row=changes.row_text(value, parsed),
+        row_problem=changes.envelope_problem(parsed),
+    )

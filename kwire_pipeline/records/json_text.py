@@ -41,15 +41,19 @@ def parse(data: Column, offset: Column, schema: StructType) -> Column:
     return F.from_json(text, envelope, options)
 
 
-def is_whole(data: Column, envelope: Column, offset: Column) -> Column:
-    """Return the condition that the text is one JSON object of the declared types."""
+def is_one_text(data: Column, envelope: Column, offset: Column) -> Column:
+    """Return the condition that the text is one JSON value of the declared types."""
     return (
         data.isNotNull()
         & F.is_valid_utf8(data.cast("string"))
         & envelope.getField(CORRUPT).isNull()
-        & envelope.getField(VALUE).isNotNull()
         & F.equal_null(envelope.getField(END), offset)
     )
+
+
+def is_whole(data: Column, envelope: Column, offset: Column) -> Column:
+    """Return the condition that the text is one JSON object of the declared types."""
+    return is_one_text(data, envelope, offset) & envelope.getField(VALUE).isNotNull()
 
 
 def fits(
@@ -73,16 +77,29 @@ def field(envelope: Column, name: str, schema: StructType, units: Units) -> Colu
 
 
 def reason(
-    data: Column, envelope: Column, offset: Column, schema: StructType, units: Units
+    data: Column,
+    envelope: Column,
+    offset: Column,
+    schema: StructType,
+    units: Units,
+    *,
+    row: Column | None = None,
+    row_problem: Column | None = None,
 ) -> Column:
-    """Return the words that say why a record does not fit. For misfits only: it parses again."""
+    """Return the words that say why a record does not fit. For misfits only: it parses again.
+
+    ``row`` is the text of the object with the fields, if it is a part of the value;
+    ``row_problem`` has the words for a value without such a part, else null.
+    """
     text = data.cast("string")
+    row = text if row is None else row
+    row_problem = F.lit(None).cast("string") if row_problem is None else row_problem
     is_one_value = F.equal_null(envelope.getField(END), offset)
     first_value = F.get_json_object(text, "$")
     problems = [
         problem
         for schema_field in schema.fields
-        for problem in _problems(text, envelope.getField(VALUE), schema_field, units)
+        for problem in _problems(row, envelope.getField(VALUE), schema_field, units)
     ]
     words = F.concat_ws("; ", *problems)
     return (
@@ -91,6 +108,7 @@ def reason(
         .when(~is_one_value & first_value.isNull(), F.lit("not JSON"))
         .when(~is_one_value, F.lit("text after the JSON value"))
         .when(envelope.getField(VALUE).isNull() & _is_no_object(first_value), F.lit(NO_OBJECT))
+        .when(row_problem.isNotNull(), row_problem)
         .when(words != "", words)
         .otherwise(F.lit("not of the declared shape"))
     )

@@ -1,7 +1,8 @@
 """An Iceberg table: a batch is one snapshot, whose summary has the batch's mark.
 
 A batch is in the table if a snapshot has its mark, or, since snapshots expire, if a row has one
-of its offsets: an append is atomic, so one row means all of them.
+of its offsets: a snapshot is atomic, so one row means all of them. Changes by key that leave no
+row and whose mark has expired are applied again, which changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Sort
-from kwire_pipeline.engine.offsets import Offsets, Ranges, later, offsets_of
+from kwire_pipeline.engine.offsets import Offsets, Ranges, later
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import jvm_of
+from kwire_pipeline.records.frames import DELETES
+from kwire_pipeline.tables.merge import merge_statement
 from kwire_pipeline.tables.table import (
     BATCH,
+    KEYS,
     OFFSETS,
     OWNER,
     PIPELINE,
@@ -26,6 +30,13 @@ from kwire_pipeline.tables.table import (
     Size,
     Table,
     Upkeep,
+    keys_of,
+    mark_of,
+    newest_mark,
+    positions_of_rows,
+    session_settings,
+    summary_of,
+    view_of,
 )
 
 PROPERTIES: Final = {
@@ -35,6 +46,8 @@ PROPERTIES: Final = {
 }
 """Old metadata files go, so that a table of thousands of small batches stays small."""
 
+SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
+"""The prefix of settings that a statement of SQL adds to its snapshot's summary."""
 WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
 """The summary keys under which writers that look for their last commit keep their id."""
 
@@ -106,6 +119,12 @@ class IcebergTable:
     def add_owner(self, pipeline: str, pipeline_id: str) -> None:
         self._table().updateProperties().set(f"{OWNER}{pipeline}", pipeline_id).commit()
 
+    def keys(self) -> tuple[str, ...]:
+        return keys_of(self._table().properties().get(KEYS))
+
+    def set_keys(self, keys: Sequence[str]) -> None:
+        self._table().updateProperties().set(KEYS, ",".join(keys)).commit()
+
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
         for snapshot in self._table().snapshots():
             summary = snapshot.summary()
@@ -125,40 +144,34 @@ class IcebergTable:
         batches = [int(s.get(BATCH)) for s in summaries if s.get(PIPELINE) == pipeline_id]
         return max(batches, default=None)
 
+    def last_mark(self, pipeline: str) -> Mark | None:
+        snapshots = sorted(self._table().snapshots(), key=lambda each: each.sequenceNumber())
+        marks = (mark_of(dict(snapshot.summary())) for snapshot in snapshots)
+        return newest_mark(marks, self.owners(), pipeline)
+
     def append(self, frame: DataFrame, mark: Mark) -> None:
         writer = self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true")
         for key, text in summary_of(mark).items():
             writer = writer.option(f"snapshot-property.{key}", text)
         writer.append()
 
+    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
+        spark = changes.sparkSession
+        columns = [name for name in changes.columns if name != DELETES]
+        properties = {f"{SNAPSHOT_PROPERTY}{key}": t for key, t in summary_of(mark).items()}
+        with view_of(changes, mark) as view, session_settings(spark, properties):
+            spark.sql(merge_statement(self.name, view, columns, keys))
+
     def add(self, frame: DataFrame) -> None:
         self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true").append()
 
     def delete_written(self, other: Table, origin: Origin) -> int:
         before = self.read().count()
-        names = {
-            self._origin.topic: origin.topic,
-            self._origin.partition: origin.partition,
-            self._origin.offset: origin.offset,
-        }
-        same = " AND ".join(f"own.`{name}` = other.`{name}`" for name in names)
-        columns = ", ".join(f"`{theirs}` AS `{name}`" for name, theirs in names.items())
-        self._spark.sql(
-            f"MERGE INTO {self.name} own USING (SELECT DISTINCT {columns} FROM {other.name}) other "
-            f"ON {same} WHEN MATCHED THEN DELETE"
-        )
+        self._spark.sql(self._origin.delete_statement(self.name, other.name, origin))
         return before - self.read().count()
 
     def positions(self) -> Offsets:
-        origin = self._origin
-        last = (
-            self.read()
-            .where(f"`{origin.offset}` IS NOT NULL")
-            .groupBy(f"`{origin.topic}`", f"`{origin.partition}`")
-            .agg(F.max(f"`{origin.offset}`"))
-            .collect()
-        )
-        positions = offsets_of((row[0], row[1], row[2] + 1) for row in last)
+        positions = positions_of_rows(self.read(), self._origin)
         for snapshot in self._table().snapshots():
             text = snapshot.summary().get(OFFSETS)
             if text is not None:
@@ -241,12 +254,3 @@ class IcebergTable:
         )
         table.refresh()
         return table
-
-
-def summary_of(mark: Mark) -> dict[str, str]:
-    """Return the properties of the snapshot of a batch."""
-    return {
-        PIPELINE: mark.pipeline_id,
-        BATCH: str(mark.batch_id),
-        OFFSETS: mark.ranges.dump(),
-    }

@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
 
 from kwire_pipeline.config.values import Partition, Transform
-from kwire_pipeline.engine.offsets import Offsets, Ranges, later, offsets_of
+from kwire_pipeline.engine.offsets import Offsets, Ranges, later
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.table import Mark, Origin, Size, Table, Upkeep
+from kwire_pipeline.tables.table import Mark, Origin, Size, Table, Upkeep, positions_of_rows
 
 META: Final = "_kwire"
 FILE: Final = "table.json"
@@ -123,6 +123,12 @@ class ParquetTable:
         commit = self._commit(mark.pipeline_id)
         return commit is not None and commit.batch_id == mark.batch_id
 
+    def keys(self) -> tuple[str, ...]:
+        return ()
+
+    def set_keys(self, keys: Sequence[str]) -> None:
+        raise Refusal(f"{self.name} is a Parquet table, whose rows cannot be changed")
+
     def finish(self, pipeline: str) -> None:
         pipeline_id = self.owners().get(pipeline)
         commit = None if pipeline_id is None else self._commit(pipeline_id)
@@ -132,6 +138,13 @@ class ParquetTable:
     def last_batch(self, pipeline_id: str) -> int | None:
         commit = self._commit(pipeline_id)
         return None if commit is None else commit.batch_id
+
+    def last_mark(self, pipeline: str) -> Mark | None:
+        pipeline_id = self.owners().get(pipeline)
+        commit = None if pipeline_id is None else self._commit(pipeline_id)
+        if pipeline_id is None or commit is None:
+            return None
+        return Mark(pipeline_id, commit.batch_id, Ranges.parse(commit.ranges))
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         derived = {
@@ -155,6 +168,9 @@ class ParquetTable:
         self._meta.at("commits").write(f"{mark.pipeline_id}.json", commit.dump())
         self._move(commit)
 
+    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
+        raise Refusal(f"{self.name} is a Parquet table, whose rows cannot be changed")
+
     def add(self, frame: DataFrame) -> None:
         raise Refusal(f"{self.name}: rows are added to a Parquet table by batches only")
 
@@ -162,15 +178,7 @@ class ParquetTable:
         raise Refusal(f"{self.name} is a Parquet table, from which rows cannot be deleted")
 
     def positions(self) -> Offsets:
-        origin = self._origin
-        last = (
-            self.read()
-            .where(f"`{origin.offset}` IS NOT NULL")
-            .groupBy(f"`{origin.topic}`", f"`{origin.partition}`")
-            .agg(F.max(f"`{origin.offset}`"))
-            .collect()
-        )
-        positions = offsets_of((row[0], row[1], row[2] + 1) for row in last)
+        positions = positions_of_rows(self.read(), self._origin)
         for pipeline_id in self.owners().values():
             commit = self._commit(pipeline_id)
             if commit is not None:

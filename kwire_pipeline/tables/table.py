@@ -1,14 +1,16 @@
 """The operations that the pipeline needs of every format of tables, and the mark of a batch."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from kwire_pipeline.engine.offsets import Offsets, Ranges
+from kwire_pipeline.engine.offsets import Offsets, Ranges, offsets_of
 from kwire_pipeline.engine.schema import Difference
 
 PIPELINE: Final = "kwire.pipeline-id"
@@ -16,6 +18,8 @@ BATCH: Final = "kwire.batch-id"
 OFFSETS: Final = "kwire.offsets"
 OWNER: Final = "kwire.pipeline."
 """The prefix of the table property that has a pipeline's id, by the pipeline's name."""
+KEYS: Final = "kwire.keys"
+"""The table property that has the columns by which records change rows."""
 
 
 @attrs.frozen
@@ -44,6 +48,27 @@ class Origin:
         ]
         return " OR ".join(parts) if parts else "false"
 
+    def delete_statement(self, letters: str, table: str, origin: "Origin") -> str:
+        """Return the SQL that deletes the dead letters whose offset a table has.
+
+        This is the origin of the letters, ``origin`` that of the table.
+        """
+        names = {
+            self.topic: origin.topic,
+            self.partition: origin.partition,
+            self.offset: origin.offset,
+        }
+        same = " AND ".join(f"own.`{name}` = other.`{name}`" for name in names)
+        columns = ", ".join(f"`{theirs}` AS `{name}`" for name, theirs in names.items())
+        return (
+            f"MERGE INTO {letters} own USING (SELECT DISTINCT {columns} FROM {table}) other "
+            f"ON {same} WHEN MATCHED THEN DELETE"
+        )
+
+
+LETTERS: Final = Origin("topic", "partition", "offset")
+"""The origin columns of dead letters, which are the record's own."""
+
 
 @attrs.frozen(kw_only=True)
 class Size:
@@ -62,6 +87,76 @@ class Upkeep:
     expire_before: datetime.datetime
     keep_snapshots: int
     orphans_before: datetime.datetime
+
+
+def summary_of(mark: Mark) -> dict[str, str]:
+    """Return a mark as texts."""
+    return {
+        PIPELINE: mark.pipeline_id,
+        BATCH: str(mark.batch_id),
+        OFFSETS: mark.ranges.dump(),
+    }
+
+
+def mark_of(summary: Mapping[str, str]) -> Mark | None:
+    """Return the mark that texts have, None if they have none."""
+    try:
+        ranges = Ranges.parse(summary[OFFSETS])
+        return Mark(summary[PIPELINE], int(summary[BATCH]), ranges)
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def newest_mark(marks: Iterable[Mark | None], owners: Mapping[str, str], own: str) -> Mark | None:
+    """Return the last of several marks that is not another pipeline's.
+
+    ``owners`` are the ids of pipelines by name, ``own`` the name of this one.
+    """
+    others = {pipeline_id for name, pipeline_id in owners.items() if name != own}
+    chosen = None
+    for mark in marks:
+        if mark is not None and mark.pipeline_id not in others:
+            chosen = mark
+    return chosen
+
+
+def keys_of(text: str | None) -> tuple[str, ...]:
+    """Return the columns that a table's property names."""
+    return tuple(text.split(",")) if text else ()
+
+
+def positions_of_rows(rows: DataFrame, origin: Origin) -> Offsets:
+    """Return the offset after the last one that rows have, by topic and partition."""
+    last = (
+        rows.where(f"`{origin.offset}` IS NOT NULL")
+        .groupBy(f"`{origin.topic}`", f"`{origin.partition}`")
+        .agg(F.max(f"`{origin.offset}`"))
+        .collect()
+    )
+    return offsets_of((row[0], row[1], row[2] + 1) for row in last)
+
+
+@contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set what a statement of SQL takes from its session alone, for the time of a block."""
+    for key, text in settings.items():
+        spark.conf.set(key, text)
+    try:
+        yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+
+
+@contextmanager
+def view_of(frame: DataFrame, mark: Mark) -> Iterator[str]:
+    """Give a frame a name in its session for the time of a block."""
+    name = f"kwire_{mark.pipeline_id[:8]}_{mark.batch_id}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)
 
 
 class Table(Protocol):
@@ -95,14 +190,26 @@ class Table(Protocol):
         ``by_rows`` also takes a row with one of the batch's offsets for a proof: marks can expire.
         """
 
+    def keys(self) -> tuple[str, ...]:
+        """Return the columns by which records change rows; none if rows are appended."""
+
+    def set_keys(self, keys: Sequence[str]) -> None:
+        """Remember the columns by which records change rows."""
+
     def finish(self, pipeline: str) -> None:
         """Make visible what the last append of a pipeline committed; called before a run."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
         """Return the last batch with a mark of the pipeline, None if there is no such mark."""
 
+    def last_mark(self, pipeline: str) -> Mark | None:
+        """Return the newest mark that is not another pipeline's, None if there is none."""
+
     def append(self, frame: DataFrame, mark: Mark) -> None:
         """Append the rows of a batch with its mark, all or none of them."""
+
+    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
+        """Apply the changes of a batch, one for each key, with its mark: all or none of them."""
 
     def add(self, frame: DataFrame) -> None:
         """Append rows that belong to no batch."""

@@ -5,7 +5,7 @@ import pytest
 
 from kwire_pipeline.config.model import DeadLetters, Expectation, Pipeline, Source, Table
 from kwire_pipeline.config.model import ValueFormat as Value
-from kwire_pipeline.config.values import Action, Column, TimestampUnit
+from kwire_pipeline.config.values import Action, Column, Mode, TimestampUnit, Tombstones
 from kwire_pipeline.engine.definition import definition_of
 
 PIPELINE = Pipeline(
@@ -31,6 +31,10 @@ OTHERS = {
         PIPELINE, expectations={"some": Expectation(check="id > 1", action=Action.DROP)}
     ),
     "transform": attrs.evolve(PIPELINE, transform="orders:clean"),
+    "mode": attrs.evolve(PIPELINE, table=Table(name="shop.orders", mode=Mode.UPSERT, keys=("id",))),
+    "tombstones": attrs.evolve(
+        PIPELINE, table=Table(name="shop.orders", tombstones=Tombstones.IGNORE)
+    ),
     "dead letters": attrs.evolve(PIPELINE, dead_letters=DeadLetters(table="shop.dead")),
 }
 

@@ -264,6 +264,11 @@ def test_errors_of_further_keys(lines: list[str], error: str) -> None:
             "format: delta, sort_by: [item]",
             "4: table.sort_by: delta tables have",
         ),
+        (
+            "format: iceberg",
+            "mode: upsert, keys: [order_id], tombstones: delete",
+            "4: table.tombstones: a tombstone has no value, so order_id has to come from",
+        ),
         ("format: iceberg", "catalog: {type: rest}", "4: table.catalog.uri: a rest catalog needs"),
     ],
 )

@@ -1,0 +1,182 @@
+"""A table that is changed by key has the last change of each key, whatever ends a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+from kafka import KafkaProducer
+from pyspark.sql import SparkSession
+
+from compat_tests.harness.broker import Broker
+from compat_tests.pipeline.scene import Crash, Scene
+from kwire_pipeline.commands.replay import replay_letters
+from kwire_pipeline.commands.status import read_status
+from kwire_pipeline.config.model import KeyFormat, ValueFormat
+from kwire_pipeline.config.values import Column, Envelope, Format, Mode, Tombstones
+from kwire_pipeline.engine.faults import Place
+from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.key_proof import KeyProof
+from kwire_pipeline.errors import Refusal
+
+
+@pytest.fixture
+def scene(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Scene:
+    """A pipeline whose records change rows by the record's key; a tombstone deletes."""
+    chosen = Scene(spark, broker, topic, tmp_path)
+    chosen.create_topic()
+    chosen.pipeline = attrs.evolve(
+        chosen.pipeline,
+        key=KeyFormat(format=Format.STRING),
+        value=ValueFormat(schema="n INT NOT NULL"),
+        columns={"id": Column.parse("key")},
+        table=attrs.evolve(
+            chosen.pipeline.table,
+            partition_by=(),
+            mode=Mode.UPSERT,
+            keys=("id",),
+            tombstones=Tombstones.DELETE,
+        ),
+    )
+    return chosen
+
+
+def produce(scene: Scene, records: Sequence[tuple[str, object]]) -> None:
+    """Produce records of a key and a value, in order; a key has one partition."""
+    producer = KafkaProducer(bootstrap_servers=scene.broker.address, acks="all")
+    for key, value in records:
+        data = None if value is None else json.dumps(value).encode()
+        partition = ord(key[-1]) % 2
+        producer.send(scene.topic, data, key=key.encode(), partition=partition).get(60)
+    producer.close()
+
+
+def numbers(scene: Scene) -> dict[str, int]:
+    rows = {row.id: row.n for row in scene.rows()}
+    assert len(rows) == len(scene.rows())
+    return rows
+
+
+def check(scene: Scene, rows: dict[str, int]) -> KeyProof:
+    """Assert that the table has these rows, and that verify finds so too."""
+    assert numbers(scene) == rows
+    proof = scene.verify()
+    assert isinstance(proof, KeyProof)
+    assert proof.is_clean, proof.words()
+    assert proof.current == len(rows)
+    return proof
+
+
+def test_last_change_of_each_key_is_in_the_table(scene: Scene, spark: SparkSession) -> None:
+    produce(scene, [("a", {"n": 1}), ("b", {"n": 2}), ("a", {"n": 3}), ("c", {"n": 4})])
+    produce(scene, [("b", None), ("never", None), ("c", {"n": "four"})])
+    tally = scene.run()
+    assert (tally.rows, tally.deletions, tally.dead_letters) == (4, 2, 1)
+    check(scene, {"a": 3, "c": 4})
+    produce(scene, [("a", None), ("b", {"n": 5}), ("c", {"n": 6})])
+    scene.run()
+    proof = check(scene, {"b": 5, "c": 6})
+    assert (proof.records, proof.deleted, proof.letters.once) == (10, 2, 1)
+    status = read_status(spark, scene.pipeline)
+    assert (status.rows, status.lag, status.dead_letters) == (2, 0, {"n is not int": 1})
+    with pytest.raises(Refusal, match="replay is not for mode: upsert"):
+        replay_letters(spark, scene.pipeline)
+
+
+@pytest.mark.parametrize("place", [Place.BEFORE_TABLE, Place.AFTER_TABLE, Place.AFTER_DEAD_LETTERS])
+def test_batch_that_is_in_the_table_is_not_applied_again(scene: Scene, place: Place) -> None:
+    produce(scene, [("a", {"n": 1}), ("b", {"n": 2}), ("a", {"n": 3}), ("b", {"n": "x"})])
+    with pytest.raises(Crash):
+        scene.run(crash=place)
+    with pytest.raises(Refusal, match="half done"):
+        scene.verify()
+    produce(scene, [("b", None)])
+    scene.run()
+    assert scene.batches[0].is_repeated == (place is not Place.BEFORE_TABLE)
+    assert scene.snapshots() == 2
+    assert len(scene.letters()) == 1
+    check(scene, {"a": 3})
+
+
+def test_verify_finds_what_differs_from_the_last_changes(scene: Scene, spark: SparkSession) -> None:
+    produce(scene, [(key, {"n": 1}) for key in "abcdef"])
+    produce(scene, [(key, {"n": 2}) for key in "abcd"] + [("f", None)])
+    scene.run()
+    check(scene, {**dict.fromkeys("abcd", 2), "e": 1})
+    table = f"kwire.{scene.pipeline.table.name}"
+    spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 'a'")
+    spark.sql(f"DELETE FROM {table} WHERE id = 'b'")
+    spark.sql(f"UPDATE {table} SET kafka_offset = kafka_offset - 1 WHERE id = 'c'")
+    spark.sql(f"UPDATE {table} SET id = 'g' WHERE id = 'd'")
+    proof = scene.verify()
+    assert isinstance(proof, KeyProof)
+    assert (proof.current, proof.deleted, proof.repeated, proof.missing) == (1, 1, 1, 2)
+    assert (proof.stale, proof.unknown) == (1, 1)
+    assert not proof.is_clean
+
+
+def test_changes_of_debezium_are_applied(scene: Scene) -> None:
+    scene.pipeline = attrs.evolve(
+        scene.pipeline,
+        columns={},
+        value=ValueFormat(schema="id STRING NOT NULL, n INT NOT NULL"),
+        table=attrs.evolve(
+            scene.pipeline.table, envelope=Envelope.DEBEZIUM, tombstones=Tombstones.IGNORE
+        ),
+    )
+
+    def change(op: str, before: object, after: object) -> dict[str, object]:
+        return {"before": before, "after": after, "op": op}
+
+    a, b = {"id": "a", "n": 1}, {"id": "b", "n": 2}
+    produce(scene, [("a", change("r", None, a)), ("b", change("c", None, b))])
+    scene.run()
+    produce(scene, [("a", change("u", a, {**a, "n": 5})), ("b", change("d", {"id": "b"}, None))])
+    produce(scene, [("b", None), ("a", change("t", None, None))])
+    tally = scene.run()
+    assert (tally.rows, tally.deletions, tally.ignored, tally.dead_letters) == (1, 1, 1, 1)
+    check(scene, {"a": 5})
+
+
+@pytest.mark.long
+def test_lost_checkpoint_of_an_upsert_table_is_adopted(scene: Scene) -> None:
+    """A deletion leaves no row, so the marks say where to continue."""
+    produce(scene, [("a", {"n": 1}), ("b", {"n": 2}), ("a", None)])
+    scene.run()
+    scene.lose_checkpoint()
+    produce(scene, [("a", {"n": 3}), ("b", None)])
+    with pytest.raises(Refusal, match="there is no checkpoint"):
+        scene.run()
+    assert scene.run(Intent.ADOPT).offsets <= 3
+    assert numbers(scene) == {"a": 3}
+
+
+def test_mode_of_a_table_does_not_change(scene: Scene) -> None:
+    produce(scene, [("a", {"n": 1})])
+    scene.run()
+    upsert = scene.pipeline
+    table = attrs.evolve(upsert.table, mode=Mode.APPEND, keys=(), tombstones=Tombstones.DEAD_LETTER)
+    scene.pipeline = attrs.evolve(upsert, table=table)
+    with pytest.raises(Refusal, match="has changes by the keys id, and this file has appended"):
+        scene.run()
+    scene.pipeline = attrs.evolve(upsert, table=attrs.evolve(upsert.table, keys=("n", "id")))
+    with pytest.raises(Refusal, match="by the keys id, and this file has changes by the keys n, i"):
+        scene.run()
+    scene.pipeline = upsert
+    check(scene, {"a": 1})
+
+
+def test_ignored_tombstones_of_appended_rows_are_verified(scene: Scene) -> None:
+    table = attrs.evolve(
+        scene.pipeline.table, mode=Mode.APPEND, keys=(), tombstones=Tombstones.IGNORE
+    )
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    produce(scene, [("a", {"n": 1}), ("b", None), ("a", {"n": 2})])
+    tally = scene.run()
+    assert (tally.rows, tally.ignored, tally.dead_letters) == (2, 1, 0)
+    proof = scene.verify()
+    assert proof.is_clean
+    assert "1 dropped" in proof.words()[0]

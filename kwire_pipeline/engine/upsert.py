@@ -1,0 +1,61 @@
+"""The changes of one batch, by key: of several changes of a key the last one counts.
+
+The last is the one with the highest partition and offset. A key's records are in one partition,
+as producers choose it, so this is the order in which they were produced; a key in two partitions
+has no order that a reader could know, and this one is the same at each rerun.
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import frames
+from kwire_pipeline.records.frames import DELETES, Shape
+
+RANK = f"{frames.OWN}rank"
+
+
+def all_changes(
+    batch: DataFrame, shape: Shape, transform: Callable[[DataFrame], DataFrame] | None
+) -> DataFrame:
+    """Return the rows and deletions of a classified batch; a deletion has key and origin only."""
+    changes = frames.changes_of(batch, shape)
+    if transform is None:
+        return changes
+    rows = transform(changes.where(~F.col(DELETES)).drop(DELETES))
+    rows = rows.withColumn(DELETES, F.lit(False))
+    if not shape.changes.has_deletions:
+        return rows
+    names = [*shape.changes.keys, *origin_names(shape), DELETES]
+    deletions = changes.where(F.col(DELETES)).select(*[F.col(f"`{name}`") for name in names])
+    return rows.unionByName(deletions, allowMissingColumns=True)
+
+
+def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
+    """Return the last change of each key."""
+    topic, partition, offset, _ = (F.col(f"`{name}`") for name in origin_names(shape))
+    by_key = Window.partitionBy(*[F.col(f"`{key}`") for key in shape.changes.keys])
+    latest_first = by_key.orderBy(partition.desc(), offset.desc(), topic.desc())
+    ranked = changes.withColumn(RANK, F.row_number().over(latest_first))
+    return ranked.where(F.col(RANK) == 1).drop(RANK)
+
+
+def origin_names(shape: Shape) -> list[str]:
+    """Return the columns with a row's topic, partition, offset and timestamp."""
+    return [f"{shape.origin_prefix}{name}" for name in frames.ORIGIN]
+
+
+def check_keys(rows: DataFrame, shape: Shape) -> None:
+    """Raise Refusal if the rows lack a key, or a deletion could not have it."""
+    names = {name.lower() for name in rows.columns}
+    own = {name.lower() for name in shape.names}
+    for key in shape.changes.keys:
+        if key.lower() not in names:
+            raise Refusal(f"table.keys: the rows have no column {key}: keep it in the transform")
+        if shape.changes.has_deletions and key.lower() not in own:
+            raise Refusal(
+                f"table.keys: {key} is made by the transform, which deletions do not pass: make it "
+                "with `columns`"
+            )

@@ -1,0 +1,92 @@
+"""Changes of rows by key: which records write a row, delete one, or mean nothing.
+
+A record with a value writes the row of its key. One without (a tombstone) deletes that row, means
+nothing, or does not fit, as `table.tombstones` says. The value may be an envelope of Debezium, bare
+or as ``payload`` beside a schema: its ``op`` c, u or r writes the row ``after``, d deletes the row
+``before``; others, such as t for a truncated table, do not fit.
+
+Rules of this file: pure functions of columns. A deletion needs the key's columns only.
+"""
+
+from typing import Final
+
+import attrs
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from kwire_pipeline.config.values import Envelope, Tombstones
+from kwire_pipeline.records import json_text
+
+OPERATION: Final = "op"
+BEFORE: Final = "before"
+AFTER: Final = "after"
+PAYLOAD: Final = "payload"
+WRITES: Final = ("c", "u", "r")
+DELETES: Final = "d"
+
+
+@attrs.frozen(kw_only=True)
+class Changes:
+    """The meaning of records as changes of rows; the default is that of appended rows."""
+
+    keys: tuple[str, ...] = ()
+    """The columns that identify a row; none if rows are appended."""
+    envelope: Envelope = Envelope.NONE
+    tombstones: Tombstones = Tombstones.DEAD_LETTER
+
+    @property
+    def has_deletions(self) -> bool:
+        """Whether a record can delete a row."""
+        return bool(self.keys) and (
+            self.envelope is Envelope.DEBEZIUM or self.tombstones is Tombstones.DELETE
+        )
+
+
+def envelope_schema(schema: StructType) -> StructType:
+    """Return the schema of an envelope around rows of a schema."""
+    parts = [
+        StructField(BEFORE, schema, True),
+        StructField(AFTER, schema, True),
+        StructField(OPERATION, StringType(), True),
+    ]
+    return StructType([*parts, StructField(PAYLOAD, StructType(parts), True)])
+
+
+def open_envelope(envelope: Column) -> Column:
+    """Return a parsed envelope of Debezium as if its row were the value, with its ``op``."""
+    value = envelope.getField(json_text.VALUE)
+
+    def part(name: str) -> Column:
+        return F.coalesce(value.getField(PAYLOAD).getField(name), value.getField(name))
+
+    operation = part(OPERATION)
+    row = F.when(operation.isin(*WRITES), part(AFTER)).when(operation == DELETES, part(BEFORE))
+    return F.struct(
+        row.alias(json_text.VALUE),
+        envelope.getField(json_text.END).alias(json_text.END),
+        envelope.getField(json_text.CORRUPT).alias(json_text.CORRUPT),
+        operation.alias(OPERATION),
+    )
+
+
+def row_text(data: Column, envelope: Column) -> Column:
+    """Return the JSON text of the row in an envelope."""
+    text = data.cast("string")
+
+    def part(name: str) -> Column:
+        inner = F.get_json_object(text, f"$.{PAYLOAD}.{name}")
+        return F.coalesce(inner, F.get_json_object(text, f"$.{name}"))
+
+    is_deletion = F.equal_null(envelope.getField(OPERATION), F.lit(DELETES))
+    return F.when(is_deletion, part(BEFORE)).otherwise(part(AFTER))
+
+
+def envelope_problem(envelope: Column) -> Column:
+    """Return the words for an envelope without a row, null for any other."""
+    operation = envelope.getField(OPERATION)
+    unknown = F.coalesce(~operation.isin(*WRITES, DELETES), F.lit(True))
+    part = F.when(operation == DELETES, F.lit(BEFORE)).otherwise(F.lit(AFTER))
+    return F.when(unknown, F.lit("op is not c, u, r or d")).when(
+        envelope.getField(json_text.VALUE).isNull(), F.concat(part, F.lit(" is missing"))
+    )

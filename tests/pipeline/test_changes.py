@@ -1,0 +1,271 @@
+"""Records as changes by key: which row is written or deleted, and which record does not fit."""
+
+import json
+
+import attrs
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from kwire_pipeline.config.values import Column, Envelope, Format, Tombstones
+from kwire_pipeline.engine.key_proof import KeyProof, Sides, compare_keys
+from kwire_pipeline.engine.parts import RAW_DDL
+from kwire_pipeline.engine.proof import compare
+from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.engine.upsert import all_changes, check_keys, last_changes
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import frames
+from kwire_pipeline.records.changes import Changes
+from kwire_pipeline.records.frames import Shape, classify, misfits
+from tests.pipeline.test_frames import plan
+
+
+@pytest.fixture(scope="module")
+def by_key(spark: SparkSession) -> Shape:
+    """Rows by the record's key; a tombstone deletes."""
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    return Shape(
+        format=Format.JSON,
+        schema=parse_ddl("n INT NOT NULL", "value.schema"),
+        key_format=Format.STRING,
+        columns={"id": Column.parse("key")},
+        changes=Changes(keys=("id",), tombstones=Tombstones.DELETE),
+    )
+
+
+@pytest.fixture(scope="module")
+def debezium(spark: SparkSession) -> Shape:
+    """Rows of envelopes, by a field of the row."""
+    return Shape(
+        format=Format.JSON,
+        schema=parse_ddl("id BIGINT NOT NULL, name STRING NOT NULL, n INT", "value.schema"),
+        changes=Changes(keys=("id",), envelope=Envelope.DEBEZIUM, tombstones=Tombstones.IGNORE),
+    )
+
+
+def topic(
+    spark: SparkSession, records: list[tuple[str | bytes | None, object]], partition: int = 0
+) -> DataFrame:
+    """Return records of one partition; a value that is no text or bytes becomes JSON."""
+
+    def encode(value: object) -> bytearray | None:
+        if value is None:
+            return None
+        if isinstance(value, bytes):
+            return bytearray(value)
+        return bytearray((value if isinstance(value, str) else json.dumps(value)).encode())
+
+    data = [
+        (encode(key), encode(value), "t", partition, offset, None, 0, None)
+        for offset, (key, value) in enumerate(records)
+    ]
+    return spark.createDataFrame(data, RAW_DDL)
+
+
+def reasons(batch: DataFrame, shape: Shape) -> dict[int, str]:
+    return {row.offset: row.reason for row in misfits(batch, shape).collect()}
+
+
+def last(batch: DataFrame, shape: Shape) -> dict[object, Row]:
+    rows = last_changes(all_changes(batch, shape, None), shape).collect()
+    return {row.id: row for row in rows}
+
+
+def test_last_change_of_a_key_counts(spark: SparkSession, by_key: Shape) -> None:
+    first = topic(
+        spark,
+        [
+            ("a", {"n": 1}), ("b", {"n": 2}), ("a", {"n": 3}), ("b", None), ("c", None),
+            ("c", {"n": 4}), ("d", {"n": 5}), ("a", "{"),
+        ],
+    )  # fmt: skip
+    batch = classify(first.unionAll(topic(spark, [("d", {"n": 6})], partition=1)), by_key)
+    changes = last(batch, by_key)
+    assert {k: (row.n, row[frames.DELETES]) for k, row in changes.items()} == {
+        "a": (3, False), "b": (None, True), "c": (4, False), "d": (6, False),
+    }  # fmt: skip
+    assert (changes["a"].kafka_offset, changes["d"].kafka_partition) == (2, 1)
+    assert reasons(batch, by_key) == {7: "not JSON"}
+
+
+def test_record_without_its_key_is_a_dead_letter(spark: SparkSession, by_key: Shape) -> None:
+    records: list[tuple[str | bytes | None, object]] = [
+        (None, {"n": 1}), (None, None), (b"\xff", None), (b"\xff", {"n": 1}),
+    ]  # fmt: skip
+    batch = classify(topic(spark, records), by_key)
+    assert last(batch, by_key) == {}
+    keyless = "the table's key (id) is null"
+    assert [reasons(batch, by_key)[n] for n in (0, 1)] == [keyless, keyless]
+    assert len(reasons(batch, by_key)) == 4
+
+
+@pytest.mark.parametrize("tombstones", Tombstones)
+def test_tombstone_deletes_or_is_ignored_or_does_not_fit(
+    spark: SparkSession, by_key: Shape, tombstones: Tombstones
+) -> None:
+    shape = attrs.evolve(by_key, changes=attrs.evolve(by_key.changes, tombstones=tombstones))
+    batch = classify(topic(spark, [("a", None)]), shape)
+    classes = [row[frames.CLASS] for row in batch.collect()]
+    assert (
+        classes
+        == {
+            Tombstones.DELETE: [frames.DELETION],
+            Tombstones.IGNORE: [frames.IGNORED],
+            Tombstones.DEAD_LETTER: [frames.MISFIT],
+        }[tombstones]
+    )
+    assert len(last(batch, shape)) == (tombstones is Tombstones.DELETE)
+
+
+def change(op: str, before: object, after: object) -> dict[str, object]:
+    return {"before": before, "after": after, "op": op, "ts_ms": 1, "source": {"lsn": 9}}
+
+
+def test_debezium_operations_write_and_delete_rows(spark: SparkSession, debezium: Shape) -> None:
+    """The image before a deletion may have the key alone; a schema may lie beside the payload."""
+    ann, bob = {"id": 1, "name": "ann", "n": 5}, {"id": 2, "name": "bob"}
+    batch = classify(
+        topic(
+            spark,
+            [
+                ("k", change("r", None, ann)),
+                ("k", change("c", None, bob)),
+                ("k", {"schema": {}, "payload": change("u", ann, {**ann, "n": 6})}),
+                ("k", change("d", {"id": 2}, None)),
+                ("k", None),
+                ("k", {"payload": change("c", None, {"id": 3, "name": "c"})}),
+                ("k", {"payload": change("d", {"id": 3, "name": "c"}, None)}),
+            ],
+        ),
+        debezium,
+    )
+    changes = {k: (r.name, r.n, r[frames.DELETES]) for k, r in last(batch, debezium).items()}
+    assert changes[1] == ("ann", 6, False)
+    assert (changes[2][2], changes[3][2]) == (True, True)
+    assert reasons(batch, debezium) == {}
+
+
+DEBEZIUM_MISFITS = [
+    (change("t", None, None), "op is not c, u, r or d"),
+    ({"id": 1, "name": "ann"}, "op is not c, u, r or d"),
+    (change("u", None, None), "after is missing"),
+    (change("d", None, None), "the table's key (id) is null"),
+    (change("d", {"name": "ann"}, None), "the table's key (id) is null"),
+    (change("c", None, {"id": 1}), "name is missing"),
+    ({"payload": change("c", None, {"id": 1})}, "name is missing"),
+    (change("c", None, {"id": 1, "name": "ann", "n": "many"}), "n is not int"),
+    ("[]", "not a JSON object"),
+    ("{", "not JSON"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(DEBEZIUM_MISFITS)))
+def test_envelope_that_is_no_change_is_a_dead_letter(
+    spark: SparkSession, debezium: Shape, number: int
+) -> None:
+    value, reason = DEBEZIUM_MISFITS[number]
+    batch = classify(topic(spark, [("k", value)]), debezium)
+    assert reasons(batch, debezium) == {0: reason}
+    assert last(batch, debezium) == {}
+
+
+def test_an_envelope_is_parsed_once(
+    spark: SparkSession, debezium: Shape, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = str(tmp_path_factory.mktemp("raw") / "raw")
+    topic(spark, [("k", change("c", None, {"id": 1, "name": "a"}))]).write.parquet(folder)
+    batch = classify(spark.read.schema(RAW_DDL).parquet(folder), debezium).persist()
+    for frame in (
+        last_changes(all_changes(batch, debezium, None), debezium),
+        batch.groupBy(frames.CLASS).count(),
+    ):
+        assert plan(frame).count("from_json(") == 1
+        assert plan(frame).count("FileScan") == 1
+    batch.unpersist()
+
+
+def test_a_transform_sees_rows_and_deletions_pass_it_by(spark: SparkSession, by_key: Shape) -> None:
+    def transform(frame: DataFrame) -> DataFrame:
+        return frame.where("n > 1").withColumn("double", F.col("n") * 2)
+
+    batch = classify(topic(spark, [("a", {"n": 1}), ("b", {"n": 2}), ("c", None)]), by_key)
+    changes = all_changes(batch, by_key, transform)
+    assert sorted((row.id, row.double, row[frames.DELETES]) for row in changes.collect()) == [
+        ("b", 4, False),
+        ("c", None, True),
+    ]
+    check_keys(changes, by_key)
+    with pytest.raises(Refusal, match="the rows have no column id"):
+        check_keys(changes.drop("id"), by_key)
+    by_double = attrs.evolve(by_key, changes=attrs.evolve(by_key.changes, keys=("double",)))
+    with pytest.raises(Refusal, match="double is made by the transform"):
+        check_keys(changes, by_double)
+
+
+def prove(
+    spark: SparkSession,
+    changes: list[tuple[str, int, int, bool]],
+    rows: list[tuple[str, int, int]],
+    *,
+    start: int = 0,
+    compacted: list[str] | None = None,
+) -> KeyProof:
+    """Compare changes (key, partition, offset, deletes) with rows (key, partition, offset)."""
+    keys = "id STRING, kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT"
+    empty = spark.createDataFrame([], "topic STRING, partition INT, offset BIGINT")
+    sides = Sides(
+        changes=spark.createDataFrame(
+            [(k, "t", p, o, d) for k, p, o, d in changes], f"{keys}, {frames.DELETES} BOOLEAN"
+        ),
+        rows=spark.createDataFrame([(k, "t", p, o) for k, p, o in rows], keys),
+        keys=("id",),
+        origin=("kafka_topic", "kafka_partition", "kafka_offset"),
+        start={"t": {0: start, 1: start}},
+        end={"t": {0: 100, 1: 100}},
+        compacted=compacted or [],
+    )
+    return compare_keys(sides, 9, compare(empty.withColumn("dropped", F.lit(False)), empty))
+
+
+def test_each_key_has_its_last_change(spark: SparkSession) -> None:
+    changes = [("a", 0, 1, False), ("a", 0, 5, False), ("b", 0, 2, False), ("b", 0, 3, True)]
+    proof = prove(spark, changes, [("a", 0, 5)])
+    assert (proof.current, proof.deleted) == (1, 1)
+    assert proof.is_clean
+    assert "1 rows have the last change of their key, 1 keys are deleted" in proof.words()[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([], "missing"),
+        ([("a", 0, 1)], "stale"),
+        ([("a", 0, 5), ("a", 0, 5)], "repeated"),
+        ([("a", 0, 5), ("b", 0, 2)], "stale"),
+        ([("a", 0, 5), ("c", 0, 7)], "unknown"),
+    ],
+)
+def test_key_without_its_last_change_is_no_proof(
+    spark: SparkSession, rows: list[tuple[str, int, int]], kind: str
+) -> None:
+    changes = [("a", 0, 1, False), ("a", 0, 5, False), ("b", 0, 2, False), ("b", 0, 3, True)]
+    proof = prove(spark, changes, rows)
+    assert getattr(proof, kind) == 1
+    assert not proof.is_clean
+    assert any(
+        line.startswith(f"  {kind}, for example: partition 0 of t") for line in proof.words()
+    )
+
+
+def test_key_in_two_partitions_may_have_either_last_change(spark: SparkSession) -> None:
+    changes = [("a", 0, 1, False), ("a", 0, 5, False), ("a", 1, 3, False), ("b", 1, 4, True)]
+    assert prove(spark, changes, [("a", 0, 5)]).is_clean
+    assert prove(spark, changes, [("a", 1, 3)]).is_clean
+    assert prove(spark, changes, [("a", 0, 1)]).stale == 1
+
+
+def test_rows_of_records_that_are_gone_are_counted_apart(spark: SparkSession) -> None:
+    proof = prove(spark, [], [("a", 0, 1), ("b", 0, 20)], start=10, compacted=["t"])
+    assert (proof.older, proof.compacted) == (1, 1)
+    assert proof.is_clean
+    assert "1 rows are older than the topics' records" in proof.words()[0]

@@ -1,0 +1,36 @@
+"""What tables of every format share: marks, their order, and statements of SQL."""
+
+from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.tables.merge import merge_statement
+from kwire_pipeline.tables.table import Mark, mark_of, newest_mark, summary_of
+
+RANGES = Ranges.between({}, {"t": {0: 5}})
+
+
+def test_mark_is_kept_as_texts() -> None:
+    mark = Mark("11", 3, RANGES)
+    assert mark_of(summary_of(mark)) == mark
+    for summary in ({}, {"operation": "append"}, {**summary_of(mark), "kwire.offsets": "x"}):
+        assert mark_of(summary) is None
+
+
+def test_newest_mark_is_not_one_of_another_pipeline() -> None:
+    """An earlier id of this pipeline counts, which no owner has any more."""
+    marks = [Mark(pipeline_id, 0, RANGES) for pipeline_id in ("11", "former", "22")]
+    owners = {"orders": "11", "returns": "22"}
+    newest = newest_mark([*marks, None], owners, "orders")
+    assert newest is not None
+    assert newest.pipeline_id == "former"
+    assert newest_mark([], owners, "orders") is None
+
+
+def test_merge_deletes_updates_and_inserts_by_all_keys() -> None:
+    assert merge_statement("shop.orders", "changes", ["id", "region", "n"], ["id", "region"]) == (
+        "MERGE INTO shop.orders own USING `changes` change "
+        "ON own.`id` <=> change.`id` AND own.`region` <=> change.`region` "
+        "WHEN MATCHED AND change.`__deletes` THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET own.`id` = change.`id`, own.`region` = change.`region`, "
+        "own.`n` = change.`n` "
+        "WHEN NOT MATCHED AND NOT change.`__deletes` THEN INSERT (`id`, `region`, `n`) "
+        "VALUES (change.`id`, change.`region`, change.`n`)"
+    )
