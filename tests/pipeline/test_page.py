@@ -1,5 +1,6 @@
 """docs/pipeline.md: its examples load, and its table of versions is the one that is used."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from kwire_pipeline import versions
 from kwire_pipeline.cli import COMMANDS
 from kwire_pipeline.config.document import overlay, read_document
 from kwire_pipeline.config.load import Flag, build
+from kwire_pipeline.events import HOUR_MS, orders
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -58,3 +60,20 @@ def test_every_command_and_exit_code_is_on_the_page() -> None:
     for name in COMMANDS:
         assert f"| `{name} FILE` |" in PAGE
     assert "0 done; 1 a failure that a rerun may cure" in PAGE
+
+
+def test_revenue_on_the_page_is_that_of_the_events() -> None:
+    """The events of `kwire-events --count 10000` differ between runs in their times only."""
+    revenue: dict[str, float] = {}
+    events = orders(10_000, seed=1, damaged=0.01, late=0.02, start_ms=7 * HOUR_MS, hours=48)
+    for event in events:
+        try:
+            order = json.loads(event.value)
+        except ValueError:
+            continue
+        if "order_id" in order and isinstance(order["quantity"], int):
+            sold = order["quantity"] * order["price"]
+            revenue[order["item"]] = revenue.get(order["item"], 0.0) + sold
+    assert len(revenue) == 5
+    for item, amount in revenue.items():
+        assert f"{item:8} {amount:12,.2f}" in PAGE
