@@ -34,9 +34,7 @@ GAPS: Final = (
     Gap("value.format", "avro-registry"),
     Gap("value.format", "protobuf"),
     Gap("table.format", "delta"),
-    Gap("table.evolution", "rescue"),
     Gap("dead_letters.topic"),
-    Gap("table.rescue_column"),
 )
 
 

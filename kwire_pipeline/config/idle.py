@@ -16,9 +16,17 @@ from kwire_pipeline.config.model import (
     RecordFormat,
     Registry,
     Security,
+    Table,
 )
 from kwire_pipeline.config.problem import Problem
-from kwire_pipeline.config.values import CatalogType, Format, Mechanism, Protocol, TableFormat
+from kwire_pipeline.config.values import (
+    CatalogType,
+    Evolution,
+    Format,
+    Mechanism,
+    Protocol,
+    TableFormat,
+)
 
 Section: TypeAlias = Security | RecordFormat | Registry | Catalog | Metrics
 """A section that has a default for each key."""
@@ -89,6 +97,9 @@ def _table(pipeline: Pipeline) -> Iterator[Problem]:
     kind = table.format
     if kind is TableFormat.PARQUET and table.properties:
         yield "table.properties", "parquet tables have no properties"
+    default = attrs.fields_dict(Table)["rescue_column"].default
+    if table.evolution is not Evolution.RESCUE and table.rescue_column != default:
+        yield "table.rescue_column", "it has no effect without evolution: rescue"
     if kind is not TableFormat.ICEBERG:
         for name in keys_in_use(table.catalog):
             yield f"table.catalog.{name}", f"{kind.value} tables have no catalog"

@@ -192,10 +192,13 @@ class Table:
         "The meaning of a record whose value is null.", default=Tombstones.DEAD_LETTER
     )
     evolution: Evolution = choice(
-        "The changes of the schema that a run may make to the table.", default=Evolution.FREEZE
+        "The changes of the schema that a run may make to the table; rescue is additive, and "
+        "undeclared fields of JSON values go to a column.",
+        default=Evolution.FREEZE,
     )
     rescue_column: str = text(
-        "The column for undeclared fields, as JSON, if evolution is rescue.", default="rescued"
+        "The column for undeclared fields, as JSON text, if evolution is rescue.",
+        default="rescued",
     )
     origin_prefix: str = text(
         "The prefix of the columns topic, partition, offset and timestamp that each row has.",

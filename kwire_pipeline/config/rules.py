@@ -193,6 +193,8 @@ def table_columns(pipeline: Pipeline) -> dict[str, str] | None:
     columns = {name: kind for name, kind in columns.items() if name not in pipeline.omit}
     origin = pipeline.table.origin_prefix
     times = {"timestamp": "TIMESTAMP"}
+    if pipeline.table.evolution is Evolution.RESCUE:
+        columns[pipeline.table.rescue_column] = "STRING"
     return {
         **columns,
         **dict.fromkeys(pipeline.columns, ""),
@@ -234,6 +236,21 @@ def _columns(pipeline: Pipeline) -> Iterator[Problem]:
     columns = table_columns(pipeline)
     if columns is not None:
         yield from _used_columns(pipeline, columns)
+    if pipeline.table.evolution is Evolution.RESCUE:
+        yield from _rescue(pipeline, fields)
+
+
+def _rescue(pipeline: Pipeline, fields: tuple[Field, ...]) -> Iterator[Problem]:
+    """Yield what keeps undeclared fields from their column."""
+    name, envelope = pipeline.table.rescue_column, pipeline.table.envelope
+    if pipeline.value.format is not Format.JSON:
+        yield "table.evolution", f"{pipeline.value.format.value} has no fields to rescue; json has"
+    if envelope is not Envelope.NONE:
+        yield "table.evolution", f"nothing is rescued from a {envelope.value} envelope"
+    if not IDENTIFIER.fullmatch(name):
+        yield "table.rescue_column", f"{name!r} is no column's name"
+    elif find_field(fields, [name]) is not None or name in pipeline.columns:
+        yield "table.rescue_column", f"the column {name} is there twice; choose another name"
 
 
 RAW_FORMATS: Final = (Format.RAW, Format.STRING)
@@ -242,8 +259,6 @@ RAW_FORMATS: Final = (Format.RAW, Format.STRING)
 def _used_columns(pipeline: Pipeline, columns: dict[str, str]) -> Iterator[Problem]:
     table = pipeline.table
     types = {name.lower(): kind for name, kind in columns.items()}
-    if table.evolution is Evolution.RESCUE:
-        types[table.rescue_column.lower()] = "STRING"
     used: tuple[tuple[str, Iterable[str]], ...] = (
         ("table.partition_by", [partition.column for partition in table.partition_by]),
         ("table.sort_by", [sort.column for sort in table.sort_by]),

@@ -11,7 +11,7 @@ import hashlib
 import json
 
 from kwire_pipeline.config.model import Pipeline, RecordFormat
-from kwire_pipeline.config.values import Mode, Tombstones
+from kwire_pipeline.config.values import Evolution, Mode, Tombstones
 
 
 def definition_of(pipeline: Pipeline) -> str:
@@ -37,6 +37,8 @@ def definition_of(pipeline: Pipeline) -> str:
             table.envelope.value,
             table.tombstones.value,
         ]
+    if pipeline.table.evolution is Evolution.RESCUE:
+        parts["rescue_column"] = pipeline.table.rescue_column
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.values import Format, TableFormat
+from kwire_pipeline.config.values import Evolution, Format, TableFormat
 from kwire_pipeline.engine.batch import Destinations
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.engine.upsert import check_keys
@@ -49,6 +49,9 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
             name: (expectation.check, expectation.action)
             for name, expectation in pipeline.expectations.items()
         },
+        rescue_column=pipeline.table.rescue_column
+        if pipeline.table.evolution is Evolution.RESCUE
+        else None,
         origin_prefix=pipeline.table.origin_prefix,
         changes=Changes(
             keys=pipeline.table.keys,

@@ -78,11 +78,14 @@ def run_pipeline(
 def set_session(spark: SparkSession) -> None:
     """Set what results depend on: a failing SQL expression is null, times are in UTC.
 
+    Of a name that is twice in a JSON object the last value counts, also in variants.
+
     A streaming query has no adaptive execution, so Spark's default of 200 partitions would make
     hundreds of tasks for each small batch.
     """
     spark.conf.set("spark.sql.ansi.enabled", "false")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.variant.allowDuplicateKeys", "true")
     context = spark.sparkContext
     if not context.getConf().contains(SHUFFLE_PARTITIONS):
         spark.conf.set(SHUFFLE_PARTITIONS, str(context.defaultParallelism))

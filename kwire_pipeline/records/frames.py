@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from kwire_pipeline.config import values
 from kwire_pipeline.config.values import Action, Envelope, Format, Root, Tombstones
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.records import changes, json_text
+from kwire_pipeline.records import changes, json_text, rescue
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.timestamps import Units
 
@@ -66,6 +66,8 @@ class Shape:
     omit: tuple[str, ...] = ()
     expectations: Mapping[str, tuple[str, Action]] = attrs.field(factory=dict)
     """The SQL and the action by name."""
+    rescue_column: str | None = None
+    """The column for undeclared fields of JSON values."""
     origin_prefix: str = "kafka_"
     changes: Changes = attrs.field(factory=Changes)
 
@@ -77,6 +79,8 @@ class Shape:
         else:
             fields = [] if "value" in self.omit else ["value"]
         more = [name for name in self.columns if name not in fields]
+        if self.rescue_column is not None:
+            more.append(self.rescue_column)
         return (*fields, *more, *(f"{self.origin_prefix}{name}" for name in ORIGIN))
 
     def check(self) -> None:
@@ -97,7 +101,12 @@ def classify(raw: DataFrame, shape: Shape) -> DataFrame:
     """Return the frame with the row, the class and what a dead letter needs of each record."""
     parsed = raw
     if shape.schema is not None:
-        envelope = json_text.parse(F.col("value"), F.col("offset"), shape.schema)
+        envelope = json_text.parse(
+            F.col("value"),
+            F.col("offset"),
+            shape.schema,
+            has_rest=shape.rescue_column is not None,
+        )
         parsed = raw.withColumn(PARSED, envelope)
         parsed = _with_envelope(raw, parsed, shape, shape.schema)
     columns = _columns(shape)
@@ -134,6 +143,9 @@ def _columns(shape: Shape) -> dict[str, Column]:
             columns[name] = json_text.field(F.col(PARSED), name, shape.schema, shape.units)
         elif name == "value":
             columns[name] = _plain("value", shape.format)
+    if shape.rescue_column is not None and shape.schema is not None:
+        rest = F.col(PARSED).getField(json_text.REST)
+        columns[shape.rescue_column] = rescue.json_rest(rest, shape.schema)
     for name in ORIGIN:
         columns[f"{shape.origin_prefix}{name}"] = F.col(name)
     return columns

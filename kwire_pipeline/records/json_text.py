@@ -10,33 +10,35 @@ from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, VariantType
 
 from kwire_pipeline.records import required, timestamps
 from kwire_pipeline.records.timestamps import Units
 
 VALUE: Final = "value"
+REST: Final = "rest"
 END: Final = "end"
 CORRUPT: Final = "corrupt"
 NO_OBJECT: Final = "not a JSON object"
 
 
-def parse(data: Column, offset: Column, schema: StructType) -> Column:
-    """Return the parsed envelope of a JSON object; its fields are read by the functions below."""
-    envelope = StructType(
-        [
-            StructField(VALUE, timestamps.textual(schema), True),
-            StructField(END, LongType(), True),
-            StructField(CORRUPT, StringType(), True),
-        ]
-    )
-    text = F.concat(
-        F.lit(f'{{"{VALUE}":'),
-        data.cast("string"),
-        F.lit(f',"{END}":'),
-        offset.cast("string"),
-        F.lit("}"),
-    )
+def parse(data: Column, offset: Column, schema: StructType, *, has_rest: bool = False) -> Column:
+    """Return the parsed envelope of a JSON object; its fields are read by the functions below.
+
+    With ``has_rest`` the text is in the envelope a second time, as a VARIANT with all fields.
+    """
+    fields = [
+        StructField(VALUE, timestamps.textual(schema), True),
+        StructField(END, LongType(), True),
+        StructField(CORRUPT, StringType(), True),
+    ]
+    text = data.cast("string")
+    parts = [F.lit(f'{{"{VALUE}":'), text]
+    if has_rest:
+        fields.append(StructField(REST, VariantType(), True))
+        parts += [F.lit(f',"{REST}":'), text]
+    text = F.concat(*parts, F.lit(f',"{END}":'), offset.cast("string"), F.lit("}"))
+    envelope = StructType(fields)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     return F.from_json(text, envelope, options)
 

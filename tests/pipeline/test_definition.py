@@ -5,7 +5,14 @@ import pytest
 
 from kwire_pipeline.config.model import DeadLetters, Expectation, Pipeline, Source, Table
 from kwire_pipeline.config.model import ValueFormat as Value
-from kwire_pipeline.config.values import Action, Column, Mode, TimestampUnit, Tombstones
+from kwire_pipeline.config.values import (
+    Action,
+    Column,
+    Evolution,
+    Mode,
+    TimestampUnit,
+    Tombstones,
+)
 from kwire_pipeline.engine.definition import definition_of
 
 PIPELINE = Pipeline(
@@ -34,6 +41,9 @@ OTHERS = {
     "mode": attrs.evolve(PIPELINE, table=Table(name="shop.orders", mode=Mode.UPSERT, keys=("id",))),
     "tombstones": attrs.evolve(
         PIPELINE, table=Table(name="shop.orders", tombstones=Tombstones.IGNORE)
+    ),
+    "rescue": attrs.evolve(
+        PIPELINE, table=attrs.evolve(PIPELINE.table, evolution=Evolution.RESCUE)
     ),
     "dead letters": attrs.evolve(PIPELINE, dead_letters=DeadLetters(table="shop.dead")),
 }
