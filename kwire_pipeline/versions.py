@@ -65,6 +65,9 @@ CHECKED: Final = ("4.0.0", "4.1.3", "4.2.0")
 TOKEN_PROVIDERS: Final[Mapping[str, str]] = {"4.1.3": "4.0.0", "4.2.0": "4.0.0"}
 """Versions whose token provider was not in Maven when they were checked, and another that works."""
 
+WITHOUT_AVRO: Final = ("4.1.3", "4.2.0")
+"""Versions whose spark-avro was not in Maven when they were checked."""
+
 
 def installed_pyspark() -> str:
     """Return the version of the installed pyspark; raise Refusal if there is none."""
@@ -101,7 +104,7 @@ def own_packages(pyspark: str, pipeline: Pipeline) -> tuple[str, ...]:
         chosen.append(table_package(pyspark, pipeline.table.format))
     formats = {pipeline.key.format, pipeline.value.format}
     if formats & {Format.AVRO, Format.AVRO_REGISTRY}:
-        chosen.append(f"org.apache.spark:spark-avro_{SCALA}:{pyspark}")
+        chosen.append(spark_avro(pyspark))
     if Format.PROTOBUF in formats:
         chosen.append(f"org.apache.spark:spark-protobuf_{SCALA}:{pyspark}")
     return tuple(chosen)
@@ -111,6 +114,16 @@ def kafka_source(pyspark: str) -> str:
     """Return the coordinate of Spark's Kafka source and sink."""
     release_of(pyspark)
     return f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{pyspark}"
+
+
+def spark_avro(pyspark: str) -> str:
+    """Return the coordinate of Spark's Avro; raise Refusal if Maven lacks that of the version."""
+    if pyspark in WITHOUT_AVRO:
+        raise Refusal(
+            f"Maven has no spark-avro for pyspark {pyspark}: pip install pyspark=={PIN}, or give "
+            "its jar with spark.jars"
+        )
+    return f"org.apache.spark:spark-avro_{SCALA}:{pyspark}"
 
 
 def table_package(pyspark: str, table_format: TableFormat) -> str:

@@ -24,6 +24,7 @@ def open_session(warehouse: Path) -> SparkSession:
     packages = (
         versions.kafka_source(pyspark),
         versions.table_package(pyspark, TableFormat.ICEBERG),
+        versions.spark_avro(pyspark),
     )
     session = (
         SparkSession.builder.master("local[2]")

@@ -9,11 +9,13 @@ from pathlib import Path
 import attrs
 import pytest
 from kafka import KafkaProducer
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.scene import Scene
+from compat_tests.pipeline.test_pipeline import command, run
 from kwire_pipeline.config.values import Evolution
+from tests.support.avro_bytes import ORDER, order, text
 
 
 @pytest.fixture
@@ -47,3 +49,83 @@ def test_undeclared_fields_go_to_the_rescue_column(scene: Scene) -> None:
     assert json.loads(rows.pop(2)) == {"extra": {"a": [1, "x"]}, "b": "1"}
     assert rows == {1: None, 3: None}
     assert scene.verify().is_clean
+
+
+FILE = """\
+name: orders
+source: {{bootstrap: "{broker}", topics: [{topic}]}}
+table: {{format: parquet, warehouse: {folder}/lake, name: shop.orders{table}}}
+dead_letters: {{table: shop.dead}}
+checkpoint: {folder}/checkpoint
+spark: {{master: "local[2]"}}
+progress: json
+"""
+
+
+def run_file(scene: Scene, lines: Sequence[str], table: str = "") -> tuple[list[Row], list[Row]]:
+    """Run the command over a file with lines added; return the rows, and the dead letters."""
+    folder = scene.folder
+    file, log = folder / "orders.yaml", folder / "log"
+    text = FILE.format(broker=scene.broker.address, topic=scene.topic, folder=folder, table=table)
+    file.write_text(text + "\n".join(lines))
+    assert run(command("run", file), log) == 0, log.read_text(errors="replace")[-3000:]
+    lake, read = folder / "lake" / "shop", scene.spark.read
+    rows = read.parquet(str(lake / "orders")).orderBy("kafka_offset").collect()
+    return rows, read.parquet(str(lake / "dead")).orderBy("offset").collect()
+
+
+def test_fields_of_json_keys_are_columns(scene: Scene) -> None:
+    records = [
+        (b'{"customer": {"id": 7}}', b'{"id": 1, "x": 1}'),
+        (None, b'{"id": 2}'),
+        (b'{"customer": 7}', b'{"id": 3}'),
+        (b"7", b'{"id": 4'),
+    ]
+    send(scene, records)
+    rows, letters = run_file(
+        scene,
+        [
+            'value: {format: json, schema: "id BIGINT NOT NULL"}',
+            'key: {format: json, schema: "customer STRUCT<id: BIGINT>"}',
+            "columns: {customer: key.customer.id}",
+        ],
+        table=", evolution: rescue",
+    )
+    assert [(row.id, row.customer, row.rescued) for row in rows] == [
+        (1, 7, '{"x":1}'),
+        (2, None, None),
+    ]
+    assert [row.reason for row in letters] == [
+        "key: customer is not struct<id:bigint>",
+        "not JSON; key: not a JSON object",
+    ]
+    assert [bytes(row.key) for row in letters] == [key for key, _ in records[2:]]
+
+
+def test_avro_keys_and_values_are_rows(scene: Scene) -> None:
+    """The schema lies in a file beside the pipeline's."""
+    (scene.folder / "order.avsc").write_text(ORDER)
+    send(
+        scene,
+        [
+            (text("k1"), order(1, "a")),
+            (text("k2"), order(2)[:-1]),
+            (None, order(3) + b"\0"),
+            (b"\x09", order(4)),
+            (text("k5"), order(5, "e")),
+        ],
+    )
+    rows, letters = run_file(
+        scene,
+        [
+            'value: {format: avro, schema: "@order.avsc"}',
+            """key: {format: avro, schema: '"string"'}""",
+            "columns: {customer: key}",
+        ],
+    )
+    assert [(row.customer, row.id, row.name) for row in rows] == [("k1", 1, "a"), ("k5", 5, "e")]
+    assert [row.reason for row in letters] == [
+        "not a record of the schema",
+        "bytes after the Avro record",
+        "key: not a record of the schema",
+    ]

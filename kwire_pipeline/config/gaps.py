@@ -26,11 +26,8 @@ class Gap:
 
 
 GAPS: Final = (
-    Gap("key.format", "json"),
-    Gap("key.format", "avro"),
     Gap("key.format", "avro-registry"),
     Gap("key.format", "protobuf"),
-    Gap("value.format", "avro"),
     Gap("value.format", "avro-registry"),
     Gap("value.format", "protobuf"),
     Gap("table.format", "delta"),

@@ -9,13 +9,15 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from kwire_pipeline.config.avro_schema import parse_avro
 from kwire_pipeline.config.ddl import Field, find_field, parse_ddl
 from kwire_pipeline.config.idle import idle
-from kwire_pipeline.config.model import Pipeline, RecordFormat
+from kwire_pipeline.config.model import KeyFormat, Pipeline, RecordFormat, Registry
 from kwire_pipeline.config.passed_on import passed_on
 from kwire_pipeline.config.problem import Problem
 from kwire_pipeline.config.values import (
     CatalogType,
+    Column,
     Envelope,
     Evolution,
     Format,
@@ -32,6 +34,13 @@ from kwire_pipeline.config.values import (
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 """The columns that each row has, after `table.origin_prefix`."""
 IDENTIFIER: Final = re.compile(r"\w+")
+AVRO: Final = (Format.AVRO, Format.AVRO_REGISTRY)
+SCHEMA_HINTS: Final = {
+    Format.JSON: ", such as id BIGINT, name STRING",
+    Format.AVRO: "",
+    Format.AVRO_REGISTRY: "; kwire-pipeline init writes the newest one of the registry",
+}
+"""The formats that have a schema, with a hint where it comes from."""
 TIMES: Final = {"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"}
 
 
@@ -84,17 +93,42 @@ def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Pro
             yield f"{part}.schema", str(error)
         else:
             yield from _timestamps(part, record, fields)
-    if record.schema is None and kind in (Format.AVRO, Format.JSON):
-        hint = ", such as id BIGINT, name STRING" if kind is Format.JSON else ""
-        yield f"{part}.schema", f"{kind.value} needs a schema{hint}"
-    if record.schema is not None and kind not in (Format.JSON, Format.AVRO):
+    if record.schema is None and kind in SCHEMA_HINTS:
+        yield f"{part}.schema", f"{kind.value} needs a schema{SCHEMA_HINTS[kind]}"
+    if record.schema is not None and kind not in SCHEMA_HINTS:
         yield f"{part}.schema", f"{kind.value} takes no schema"
-    if kind is Format.AVRO_REGISTRY and pipeline.registry.url is None:
-        yield "registry.url", "avro-registry needs the registry's URL"
+    if record.schema is not None and kind in AVRO:
+        yield from _avro(part, record.schema)
+    if kind is Format.AVRO_REGISTRY:
+        yield from _registry(pipeline.registry)
     if kind is Format.PROTOBUF and (record.message is None or record.descriptor is None):
         yield f"{part}.message", "protobuf needs a message and a descriptor"
     if record.timestamps and kind is not Format.JSON:
         yield f"{part}.timestamps", f"{kind.value} has timestamps of its own; they are for json"
+
+
+def _avro(part: str, schema: str) -> Iterator[Problem]:
+    """Yield what is wrong with an Avro schema; a key may be of any type, a value is a record."""
+    try:
+        kind = parse_avro(schema)
+    except ValueError as error:
+        yield f"{part}.schema", str(error)
+    else:
+        if part == "value" and kind.name != "STRUCT":
+            yield "value.schema", "a value's Avro schema has to be a record"
+
+
+def _registry(registry: Registry) -> Iterator[Problem]:
+    if registry.url is None:
+        yield "registry.url", "avro-registry needs the registry's URL"
+    elif not re.fullmatch(r"https?://[^/@\s]+(/[^?#\s]*)?", registry.url):
+        yield (
+            "registry.url",
+            "expected http:// or https://, a host and perhaps a path; a login is registry.username "
+            "and registry.password",
+        )
+    if (registry.username is None) != (registry.password is None):
+        yield "registry.username", "basic authentication needs a username and a password"
 
 
 def _timestamps(part: str, record: RecordFormat, fields: tuple[Field, ...]) -> Iterator[Problem]:
@@ -154,8 +188,9 @@ def _mode(pipeline: Pipeline) -> Iterator[Problem]:
 
 def _upsert(pipeline: Pipeline) -> Iterator[Problem]:
     table = pipeline.table
-    if table.envelope is Envelope.DEBEZIUM and pipeline.value.format in RAW_FORMATS:
-        yield "table.envelope", f"a {pipeline.value.format.value} value has no envelope"
+    if table.envelope is Envelope.DEBEZIUM and pipeline.value.format is not Format.JSON:
+        kind = pipeline.value.format.value
+        yield "table.envelope", f"envelopes are read from json values, not from {kind} ones"
     if table.tombstones is Tombstones.DELETE:
         for name in table.keys:
             place = pipeline.columns.get(name)
@@ -185,8 +220,8 @@ def table_columns(pipeline: Pipeline) -> dict[str, str] | None:
     """
     record = pipeline.value
     if pipeline.transform is not None or (
-        record.format not in (Format.RAW, Format.STRING)
-        and (record.format is not Format.JSON or record.schema is None)
+        record.format not in RAW_FORMATS
+        and (record.format not in SCHEMA_HINTS or record.schema is None)
     ):
         return None
     columns = {field.name: field.type.name for field in _value_fields(pipeline)}
@@ -203,13 +238,20 @@ def table_columns(pipeline: Pipeline) -> dict[str, str] | None:
 
 
 def _value_fields(pipeline: Pipeline) -> tuple[Field, ...]:
-    match pipeline.value.format, pipeline.value.schema:
-        case Format.JSON, str(schema):
-            return parse_ddl(schema)
-        case Format.RAW, _:
+    match pipeline.value.format:
+        case Format.RAW:
             return parse_ddl("value BINARY")
-        case Format.STRING, _:
+        case Format.STRING:
             return parse_ddl("value STRING")
+    return _fields(pipeline.value)
+
+
+def _fields(record: RecordFormat) -> tuple[Field, ...]:
+    """Return the fields of a schema, none without one; raise ValueError if it does not parse."""
+    if record.schema is not None and record.format is Format.JSON:
+        return parse_ddl(record.schema)
+    if record.schema is not None and record.format in AVRO:
+        return parse_avro(record.schema).fields
     return ()
 
 
@@ -228,8 +270,8 @@ def _columns(pipeline: Pipeline) -> Iterator[Problem]:
             yield f"columns.{name}", f"{name!r} is no column's name"
         if column.root is Root.VALUE and fields and find_field(fields, column.path) is None:
             yield f"columns.{name}", f"the value's schema has no field {path}"
-        if column.root is Root.KEY and column.path and pipeline.key.format in RAW_FORMATS:
-            yield f"columns.{name}", f"a {pipeline.key.format.value} key has no fields"
+        if column.root is Root.KEY and column.path:
+            yield from _key_column(name, column, pipeline.key)
     for name in pipeline.omit:
         if fields and find_field(fields, [name]) is None:
             yield "omit", f"the value's schema has no field {name}"
@@ -254,6 +296,13 @@ def _rescue(pipeline: Pipeline, fields: tuple[Field, ...]) -> Iterator[Problem]:
 
 
 RAW_FORMATS: Final = (Format.RAW, Format.STRING)
+
+
+def _key_column(name: str, column: Column, key: KeyFormat) -> Iterator[Problem]:
+    if key.format in RAW_FORMATS:
+        yield f"columns.{name}", f"a {key.format.value} key has no fields"
+    elif key.schema is not None and find_field(_fields(key), column.path) is None:
+        yield f"columns.{name}", f"the key's schema has no field {'.'.join(column.path)}"
 
 
 def _used_columns(pipeline: Pipeline, columns: dict[str, str]) -> Iterator[Problem]:

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.model import Pipeline, RecordFormat
 from kwire_pipeline.config.values import Evolution, Format, TableFormat
+from kwire_pipeline.engine.avro import avro_fields
 from kwire_pipeline.engine.batch import Destinations
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.engine.upsert import check_keys
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
+from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.iceberg import IcebergTable
@@ -28,21 +30,18 @@ RAW_DDL = (
 
 def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
     """Return the shape of rows; ``ddl`` is the value's schema."""
-    value = pipeline.value
-    schema = None
-    if value.format is Format.JSON:
-        if ddl is None:
-            raise Refusal("value.schema: JSON values need a schema, such as 'id STRING, n INT'")
-        schema = parse_ddl(ddl, "value.schema")
-    elif value.format not in (Format.RAW, Format.STRING):
-        raise Refusal(f"value.format: {value.format.value} is not available in this version")
-    if pipeline.key.format not in (Format.RAW, Format.STRING):
-        raise Refusal(f"key.format: {pipeline.key.format.value} is not available in this version")
+    value, key = pipeline.value, pipeline.key
+    schema, avro = _fields("value", value, ddl)
+    key_schema, key_avro = _fields("key", key, key.schema)
     shape = Shape(
         format=value.format,
         schema=schema,
         units=value.timestamps,
-        key_format=pipeline.key.format,
+        avro=avro,
+        key_format=key.format,
+        key_schema=key_schema,
+        key_units=key.timestamps,
+        key_avro=key_avro,
         columns=pipeline.columns,
         omit=pipeline.omit,
         expectations={
@@ -61,6 +60,22 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
     )
     shape.check()
     return shape
+
+
+def _fields(
+    part: str, record: RecordFormat, schema: str | None
+) -> tuple[StructType | None, AvroFields | None]:
+    """Return the fields of keys or values, and the decoding of Avro ones."""
+    if record.format in (Format.RAW, Format.STRING):
+        return None, None
+    if schema is None:
+        raise Refusal(f"{part}.schema: {record.format.value} needs a schema")
+    if record.format is Format.JSON:
+        return parse_ddl(schema, f"{part}.schema"), None
+    if record.format is not Format.AVRO:
+        raise Refusal(f"{part}.format: {record.format.value} is not available in this version")
+    avro = avro_fields(schema, f"{part}.schema")
+    return avro.kind if isinstance(avro.kind, StructType) else None, avro
 
 
 def origin_of(pipeline: Pipeline) -> Origin:

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from kwire_pipeline import versions
 from kwire_pipeline.config.declare import Secret
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.values import CatalogType, TableFormat
+from kwire_pipeline.config.values import CatalogType, Format, TableFormat
+from kwire_pipeline.engine.avro import avro_limits
 from kwire_pipeline.jars import jar_files
 
 DEFAULTS: Final = {
@@ -48,6 +49,8 @@ def configuration(pipeline: Pipeline, pyspark: str) -> Mapping[str, str]:
             )
             extensions = _comma_list(DELTA_EXTENSIONS, extensions)
     chosen["spark.sql.extensions"] = extensions
+    if {pipeline.key.format, pipeline.value.format} & {Format.AVRO, Format.AVRO_REGISTRY}:
+        user |= avro_limits(user)
     return {key: text for key, text in {**chosen, **user}.items() if text}
 
 

@@ -13,17 +13,20 @@ from typing import Final
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from kwire_pipeline.config import values
 from kwire_pipeline.config.values import Action, Envelope, Format, Root, Tombstones
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import changes, json_text, rescue
+from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
+from kwire_pipeline.records.fields import DebeziumFields, Fields, JsonFields
 from kwire_pipeline.records.timestamps import Units
 
 OWN: Final = "__"
 PARSED: Final = f"{OWN}parsed"
+PARSED_KEY: Final = f"{OWN}parsed_key"
 CLASS: Final = f"{OWN}class"
 UNMET: Final = f"{OWN}unmet"
 BYTES: Final = f"{OWN}bytes"
@@ -57,11 +60,15 @@ class Shape:
 
     format: Format
     schema: StructType | None = None
-    """The schema of JSON values."""
+    """The fields of JSON or Avro values."""
     units: Units = attrs.field(factory=dict)
+    avro: AvroFields | None = None
+    """The decoding of Avro values."""
     key_format: Format = Format.RAW
     key_schema: StructType | None = None
+    """The fields of JSON keys."""
     key_units: Units = attrs.field(factory=dict)
+    key_avro: AvroFields | None = None
     columns: Mapping[str, values.Column] = attrs.field(factory=dict)
     omit: tuple[str, ...] = ()
     expectations: Mapping[str, tuple[str, Action]] = attrs.field(factory=dict)
@@ -70,6 +77,22 @@ class Shape:
     """The column for undeclared fields of JSON values."""
     origin_prefix: str = "kafka_"
     changes: Changes = attrs.field(factory=Changes)
+
+    @property
+    def fields(self) -> Fields | None:
+        """The fields of values; None if a value has one column."""
+        if self.avro is not None or self.schema is None:
+            return self.avro
+        if self.changes.envelope is Envelope.DEBEZIUM:
+            return DebeziumFields(self.schema, self.units)
+        return JsonFields(self.schema, self.units, self.rescue_column is not None)
+
+    @property
+    def key_fields(self) -> Fields | None:
+        """The fields of keys; None if a key has one column."""
+        if self.key_avro is not None or self.key_schema is None:
+            return self.key_avro
+        return JsonFields(self.key_schema, self.key_units)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,16 +122,7 @@ class Shape:
 
 def classify(raw: DataFrame, shape: Shape) -> DataFrame:
     """Return the frame with the row, the class and what a dead letter needs of each record."""
-    parsed = raw
-    if shape.schema is not None:
-        envelope = json_text.parse(
-            F.col("value"),
-            F.col("offset"),
-            shape.schema,
-            has_rest=shape.rescue_column is not None,
-        )
-        parsed = raw.withColumn(PARSED, envelope)
-        parsed = _with_envelope(raw, parsed, shape, shape.schema)
+    parsed = _with_envelopes(raw, shape)
     columns = _columns(shape)
     keyless = _lacks_key({name.lower(): column for name, column in columns.items()}, shape)
     carried = [F.col(name).alias(f"{OWN}{name}") for name in RAW]
@@ -123,31 +137,33 @@ def classify(raw: DataFrame, shape: Shape) -> DataFrame:
     return _only_misfits_raw(_with_expectations(whole, shape))
 
 
-def _with_envelope(
-    raw: DataFrame, parsed: DataFrame, shape: Shape, schema: StructType
-) -> DataFrame:
-    """Return the frame with the parsed value; of an envelope of changes, with its row."""
-    if shape.changes.envelope is Envelope.NONE:
-        return parsed
-    whole = json_text.parse(F.col("value"), F.col("offset"), changes.envelope_schema(schema))
-    return raw.withColumn(PARSED, whole).withColumn(PARSED, changes.open_envelope(F.col(PARSED)))
+def _with_envelopes(frame: DataFrame, shape: Shape) -> DataFrame:
+    """Add the envelopes of value and key; of changes, an envelope with the row as its value."""
+    parts = ((PARSED, "value", shape.fields), (PARSED_KEY, "key", shape.key_fields))
+    for name, part, fields in parts:
+        if fields is not None:
+            frame = frame.withColumn(name, fields.parse(F.col(part), F.col("offset")))
+    if shape.changes.envelope is Envelope.DEBEZIUM:
+        frame = frame.withColumn(PARSED, changes.open_envelope(F.col(PARSED)))
+    return frame
 
 
 def _columns(shape: Shape) -> dict[str, Column]:
     """Return the table's columns over the raw record and its parsed value, by name."""
     columns: dict[str, Column] = {}
+    origin = {f"{shape.origin_prefix}{name}": F.col(name) for name in ORIGIN}
     for name in shape.names:
-        if name in shape.columns:
+        if name in origin:
+            columns[name] = origin[name]
+        elif name == shape.rescue_column and shape.schema is not None:
+            rest = F.col(PARSED).getField(json_text.REST)
+            columns[name] = rescue.json_rest(rest, shape.schema)
+        elif name in shape.columns:
             columns[name] = _place(shape.columns[name], shape)
-        elif shape.schema is not None and name in shape.schema.names:
-            columns[name] = json_text.field(F.col(PARSED), name, shape.schema, shape.units)
+        elif shape.fields is not None:
+            columns[name] = shape.fields.field(F.col(PARSED), name)
         elif name == "value":
             columns[name] = _plain("value", shape.format)
-    if shape.rescue_column is not None and shape.schema is not None:
-        rest = F.col(PARSED).getField(json_text.REST)
-        columns[shape.rescue_column] = rescue.json_rest(rest, shape.schema)
-    for name in ORIGIN:
-        columns[f"{shape.origin_prefix}{name}"] = F.col(name)
     return columns
 
 
@@ -155,16 +171,11 @@ def _place(place: values.Column, shape: Shape) -> Column:
     """Return the column for one place in a record."""
     match place.root:
         case Root.VALUE:
-            if shape.schema is None or place.path[0] not in shape.schema.names:
-                raise Refusal(f"the value has no field {'.'.join(place.path)}")
-            column = json_text.field(F.col(PARSED), place.path[0], shape.schema, shape.units)
-            for name in place.path[1:]:
-                column = column.getField(name)
-            return column
+            return _at(place, shape.fields, F.col(PARSED))
         case Root.KEY:
-            if place.path:
-                raise Refusal(f"key.{'.'.join(place.path)}: keys have no fields in this version")
-            return _plain("key", shape.key_format)
+            if shape.key_fields is None and not place.path:
+                return _plain("key", shape.key_format)
+            return _at(place, shape.key_fields, F.col(PARSED_KEY))
         case Root.HEADERS:
             name = place.path[0]
             matching = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
@@ -174,6 +185,19 @@ def _place(place: values.Column, shape: Shape) -> Column:
     return F.col(place.root.value)
 
 
+def _at(place: values.Column, fields: Fields | None, envelope: Column) -> Column:
+    """Return the field at a place in a parsed key or value, or the whole."""
+    if fields is not None and not place.path:
+        return fields.whole(envelope)
+    kind: DataType | None = None if fields is None else fields.kind
+    if fields is None or not isinstance(kind, StructType) or place.path[0] not in kind.names:
+        raise Refusal(f"the {place.root.value} has no field {'.'.join(place.path)}")
+    column = fields.field(envelope, place.path[0])
+    for name in place.path[1:]:
+        column = column.getField(name)
+    return column
+
+
 def _plain(name: str, format: Format) -> Column:
     """Return a key or value that is not parsed; text that is not UTF-8 is a misfit (`_fits`)."""
     return F.col(name) if format is Format.RAW else F.col(name).cast("string")
@@ -181,21 +205,8 @@ def _plain(name: str, format: Format) -> Column:
 
 def _fits(shape: Shape) -> Column:
     """Return the class of each record by its value and key alone."""
-    condition = F.lit(True)
-    if shape.schema is not None:
-        condition = json_text.fits(
-            F.col("value"), F.col(PARSED), F.col("offset"), shape.schema, shape.units
-        )
-    elif shape.format is Format.STRING:
-        condition = F.coalesce(F.is_valid_utf8(F.col("value").cast("string")), F.lit(True))
-    return F.when(condition & _key_fits(shape), F.lit(GOOD)).otherwise(F.lit(MISFIT))
-
-
-def _key_fits(shape: Shape) -> Column:
-    """Return the condition that a record's key is of its format."""
-    if shape.key_format is Format.RAW:
-        return F.lit(True)
-    return F.coalesce(F.is_valid_utf8(F.col("key").cast("string")), F.lit(True))
+    condition = _value_fits(shape) & _key_fits(shape)
+    return F.when(condition, F.lit(GOOD)).otherwise(F.lit(MISFIT))
 
 
 def _lacks_key(columns: Mapping[str, Column], shape: Shape) -> Column:
@@ -228,6 +239,27 @@ def _with_changes(column: Column, keyless: Column, shape: Shape) -> Column:
     if rules.tombstones is Tombstones.DELETE:
         column = F.when(value.isNull(), deletion).otherwise(column)
     return column
+
+
+def _value_fits(shape: Shape) -> Column:
+    """Return the condition that a record's value is of its format and schema."""
+    value = F.col("value")
+    if shape.fields is not None:
+        return shape.fields.fits(value, F.col(PARSED), F.col("offset"))
+    return _is_text(value) if shape.format is Format.STRING else F.lit(True)
+
+
+def _key_fits(shape: Shape) -> Column:
+    """Return the condition that a record's key is of its format and schema."""
+    key, fields = F.col("key"), shape.key_fields
+    if fields is not None:
+        fits = fields.fits(key, F.col(PARSED_KEY), F.col("offset"))
+        return F.when(key.isNull(), F.lit(fields.may_be_null)).otherwise(fits)
+    return F.lit(True) if shape.key_format is Format.RAW else _is_text(key)
+
+
+def _is_text(data: Column) -> Column:
+    return F.coalesce(F.is_valid_utf8(data.cast("string")), F.lit(True))
 
 
 def _with_expectations(frame: DataFrame, shape: Shape) -> DataFrame:
@@ -283,13 +315,9 @@ def misfits(frame: DataFrame, shape: Shape) -> DataFrame:
         F.col(UNMET),
         F.col(CLASS),
     )
-    if shape.schema is not None:
-        envelope = json_text.parse(F.col("value"), F.col("offset"), shape.schema)
-        parsed = letters.withColumn(PARSED, envelope)
-        letters = _with_envelope(letters, parsed, shape, shape.schema)
-        letters = letters.withColumn("reason", _words(shape, shape.schema))
-    else:
-        letters = letters.withColumn("reason", F.lit("not UTF-8"))
+    letters = _with_envelopes(letters, shape)
+    words = F.concat_ws("; ", _value_words(shape), _key_words(shape))
+    letters = letters.withColumn("reason", words)
     unmet = F.concat(F.lit("expectation not met: "), F.concat_ws(", ", F.col(UNMET)))
     keys = ", ".join(shape.changes.keys)
     reason = (
@@ -301,17 +329,21 @@ def misfits(frame: DataFrame, shape: Shape) -> DataFrame:
     return letters.select(*names, reason.alias("reason"))
 
 
-def _words(shape: Shape, schema: StructType) -> Column:
-    """Return the reason in words of a JSON value that does not fit."""
-    value, parsed, offset = F.col("value"), F.col(PARSED), F.col("offset")
-    if shape.changes.envelope is Envelope.NONE:
-        return json_text.reason(value, parsed, offset, schema, shape.units)
-    return json_text.reason(
-        value,
-        parsed,
-        offset,
-        schema,
-        shape.units,
-        row=changes.row_text(value, parsed),
-        row_problem=changes.envelope_problem(parsed),
-    )
+def _value_words(shape: Shape) -> Column:
+    """Return why the value of a misfit does not fit, null if it does."""
+    words = F.lit("not UTF-8")
+    if shape.fields is not None:
+        words = shape.fields.reason(F.col("value"), F.col(PARSED), F.col("offset"))
+    problem = F.when(~_value_fits(shape), words)
+    if shape.changes.tombstones is Tombstones.DEAD_LETTER:
+        return problem
+    return F.when(F.col("value").isNotNull(), problem)
+
+
+def _key_words(shape: Shape) -> Column:
+    """Return why the key of a misfit does not fit, null if it does."""
+    key, words = F.col("key"), F.lit("not UTF-8")
+    if shape.key_fields is not None:
+        why = shape.key_fields.reason(key, F.col(PARSED_KEY), F.col("offset"))
+        words = F.when(key.isNull(), F.lit("null")).otherwise(why)
+    return F.when(~_key_fits(shape), F.concat(F.lit("key: "), words))

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from kwire_pipeline import versions
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """py4j leaves sockets to the garbage collector, kafka-python reads its tables in an old way."""
@@ -25,6 +27,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[1]")
+        .config("spark.jars.packages", versions.spark_avro(versions.installed_pyspark()))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")

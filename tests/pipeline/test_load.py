@@ -325,6 +325,91 @@ def test_the_login_of_the_section_excludes_that_of_the_options() -> None:
         assert f"kafka.{option} has a key of its own: source.security.{key}" in lines[0]
 
 
+KEY = ("key.format", "json")
+AVRO = ("value.format", "avro")
+AVRO_KEY = ("key.format", "avro")
+REGISTRY = ("value.format", "avro-registry")
+URL = ("registry.url", "http://r")
+ORDERED = ("table.partition_by", "days(at)")
+RECORD = (
+    '{"type": "record", "name": "a.Order", "fields": [{"name": "id", "type": ["null", "int", '
+    '"long"]}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}, '
+    '{"name": "first", "type": {"type": "record", "name": "Line", "fields": [{"name": "item", '
+    '"type": "string"}]}}, {"name": "lines", "type": {"type": "array", "items": "Line"}}]}'
+)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [KEY, ("key.schema", "id BIGINT, at TIMESTAMP"), ("columns", "customer=key.id")],
+        [AVRO, ORDERED, ("columns", "item=value.lines.item")],
+        [AVRO_KEY, ("key.schema", '"string"'), ("columns", "customer=key")],
+        [AVRO_KEY, ("key.schema", RECORD), ("columns", "item=key.first.item")],
+    ],
+)
+def test_keys_and_values_with_fields(flags: list[tuple[str, str]]) -> None:
+    schema = ("value.schema", RECORD)
+    has_avro_value = flags[0][0] == "value.format"
+    assert read(SMALLEST, *flags, *([schema] if has_avro_value else []))
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        ([KEY], "key.schema: json needs a schema, such as id BIGINT, name STRING"),
+        ([KEY, ("key.schema", "id INTT")], "key.schema: id: there is no type INTT"),
+        (
+            [KEY, ("key.schema", "id INT"), ("columns", "a=key.no")],
+            "columns.a: the key's schema has no field no",
+        ),
+        ([AVRO_KEY], "key.schema: avro needs a schema"),
+        ([AVRO, ("value.schema", "id INT")], "value.schema: not an Avro schema in JSON, such as"),
+        (
+            [AVRO, ("value.schema", '"int"')],
+            "value.schema: a value's Avro schema has to be a rec",
+        ),
+        ([AVRO, ("value.schema", '"Order"')], "value.schema: there is no Avro type Order"),
+        (
+            [
+                AVRO,
+                (
+                    "value.schema",
+                    '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", '
+                    '"R"]}]}',
+                ),
+            ],
+            "value.schema: a: R contains itself, which no table can have",
+        ),
+        (
+            [AVRO, ORDERED, ("value.schema", RECORD), ("omit", "x")],
+            "--omit: the value's schema has no field x",
+        ),
+        (
+            [AVRO, ("table.partition_by", "days(id)"), ("value.schema", RECORD)],
+            "table.partition_by: days(id): id is BIGINT, not TIMESTAMP",
+        ),
+        (
+            [AVRO, ORDERED, ("value.schema", RECORD), ("table.evolution", "rescue")],
+            "table.evolution: avro has no fields to rescue; json has",
+        ),
+        (
+            [REGISTRY, ORDERED, ("value.schema", RECORD), ("registry.url", "http://u:p@r")],
+            "registry.url: expected http:// or https://, a host and perhaps a path; a login is",
+        ),
+        (
+            [REGISTRY, URL, ORDERED, ("value.schema", RECORD), ("registry.username", "u")],
+            "registry.username: basic authentication needs a username and a password",
+        ),
+    ],
+)
+def test_a_wrong_schema_of_a_key_or_value_is_refused(
+    flags: list[tuple[str, str]], error: str
+) -> None:
+    lines = errors(SMALLEST, *flags)
+    assert any(error in line for line in lines), lines
+
+
 PARQUET = ("table.format", "parquet")
 
 

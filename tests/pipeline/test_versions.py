@@ -17,6 +17,7 @@ from kwire_pipeline.java import check_java
 from tests.pipeline.test_model import ORDERS
 
 ROOT = Path(__file__).resolve().parents[2]
+AVRO = attrs.evolve(ORDERS, value=ValueFormat(format=Format.AVRO, schema="{}"))
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 
@@ -40,8 +41,7 @@ def test_connector_has_the_version_of_pyspark(pyspark: str) -> None:
 
 def test_packages_follow_the_table_and_the_formats() -> None:
     assert versions.packages("4.0.0", orders(TableFormat.PARQUET)) == (f"{KAFKA}:4.0.0",)
-    avro = attrs.evolve(ORDERS, value=ValueFormat(format=Format.AVRO, schema="{}"))
-    assert versions.packages("4.0.0", avro)[-1] == "org.apache.spark:spark-avro_2.13:4.0.0"
+    assert versions.packages("4.0.0", AVRO)[-1] == "org.apache.spark:spark-avro_2.13:4.0.0"
 
 
 def test_a_users_package_is_added() -> None:
@@ -68,6 +68,7 @@ def test_jars_take_the_place_of_packages() -> None:
         ),
         ("4.0.0", orders(packages=("io.delta:delta-spark_4.1_2.13:4.4.0",)), "is for Spark 4.1"),
         ("4.0.0", orders(packages=("postgresql:42",)), "is not GROUP:ARTIFACT:VERSION"),
+        ("4.1.3", AVRO, "Maven has no spark-avro for pyspark 4.1.3: pip install pyspark==4.0.0"),
         ("4.1.3", orders(jars=("d/spark-sql-kafka-0-10_2.13-4.0.0.jar",)), "not of the installed"),
     ],
 )

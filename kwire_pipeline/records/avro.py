@@ -1,0 +1,115 @@
+"""Avro in a record, decoded by Spark's own `from_avro`.
+
+`from_avro` ignores bytes after the datum, and returns nulls for one that it cannot decode. So the
+datum is decoded as the first field of a record of its own whose last field is a hash of the bytes:
+if the hash is not read back, the bytes are more or less than one datum of the writer's schema.
+
+With a registry the bytes begin with a zero and the four bytes of the writer's schema id. Each
+schema is one branch, so a record is decoded once, by its own; the reader's schema makes all
+branches of one type.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import BinaryType, DataType, StructField, StructType
+
+VALUE: Final = "value"
+END: Final = "end"
+HASH_BYTES: Final = 8
+HEAD_BYTES: Final = 5
+"""The zero and the id before a datum."""
+REST: Final = (1 << 31) - 1
+NO_DATUM: Final = "not a record of the schema"
+EXCESS: Final = "bytes after the Avro record"
+
+
+@attrs.frozen(kw_only=True)
+class AvroFields:
+    """The fields of Avro data."""
+
+    kind: DataType
+    """The type of the reader's schema in Spark."""
+    reader: str
+    """The schema of the rows, as Avro's JSON."""
+    writers: Mapping[int, str] | None = None
+    """The schemas of the writers by id; None if there is no id, and the reader's schema is it."""
+    problems: Mapping[int, str] = attrs.field(factory=dict)
+    """The reasons why an id has no schema, in words."""
+
+    @property
+    def may_be_null(self) -> bool:
+        return True
+
+    def parse(self, data: Column, offset: Column) -> Column:
+        if self.writers is None:
+            return _decode(data, data, self.reader, self.reader)
+        kind = StructType([StructField(VALUE, self.kind), StructField(END, BinaryType())])
+        datum = F.substring(data, HEAD_BYTES + 1, REST)
+        envelope = F.lit(None).cast(kind)
+        for schema_id, writer in sorted(self.writers.items(), reverse=True):
+            is_own = F.substring(data, 1, HEAD_BYTES) == F.lit(head(schema_id))
+            envelope = F.when(is_own, _decode(data, datum, writer, self.reader)).otherwise(envelope)
+        return envelope
+
+    def fits(self, data: Column, envelope: Column, offset: Column) -> Column:
+        is_whole = F.equal_null(envelope.getField(END), _hash(data))
+        return F.coalesce(data.isNotNull() & is_whole, F.lit(False))
+
+    def whole(self, envelope: Column) -> Column:
+        return envelope.getField(VALUE)
+
+    def field(self, envelope: Column, name: str) -> Column:
+        return envelope.getField(VALUE).getField(name)
+
+    def reason(self, data: Column, envelope: Column, offset: Column) -> Column:
+        words = F.when(data.isNull(), F.lit("the value is null"))
+        excess = envelope.getField(END).isNotNull()
+        if self.writers is None:
+            return words.when(excess, F.lit(EXCESS)).otherwise(F.lit(NO_DATUM))
+        schema_id = id_of(data)
+        name = F.concat(F.lit("schema "), schema_id.cast("string"))
+        for number, problem in sorted(self.problems.items()):
+            words = words.when(F.equal_null(schema_id, F.lit(number)), F.lit(problem))
+        return (
+            words.when(schema_id.isNull(), F.lit("no zero byte and schema id at the beginning"))
+            .when(excess, F.lit(EXCESS))
+            .when(
+                schema_id.isin(list(self.writers)),
+                F.concat(F.lit("not a record of "), name, F.lit(" that the file's schema reads")),
+            )
+            .otherwise(F.concat(name, F.lit(" was not asked for: too many unknown ids in a batch")))
+        )
+
+
+def head(schema_id: int) -> bytearray:
+    """Return the bytes before a datum of a schema."""
+    return bytearray(b"\0" + schema_id.to_bytes(HEAD_BYTES - 1, "big"))
+
+
+def id_of(data: Column) -> Column:
+    """Return the schema id at the beginning of the bytes, null if there is none."""
+    has_head = (F.length(data) >= HEAD_BYTES) & (F.substring(data, 1, 1) == F.lit(bytearray(1)))
+    digits = F.hex(F.substring(data, 2, HEAD_BYTES - 1))
+    return F.when(has_head, F.conv(digits, 16, 10).cast("bigint"))
+
+
+def envelope_schema(schema: str) -> str:
+    """Return the schema of a record with a datum of a schema and a hash, as Avro's JSON."""
+    fixed = {"type": "fixed", "name": "KwireHash", "size": HASH_BYTES}
+    fields = [{"name": VALUE, "type": json.loads(schema)}, {"name": END, "type": fixed}]
+    return json.dumps({"type": "record", "name": "KwireEnvelope", "fields": fields})
+
+
+def _decode(data: Column, datum: Column, writer: str, reader: str) -> Column:
+    options = {"mode": "PERMISSIVE", "avroSchema": envelope_schema(reader)}
+    return from_avro(F.concat(datum, _hash(data)), envelope_schema(writer), options)
+
+
+def _hash(data: Column) -> Column:
+    return F.xxhash64(data).cast("binary")

@@ -1,0 +1,94 @@
+"""The typed fields of a key or value: one interface over the formats that have fields.
+
+A part of a record is parsed once into an envelope. Fields and the verdict are read from it, and for
+misfits the words that say why.
+"""
+
+from typing import Protocol
+
+import attrs
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from kwire_pipeline.records import changes, json_text, timestamps
+from kwire_pipeline.records.timestamps import Units
+
+
+class Fields(Protocol):
+    """The expressions over the bytes of a key or value, and over its envelope."""
+
+    @property
+    def kind(self) -> DataType:
+        """The type of the whole."""
+
+    @property
+    def may_be_null(self) -> bool:
+        """Whether a key that is null fits."""
+
+    def parse(self, data: Column, offset: Column) -> Column:
+        """Return the envelope."""
+
+    def fits(self, data: Column, envelope: Column, offset: Column) -> Column:
+        """Return the condition that the bytes are of the format and fit the schema."""
+
+    def whole(self, envelope: Column) -> Column:
+        """Return the whole in its type."""
+
+    def field(self, envelope: Column, name: str) -> Column:
+        """Return one top-level field in its type."""
+
+    def reason(self, data: Column, envelope: Column, offset: Column) -> Column:
+        """Return the words that say why bytes do not fit."""
+
+
+@attrs.frozen
+class JsonFields:
+    """The fields of a JSON object."""
+
+    kind: StructType
+    units: Units = attrs.field(factory=dict)
+    has_rest: bool = False
+    """Whether the envelope has undeclared fields as well."""
+
+    @property
+    def may_be_null(self) -> bool:
+        return all(field.nullable for field in self.kind.fields)
+
+    def parse(self, data: Column, offset: Column) -> Column:
+        return json_text.parse(data, offset, self.kind, has_rest=self.has_rest)
+
+    def fits(self, data: Column, envelope: Column, offset: Column) -> Column:
+        return json_text.fits(data, envelope, offset, self.kind, self.units)
+
+    def whole(self, envelope: Column) -> Column:
+        value = envelope.getField(json_text.VALUE)
+        if not timestamps.has_timestamp(self.kind):
+            return value
+        fields = [self.field(envelope, name).alias(name) for name in self.kind.names]
+        return F.when(value.isNotNull(), F.struct(*fields))
+
+    def field(self, envelope: Column, name: str) -> Column:
+        return json_text.field(envelope, name, self.kind, self.units)
+
+    def reason(self, data: Column, envelope: Column, offset: Column) -> Column:
+        return json_text.reason(data, envelope, offset, self.kind, self.units)
+
+
+@attrs.frozen
+class DebeziumFields(JsonFields):
+    """The fields of the row in an envelope of Debezium; `changes.open_envelope` opens it."""
+
+    def parse(self, data: Column, offset: Column) -> Column:
+        return json_text.parse(data, offset, changes.envelope_schema(self.kind))
+
+    def reason(self, data: Column, envelope: Column, offset: Column) -> Column:
+        return json_text.reason(
+            data,
+            envelope,
+            offset,
+            self.kind,
+            self.units,
+            row=changes.row_text(data, envelope),
+            row_problem=changes.envelope_problem(envelope),
+        )
