@@ -3,6 +3,7 @@
 from tests.mutations.table import Mutation
 
 _TESTS = "tests/transaction/test_coordinator.py"
+_MACHINE = "tests/transaction/test_machine.py"
 _SENDER = "kwire/transaction/marker_sender.py"
 _TRANSITIONS = "kwire/transaction/transitions.py"
 _SHARD = "kwire/transaction/shard.py"
@@ -136,5 +137,57 @@ MUTATIONS = (
         "            and current.update_ms == transaction.update_ms\n",
         new="",
         test=f"{_TESTS}::test_late_completion_does_not_complete_the_next_transaction",
+    ),
+    Mutation(
+        name="go-on-as-the-producer-of-another-id",
+        invariants=(54,),
+        path=_TRANSITIONS,
+        old="    return expected.id == transaction.producer_id or (\n",
+        new="    return True or (\n",
+        test=_MACHINE,
+    ),
+    Mutation(
+        name="retry-of-a-start-bumps-the-epoch-again",
+        invariants=(54,),
+        path=_TRANSITIONS,
+        old="    if expected.epoch == transaction.last_producer_epoch:\n"
+        "        return transaction\n",
+        new="    if expected.epoch == transaction.last_producer_epoch:\n"
+        "        return attrs.evolve(transaction, producer_epoch=epoch + 1)\n",
+        test=_MACHINE,
+    ),
+    Mutation(
+        name="go-on-with-used-up-epochs",
+        invariants=(57, 58),
+        path=_TRANSITIONS,
+        old="    if transaction.next_producer_id != NO_ID:\n"
+        "        ended = attrs.evolve(ended, producer_id=transaction.next_producer_id, "
+        "producer_epoch=0)\n",
+        new="",
+        test=_MACHINE,
+    ),
+    Mutation(
+        name="later-partitions-replace-the-first",
+        invariants=(59, 61),
+        path=_TRANSITIONS,
+        old="partitions=current.partitions | partitions,",
+        new="partitions=partitions,",
+        test=_MACHINE,
+    ),
+    Mutation(
+        name="unanswered-marker-counts-as-written",
+        invariants=(59, 61),
+        path=_SENDER,
+        old="dict.fromkeys(partitions, error.code)",
+        new="dict.fromkeys(partitions, NONE)",
+        test=_MACHINE,
+    ),
+    Mutation(
+        name="late-marker-is-written-into-the-next-transaction",
+        invariants=(57, 60),
+        path="kwire/log/producers.py",
+        old="(is_late and epoch == producer.epoch)",
+        new="(False and epoch == producer.epoch)",
+        test=_MACHINE,
     ),
 )
