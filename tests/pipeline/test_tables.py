@@ -1,4 +1,4 @@
-"""What tables of every format share: marks, their order, and statements of SQL."""
+"""Marks, their order, and statements of SQL, for tables of every format."""
 
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.tables.merge import merge_statement
