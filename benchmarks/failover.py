@@ -5,8 +5,8 @@
 Three nodes with default settings, each in a network namespace of its own (Linux, root), and one
 producer with acks=all that sends a record every 10 ms to one partition. For each fault the table
 has the longest time between two acknowledgements, in seconds, from the fault until 20 s later. The
-producer waits a second at most for an answer, else its own patience with a silent node would be
-measured. The peers run in turn.
+producer asks often for new metadata and waits a second at most for an answer, else its own patience
+would be measured. The peers run in turn.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 
 from compat_tests.cluster.nodes import Node  # noqa: E402
 from compat_tests.harness.broker import kafka  # noqa: E402
-from compat_tests.nemesis.links import Namespaces, enter_isolation  # noqa: E402
+from compat_tests.nemesis.links import ISOLATED, Namespaces, isolated_command  # noqa: E402
 from compat_tests.nemesis.trial import LinkedCluster  # noqa: E402
 
 NODES: Final = (1, 2, 3)
@@ -43,7 +44,11 @@ PRODUCER: Final = {
     "request.timeout.ms": 1000,
     "socket.timeout.ms": 1000,
     "message.timeout.ms": 60_000,
-    "topic.metadata.refresh.interval.ms": 1000,
+    "topic.metadata.refresh.interval.ms": 100,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 100,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 100,
 }
 
 
@@ -144,6 +149,19 @@ def pause(node: Node) -> None:
     os.kill(node.process.pid, signal.SIGSTOP)
 
 
+def run(peer: str, names: Sequence[str]) -> None:
+    """Print the gap of each fault, a line each; in namespaces of this process alone."""
+    directory = Path(tempfile.mkdtemp(prefix=f"failover-{peer}-"))
+    trial = Trial(peer, directory)
+    try:
+        for name in names:
+            print(f"{FAULTS[name](trial):.2f} {name}", flush=True)
+            trial.restore()
+    finally:
+        trial.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", default="kwire,kafka")
@@ -151,24 +169,25 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(arguments)
     peers = options.peers.split(",")
+    names = [name for name in FAULTS if name.startswith(tuple(options.only.split(",")))]
+    if ISOLATED in os.environ:
+        return run(peers[0], names)
     if "kafka" in peers:
         kafka.fetch()
-    if reason := enter_isolation([__file__, *arguments]):
-        raise SystemExit(reason)
-    names = [name for name in FAULTS if name.startswith(tuple(options.only.split(",")))]
+    prefix = isolated_command()
+    if isinstance(prefix, str):
+        raise SystemExit(prefix)
     gaps: dict[tuple[str, str], list[float]] = {}
     for _ in range(options.rounds):
         for peer in peers:
-            directory = Path(tempfile.mkdtemp(prefix=f"failover-{peer}-"))
-            trial = Trial(peer, directory)
-            try:
-                for name in names:
-                    gaps.setdefault((name, peer), []).append(FAULTS[name](trial))
-                    print(f"{peer:6} {gaps[name, peer][-1]:6.2f} s  {name}", flush=True)
-                    trial.restore()
-            finally:
-                trial.close()
-                shutil.rmtree(directory, ignore_errors=True)
+            command = [*prefix, sys.executable, __file__, "--peers", peer, "--only", options.only]
+            environment = os.environ | {ISOLATED: "1"}
+            child = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+            for line in child.stdout.decode().splitlines():
+                gap, _, name = line.partition(" ")
+                gaps.setdefault((name, peer), []).append(float(gap))
+                print(f"{peer:6} {line}", flush=True)
+    print(f"{'seconds without an acknowledgement':55} {' '.join(peers)}")
     for name in names:
         row = [f"{statistics.median(gaps[name, peer]):6.2f}" for peer in peers]
         print(f"{name:55} {' '.join(row)}")
