@@ -6,6 +6,7 @@ brokers, C for the controller's, and F if brokers forward it to the active contr
 """
 
 import enum
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Final
@@ -48,17 +49,19 @@ class Api:
     @property
     def request(self) -> type[Request[object]]:
         """The request's message class, imported on first use."""
-        request: type[Request[object]] = getattr(self._messages(), f"{self.name}Request")
+        request: type[Request[object]] = getattr(_messages(self.module), f"{self.name}Request")
         return request
 
     @property
     def response(self) -> type[Message]:
         """The response's message class, imported on first use."""
-        response: type[Message] = getattr(self._messages(), f"{self.name}Response")
+        response: type[Message] = getattr(_messages(self.module), f"{self.name}Response")
         return response
 
-    def _messages(self) -> ModuleType:
-        return import_module(f"kwire.codec.messages.{self.module}")
+
+@cache
+def _messages(module: str) -> ModuleType:
+    return import_module(f"kwire.codec.messages.{module}")
 
 
 _ALL_STABLE: Final = (-1, -1)
