@@ -280,10 +280,11 @@ class TransactionMachine(RuleBasedStateMachine):
             self.network.deliver(request, is_answered=fault != "answer lost")
 
     @precondition(lambda self: self.network.late)
-    @rule(index=INDEXES)
-    def deliver_late(self, index: int) -> None:
-        requests = self.network.late[-8:]
-        self.network.deliver_late(requests[index % len(requests)])
+    @rule(count=st.integers(1, 4))
+    def deliver_late(self, count: int) -> None:
+        """Let the newest requests arrive once more, or for the first time."""
+        for request in self.network.late[-count:]:
+            self.network.deliver_late(request)
         self.step()
 
     @rule(place=st.integers(0, 3), leader=st.sampled_from([1, 2, NO_LEADER]))
