@@ -41,7 +41,9 @@ def gaps(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         value: object = pipeline
         default: object = None
         for name in gap.key.split("."):
-            default = attrs.fields_dict(type(value))[name].default
+            section = type(value)
+            assert attrs.has(section)
+            default = attrs.fields_dict(section)[name].default
             value = getattr(value, name)
         if gap.value == show(value) or (gap.value is None and value != default):
             served = "" if gap.value is None else f"{gap.value} "
