@@ -20,7 +20,7 @@ from kwire.node import build
 from kwire.node.broker import BrokerHalf
 from kwire.node.controller_requests import register_controller
 from kwire.node.core import Core, make_core
-from kwire.raftmeta.controller.change_log import change_lines, unclean_elections
+from kwire.raftmeta.controller.change_log import change_lines, unclean_elections, warnings
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.storage_format.directories import CannotOpenError, format_node, is_single_voter
 
@@ -80,8 +80,9 @@ class Server:
         if self.core.controller.has_decided(delta.after.applied.offset):
             for line in change_lines(delta):
                 log.info(line)
-            for line in unclean_elections(delta):
-                self.services.metrics.cell(m.UNCLEAN_ELECTIONS).value += 1
+            elections = unclean_elections(delta)
+            self.services.metrics.cell(m.UNCLEAN_ELECTIONS).value += len(elections)
+            for line in warnings(elections):
                 log.warning(line)
 
     # Running --------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Rules: pure; many changes of a kind at once are one line that counts them.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
@@ -24,9 +24,25 @@ def change_lines(delta: MetadataDelta) -> Iterator[str]:
     yield from _some("topics deleted", [(t.name, len(t.partitions)) for t in deleted])
 
 
-def unclean_elections(delta: MetadataDelta) -> list[str]:
-    """Return a line for each leader that was elected though it may lack committed records."""
-    lines = []
+class Election(NamedTuple):
+    """A leader that was neither in sync nor eligible."""
+
+    partition: str
+    old: PartitionImage
+    new: PartitionImage
+
+    @property
+    def is_of_last_known_leader(self) -> bool:
+        """Whether all replicas were killed, and the one that led last leads again (KIP-966).
+
+        No other replica has more; it lacks at most what its disk has lost.
+        """
+        return self.new.leader in self.old.last_known_elr
+
+
+def unclean_elections(delta: MetadataDelta) -> list[Election]:
+    """Return each leader that was elected though it may lack committed records."""
+    elections = []
     for topic_id, numbers in delta.partitions.items():
         before, after = delta.before.topics.get(topic_id), delta.after.topics[topic_id]
         if before is None:
@@ -40,11 +56,22 @@ def unclean_elections(delta: MetadataDelta) -> list[str]:
                 or _has_completed_reassignment(old, new)
             ):
                 continue
-            lines.append(
-                f"unclean leader elected partition={after.name}-{number} leader={new.leader} "
-                f"former_isr={','.join(map(str, old.isr))}: records that it lacks are lost"
+            elections.append(Election(f"{after.name}-{number}", old, new))
+    return elections
+
+
+def warnings(elections: list[Election]) -> Iterator[str]:
+    """Yield lines on unclean elections: of the last known leaders one that counts them."""
+    count = sum(election.is_of_last_known_leader for election in elections)
+    if count:
+        yield f"all replicas were killed, the last leaders lead again partitions={count}"
+    for election in elections:
+        if not election.is_of_last_known_leader:
+            isr = ",".join(map(str, election.old.isr))
+            yield (
+                f"unclean leader elected partition={election.partition} "
+                f"leader={election.new.leader} former_isr={isr}: records that it lacks are lost"
             )
-    return lines
 
 
 def _has_completed_reassignment(old: PartitionImage, new: PartitionImage) -> bool:

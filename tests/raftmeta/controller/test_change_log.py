@@ -3,7 +3,7 @@
 from typing import Any
 
 from kwire.codec.messages import metadata_records as r
-from kwire.raftmeta.controller.change_log import change_lines, unclean_elections
+from kwire.raftmeta.controller.change_log import change_lines, unclean_elections, warnings
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 
@@ -81,16 +81,22 @@ def test_leaders_that_may_lack_records_are_named() -> None:
         [change(leader=1, isr=[1], eligible_leader_replicas=[])],
         [change(leader=-1)],
         [change(leader=3, isr=[3], leader_recovery_state=1)],
+        [change(leader=-1, isr=[], last_known_elr=[3])],
+        [change(leader=3, isr=[3], last_known_elr=[])],
     ]
     image = MetadataImage()
     lines = []
     for records in turns:
         image, delta = apply(image, records)
-        lines.append(unclean_elections(delta))
-    assert lines[:-1] == [[]] * 5
-    assert lines[-1] == [
-        "unclean leader elected partition=t1-0 leader=3 former_isr=1: records that it lacks are "
-        "lost"
+        lines.append(list(warnings(unclean_elections(delta))))
+    assert lines[:5] == [[]] * 5
+    assert lines[5:] == [
+        [
+            "unclean leader elected partition=t1-0 leader=3 former_isr=1: records that it lacks "
+            "are lost"
+        ],
+        [],
+        ["all replicas were killed, the last leaders lead again partitions=1"],
     ]
 
 
