@@ -14,8 +14,11 @@ from pyspark.sql import Row, SparkSession
 from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.scene import Scene
 from compat_tests.pipeline.test_pipeline import command, run
-from kwire_pipeline.config.values import Evolution
-from tests.support.avro_bytes import ORDER, order, text
+from kwire_pipeline.commands.replay import replay_letters
+from kwire_pipeline.config.model import Registry
+from kwire_pipeline.config.values import Evolution, Format
+from tests.support.avro_bytes import OLDER, ORDER, older_order, order, text, with_id
+from tests.support.registry_server import RegistryServer, serve
 
 
 @pytest.fixture
@@ -69,7 +72,12 @@ def run_file(scene: Scene, lines: Sequence[str], table: str = "") -> tuple[list[
     text = FILE.format(broker=scene.broker.address, topic=scene.topic, folder=folder, table=table)
     file.write_text(text + "\n".join(lines))
     assert run(command("run", file), log) == 0, log.read_text(errors="replace")[-3000:]
-    lake, read = folder / "lake" / "shop", scene.spark.read
+    return tables(scene)
+
+
+def tables(scene: Scene) -> tuple[list[Row], list[Row]]:
+    """Return the rows and the dead letters of the command's tables."""
+    lake, read = scene.folder / "lake" / "shop", scene.spark.read
     rows = read.parquet(str(lake / "orders")).orderBy("kafka_offset").collect()
     return rows, read.parquet(str(lake / "dead")).orderBy("offset").collect()
 
@@ -129,3 +137,73 @@ def test_avro_keys_and_values_are_rows(scene: Scene) -> None:
         "bytes after the Avro record",
         "key: not a record of the schema",
     ]
+
+
+def test_avro_of_a_registry_is_read_by_the_schema_of_each_record(scene: Scene) -> None:
+    """`init` pins the newest schema, `run` reads older and newer records by their own."""
+    registry = RegistryServer()
+    registry.register(f"{scene.topic}-value", 7, OLDER)
+    registry.register(f"{scene.topic}-value", 8, ORDER)
+    registry.register("customers", 9, '"string"')
+    records = [
+        (with_id(9, text("k1")), with_id(7, older_order(1))),
+        (None, with_id(8, order(2, "b"))),
+        (None, with_id(5, order(3))),
+        (None, order(4)),
+        (None, with_id(7, order(5))),
+        (text("no id"), with_id(8, order(6))),
+    ]
+    send(scene, records)
+    folder = scene.folder
+    file, log = folder / "orders.yaml", folder / "log"
+    with serve(registry):
+        flags = {
+            "source.bootstrap": scene.broker.address,
+            "source.topics": scene.topic,
+            "registry.url": registry.url,
+            "value.format": "avro-registry",
+            "key.format": "avro-registry",
+            "key.subject": "customers",
+            "columns": "customer=key",
+            "table.format": "parquet",
+            "table.name": "shop.orders",
+            "table.warehouse": str(folder / "lake"),
+            "dead_letters.table": "shop.dead",
+            "checkpoint": str(folder / "checkpoint"),
+            "spark.master": "local[2]",
+        }
+        words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+        assert run(command("init", file, *words), log) == 0, log.read_text()
+        assert run(command("run", file), log) == 0, log.read_text(errors="replace")[-3000:]
+        assert "/schemas/ids/7" in registry.requests
+    rows, letters = tables(scene)
+    assert [(row.customer, row.id, row.name) for row in rows] == [("k1", 1, None), (None, 2, "b")]
+    assert [row.reason for row in letters] == [
+        "the registry has no schema 5",
+        "no zero byte and schema id at the beginning",
+        "not a record of schema 7 that the file's schema reads",
+        "key: no zero byte and schema id at the beginning",
+    ]
+    log.unlink()
+    assert run(command("run", file), log) == 1
+    assert "is not reached: connection refused; is it running?" in log.read_text()
+    assert run(command("check", file, "--no-spark"), log) == 2
+
+
+def test_letters_of_a_schema_that_is_registered_later_are_replayed(
+    scene: Scene, spark: SparkSession
+) -> None:
+    registry = RegistryServer()
+    value = attrs.evolve(scene.pipeline.value, format=Format.AVRO_REGISTRY, schema=ORDER)
+    table = attrs.evolve(scene.pipeline.table, partition_by=())
+    with serve(registry):
+        scene.pipeline = attrs.evolve(
+            scene.pipeline, value=value, table=table, registry=Registry(url=registry.url)
+        )
+        registry.register("orders", 1, ORDER)
+        send(scene, [(None, with_id(1, order(1))), (None, with_id(2, older_order(2)))])
+        assert scene.run().reasons == {"the registry has no schema 2": 1}
+        registry.register("orders", 2, OLDER)
+        assert replay_letters(spark, scene.pipeline) == (1, 0)
+        assert sorted(row.id for row in scene.rows()) == [1, 2]
+        assert scene.verify().is_clean

@@ -14,11 +14,14 @@ from urllib.parse import urlparse
 
 from kwire_pipeline import versions
 from kwire_pipeline.broker import look_up
-from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.model import Pipeline, RecordFormat
+from kwire_pipeline.config.values import Format
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
 from kwire_pipeline.jars import jar_files
 from kwire_pipeline.java import check_java
+from kwire_pipeline.registry import Client, UnknownSchema
 
+REGISTRY: Final = "registry"
 GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has started Java already."""
 Check: TypeAlias = Callable[[], str]
@@ -38,7 +41,8 @@ def check(
             code = EXIT_REFUSAL
         except Failure as error:
             write(f"wrong {name:<9} {error}")
-            code = code or EXIT_FAILURE
+            # Nothing but the file says where the registry is.
+            code = EXIT_REFUSAL if name == REGISTRY else code or EXIT_FAILURE
     return code
 
 
@@ -59,6 +63,8 @@ def checks(pipeline: Pipeline, environment: Mapping[str, str]) -> Iterator[tuple
     if pipeline.transform is not None:
         yield "transform", lambda: check_transform(pipeline.transform or "")
     yield "broker", lambda: check_broker(pipeline)
+    if Format.AVRO_REGISTRY in (pipeline.key.format, pipeline.value.format):
+        yield REGISTRY, lambda: check_registry(pipeline)
 
 
 def check_pyspark(pipeline: Pipeline) -> str:
@@ -114,3 +120,29 @@ def check_broker(pipeline: Pipeline) -> str:
         for name, count in brokers.topics.items()
     )
     return f"{brokers.address}, cluster {brokers.cluster_id}: {counts}"
+
+
+def check_registry(pipeline: Pipeline) -> str:
+    """Return what the registry says of the subjects; one that the file names has to be there."""
+    client = Client.of(pipeline.registry)
+    words = []
+    for part, record in (("key", pipeline.key), ("value", pipeline.value)):
+        if record.format is not Format.AVRO_REGISTRY:
+            continue
+        for subject in subjects_of(part, record, pipeline):
+            try:
+                newest = client.newest(subject)
+            except UnknownSchema as error:
+                if record.subject is not None:
+                    raise Refusal(f"{part}.subject: {error}") from None
+                words.append(f"no {subject}")
+            else:
+                words.append(f"{subject} version {newest.number} (schema {newest.schema_id})")
+    return f"{client.url}: {', '.join(words) or 'not tried'}"
+
+
+def subjects_of(part: str, record: RecordFormat, pipeline: Pipeline) -> list[str]:
+    """Return the registry's subjects of keys or values."""
+    if record.subject is not None:
+        return [record.subject]
+    return [f"{topic}-{part}" for topic in pipeline.source.topics]

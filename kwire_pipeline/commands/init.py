@@ -8,12 +8,14 @@ from typing import Final
 import yaml
 
 from kwire_pipeline.broker import sample
+from kwire_pipeline.commands.check import subjects_of
 from kwire_pipeline.config.declare import Plain, own_keys
 from kwire_pipeline.config.document import Document, overlay
 from kwire_pipeline.config.load import Flag, build, overlay_flags
 from kwire_pipeline.config.model import Pipeline, Source
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.infer import infer_ddl
+from kwire_pipeline.registry import Client, UnknownSchema
 
 HEAD: Final = """\
 # A pipeline: topics into one table. docs/pipeline.md lists all keys, and
@@ -23,6 +25,11 @@ HEAD: Final = """\
 
 SAMPLE_COUNT: Final = 1000
 PLACEHOLDER: Final = "id BIGINT, name STRING"
+PLACEHOLDERS: Final = {
+    "key": '"string"',
+    "value": '{"type": "record", "name": "Empty", "fields": []}',
+}
+"""Avro schemas of keys and values that stand for those of the registry."""
 
 
 def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> list[str]:
@@ -36,13 +43,24 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
     verbatim = [Flag(flag.key, flag.text.replace("${", "$${")) for flag in flags]
     values = overlay_flags(template(path.stem), verbatim, {})
     trial = values
-    needs_schema = needs_a_schema(values)
+    needs_schema = needs_a_schema(values, "value", "json")
     if needs_schema:
         trial = overlay(values, ("value", "schema"), PLACEHOLDER)
+    needed = [part for part in PLACEHOLDERS if needs_a_schema(values, part, "avro-registry")]
+    for part in needed:
+        trial = overlay(trial, (part, "schema"), PLACEHOLDERS[part])
     build(Document(file, trial, {}))
     notes = []
     if path.exists():
         raise Refusal(f"{file} is there already: choose another name, or edit it")
+    for part in needed:
+        values_now = overlay_flags(template(path.stem), flags, environment)
+        for name in needed:
+            values_now = overlay(values_now, (name, "schema"), PLACEHOLDERS[name])
+        schema, note = pin(part, build(Document(file, values_now, {})))
+        notes.append(note)
+        if schema is not None:
+            values = overlay(values, (part, "schema"), schema.replace("${", "$${"))
     if needs_schema:
         # Here the variables are needed.
         values_now = overlay_flags(template(path.stem), flags, environment)
@@ -59,10 +77,22 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
     return notes
 
 
-def needs_a_schema(values: Mapping[str, Plain]) -> bool:
-    """Whether the values of the topic are JSON of a schema that is not there."""
-    value = values.get("value")
-    return isinstance(value, Mapping) and value.get("format") == "json" and "schema" not in value
+def needs_a_schema(values: Mapping[str, Plain], part: str, kind: str) -> bool:
+    """Whether keys or values are of a format whose schema is not there."""
+    record = values.get(part)
+    return isinstance(record, Mapping) and record.get("format") == kind and "schema" not in record
+
+
+def pin(part: str, pipeline: Pipeline) -> tuple[str | None, str]:
+    """Return the newest schema of the registry for keys or values, and a note about it."""
+    record = pipeline.key if part == "key" else pipeline.value
+    try:
+        for subject in subjects_of(part, record, pipeline)[:1]:
+            newest = Client.of(pipeline.registry).newest(subject)
+            return newest.schema, f"{part}.schema is version {newest.number} of {subject}"
+    except (Failure, Refusal, UnknownSchema) as error:
+        return None, f"add {part}.schema, which the registry did not give: {error}"
+    return None, f"add {part}.schema: name the registry's subject with {part}.subject"
 
 
 def infer(source: Source) -> tuple[str | None, str]:

@@ -15,6 +15,7 @@ from kwire_pipeline.engine.lease import Lease
 from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.query import prepare_tables, set_session
+from kwire_pipeline.engine.schemas import NO_BATCH, schemas_of
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
@@ -66,7 +67,11 @@ def replay_letters(
         shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
         prepare_tables(spark, pipeline, shape, state.destinations)
         raw = letters.read().withColumnRenamed("timestamp_type", "timestampType").drop("reason")
-        batch = frames.classify(raw, shape).persist()
+        schemas = schemas_of(pipeline, folder, state.identity.pipeline_id)
+        if schemas is None:
+            batch = frames.classify(raw, shape).persist()
+        else:
+            batch, shape = schemas.classify(raw, shape, NO_BATCH, may_be_repeated=False)
         try:
             rows = frames.rows(batch, shape)
             if state.destinations.transform is not None:

@@ -19,10 +19,13 @@ from kwire_pipeline.engine.offsets import Offsets, dump, later
 from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.proof import SPOT, Proof
 from kwire_pipeline.engine.query import set_session
+from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.session import open_session
+from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upsert import all_changes, origin_names
 from kwire_pipeline.errors import EXIT_FAILURE, Refusal
 from kwire_pipeline.records import frames
+from kwire_pipeline.records.frames import Shape
 
 
 def verify(pipeline: Pipeline) -> int:
@@ -81,9 +84,17 @@ def with_drops(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame:
     drops = any(each.action is Action.DROP for each in pipeline.expectations.values())
     if not drops and pipeline.table.tombstones is not Tombstones.IGNORE:
         return raw.select(*SPOT, F.lit(False).alias("dropped"))
-    shape = shape_of(pipeline, state.identity.schema)
+    shape = known_shape(pipeline, state)
     is_dropped = F.col(frames.CLASS).isin(frames.DROPPED, frames.IGNORED)
     return frames.classify(raw, shape).select(*own_spot(), is_dropped.alias("dropped"))
+
+
+def known_shape(pipeline: Pipeline, state: State) -> Shape:
+    """Return the shape of rows, with the writers' schemas that runs got from the registry."""
+    shape = shape_of(pipeline, state.identity.schema)
+    folder = Folder(SparkSession.active(), pipeline.checkpoint)
+    schemas = schemas_of(pipeline, folder, state.identity.pipeline_id)
+    return shape if schemas is None else schemas.shape(shape)
 
 
 def prove_keys(
@@ -95,7 +106,7 @@ def prove_keys(
 ) -> KeyProof:
     """Compare the last change of each key with the rows, and the misfits with the dead letters."""
     start, end = bounds
-    shape = shape_of(pipeline, state.identity.schema)
+    shape = known_shape(pipeline, state)
     table, letters = state.destinations.table, state.destinations.dead_letters
     origin = origin_names(shape)[:3]
     batch = frames.classify(raw, shape).persist()

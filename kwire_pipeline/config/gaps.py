@@ -20,16 +20,17 @@ class Gap:
     key: str
     value: str | None = None
     """None for every value but the default."""
+    reason: str = ""
+    """The reason, if it is not the pipeline's own; else empty."""
 
     def __str__(self) -> str:
         return self.key if self.value is None else f"{self.key}: {self.value}"
 
 
+NO_PROTOBUF: Final = "Maven has no org.apache.spark:spark-protobuf_2.13"
 GAPS: Final = (
-    Gap("key.format", "avro-registry"),
-    Gap("key.format", "protobuf"),
-    Gap("value.format", "avro-registry"),
-    Gap("value.format", "protobuf"),
+    Gap("key.format", "protobuf", NO_PROTOBUF),
+    Gap("value.format", "protobuf", NO_PROTOBUF),
     Gap("table.format", "delta"),
     Gap("dead_letters.topic"),
 )
@@ -47,4 +48,5 @@ def gaps(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
             value = getattr(value, name)
         if gap.value == show(value) or (gap.value is None and value != default):
             served = "" if gap.value is None else f"{gap.value} "
-            yield gap.key, f"{served}is not available yet"
+            reason = f": {gap.reason}" if gap.reason else ""
+            yield gap.key, f"{served}is not available yet{reason}"

@@ -98,7 +98,8 @@ class KeyFormat:
 
     format: Format = choice("The format of keys.", default=Format.RAW)
     schema: str | None = optional_text(
-        "The schema: Spark's DDL for json, Avro's JSON for avro; `@FILE` reads it from a file.",
+        "The schema: Spark's DDL for json, Avro's JSON for avro and avro-registry (that of the "
+        "columns; records may have others); `@FILE` reads it from a file.",
         may_be_file=True,
     )
     timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
@@ -106,7 +107,9 @@ class KeyFormat:
         "seconds | millis | micros | iso",
         one_of(TimestampUnit),
     )
-    subject: str | None = optional_text("The registry's subject (default: TOPIC-key).")
+    subject: str | None = optional_text(
+        "The registry's subject, for init and check (default: TOPIC-key)."
+    )
     message: str | None = optional_text("The name of the Protobuf message.")
     descriptor: str | None = optional_text("The file of the compiled Protobuf descriptor set.")
 
@@ -117,8 +120,9 @@ class ValueFormat:
 
     format: Format = choice("The format of values.", default=Format.JSON)
     schema: str | None = optional_text(
-        "The schema: Spark's DDL for json, Avro's JSON for avro; `@FILE` reads it from a file; "
-        "`init` infers one from the newest records and pins it here.",
+        "The schema: Spark's DDL for json, Avro's JSON for avro and avro-registry (that of the "
+        "rows; records may have others); `@FILE` reads it from a file; `init` infers one from the "
+        "newest records, or takes the registry's newest, and pins it here.",
         may_be_file=True,
     )
     timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
@@ -126,7 +130,9 @@ class ValueFormat:
         "seconds | millis | micros | iso",
         one_of(TimestampUnit),
     )
-    subject: str | None = optional_text("The registry's subject (default: TOPIC-value).")
+    subject: str | None = optional_text(
+        "The registry's subject, for init and check (default: TOPIC-value)."
+    )
     message: str | None = optional_text("The name of the Protobuf message.")
     descriptor: str | None = optional_text("The file of the compiled Protobuf descriptor set.")
 
@@ -141,7 +147,9 @@ class Registry:
     url: str | None = optional_text("The registry's URL.")
     username: str | None = optional_text("The user for HTTP basic authentication.")
     password: str | None = optional_text("The password.", secret=True)
-    timeout: datetime.timedelta = duration("The longest wait for an answer.", default="10 seconds")
+    timeout: datetime.timedelta = duration(
+        "The longest wait for an answer, with all tries.", default="10 seconds"
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -19,6 +19,7 @@ from kwire_pipeline.config.values import Action
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.figures import Batch
 from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.engine.schemas import Schemas
 from kwire_pipeline.engine.upsert import all_changes, last_changes
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
@@ -74,16 +75,24 @@ class Writer:
     """The offsets that are still to read after a batch; an error of it leaves the batch written."""
     faults: Faults = NO_FAULTS
     clock: Callable[[], float] = time.monotonic
+    schemas: Schemas | None = None
+    """The writers' schemas, if records are in a registry's format."""
 
     def write(self, raw: DataFrame, batch_id: int, *, may_be_repeated: bool) -> "Result":
         """Write a batch that Spark has read, unless the tables have it."""
         start_s = self.clock()
         mark = Mark(self.pipeline_id, batch_id, self.ranges(batch_id))
-        batch = frames.classify(raw, self.shape).persist()
+        if self.schemas is None:
+            batch, shape = frames.classify(raw, self.shape).persist(), self.shape
+        else:
+            batch, shape = self.schemas.classify(
+                raw, self.shape, batch_id, may_be_repeated=may_be_repeated
+            )
         try:
-            counts = count(batch, self.shape)
+            counts = count(batch, shape)
             self._judge(counts, mark)
-            is_repeated, reasons = self._write(batch, counts, mark, may_be_repeated)
+            own = attrs.evolve(self, shape=shape)
+            is_repeated, reasons = own._write(batch, counts, mark, may_be_repeated)
         finally:
             batch.unpersist()
         figures = Batch(

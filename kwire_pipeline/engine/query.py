@@ -33,6 +33,7 @@ from kwire_pipeline.engine.offline import (
 )
 from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
+from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
@@ -327,6 +328,7 @@ class Run:
             pipeline_id=opened.identity.pipeline_id,
             lag=self._lag,
             faults=control.faults,
+            schemas=schemas_of(pipeline, opened.folder, opened.identity.pipeline_id),
         )
 
     def run(self) -> Tally:

@@ -137,6 +137,16 @@ def classify(raw: DataFrame, shape: Shape) -> DataFrame:
     return _only_misfits_raw(_with_expectations(whole, shape))
 
 
+def classify_misfits(batch: DataFrame, shape: Shape) -> DataFrame:
+    """Return a classified frame whose misfits are classified again, with other schemas."""
+    is_misfit = F.col(CLASS) == MISFIT
+    raw = batch.where(is_misfit).select(
+        *[F.col(f"{OWN}{name}").alias(name) for name in RAW],
+        F.col(f"{OWN}{TIMESTAMP_TYPE}").alias("timestampType"),
+    )
+    return batch.where(~is_misfit).unionByName(classify(raw, shape))
+
+
 def _with_envelopes(frame: DataFrame, shape: Shape) -> DataFrame:
     """Add the envelopes of value and key; of changes, an envelope with the row as its value."""
     parts = ((PARSED, "value", shape.fields), (PARSED_KEY, "key", shape.key_fields))

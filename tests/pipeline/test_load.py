@@ -344,6 +344,8 @@ RECORD = (
     [
         [KEY, ("key.schema", "id BIGINT, at TIMESTAMP"), ("columns", "customer=key.id")],
         [AVRO, ORDERED, ("columns", "item=value.lines.item")],
+        [REGISTRY, URL, ORDERED, ("value.subject", "orders")],
+        [REGISTRY, ("registry.url", "https://r:8081/path"), ORDERED],
         [AVRO_KEY, ("key.schema", '"string"'), ("columns", "customer=key")],
         [AVRO_KEY, ("key.schema", RECORD), ("columns", "item=key.first.item")],
     ],
@@ -483,7 +485,8 @@ def test_a_value_that_no_command_serves_is_refused(gap: Gap) -> None:
     assert find_key(gap.key) is not None
     lines = errors(SMALLEST, (gap.key, gap.value or "9400"))
     words = f"{gap.value} is not available yet" if gap.value else "is not available yet"
-    assert f"--{gap.key}: {words}" in lines
+    reason = f": {gap.reason}" if gap.reason else ""
+    assert f"--{gap.key}: {words}{reason}" in lines
 
 
 # What is in force ----------------------------------------------------------------------------

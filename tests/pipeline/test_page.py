@@ -15,7 +15,11 @@ from kwire_pipeline.events import HOUR_MS, orders
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 INLINE = re.findall(r"`((?:source|spark|trigger|transform): [^`]+)`", PAGE)
-ENVIRONMENT = {"KAFKA_PASSWORD": "x"}
+ENVIRONMENT = {"KAFKA_PASSWORD": "x", "REGISTRY_PASSWORD": "x"}
+AVRO_SCHEMA = (
+    '{"type": "record", "name": "Order", "fields": [{"name": "ordered_at", "type": '
+    '{"type": "long", "logicalType": "timestamp-millis"}}]}'
+)
 SCHEMA = (
     "order_id STRING NOT NULL, item STRING, quantity INT, price DOUBLE, country STRING, "
     "address STRUCT<city: STRING>, ordered_at TIMESTAMP"
@@ -33,7 +37,8 @@ def test_examples_fit_into_the_smallest_file(example: str) -> None:
     for key, value in read_document("page", example.replace("...", "a:1"), ENVIRONMENT).top.items():
         values = overlay(values, (key,), value)
     document = read_document("page", "name: orders", {})
-    flags = [Flag("value.schema", SCHEMA), Flag("key.format", "string")]
+    schema = AVRO_SCHEMA if "avro" in example else SCHEMA
+    flags = [Flag("value.schema", schema), Flag("key.format", "string")]
     build(type(document)("page", values, {}), flags)
 
 

@@ -1,0 +1,176 @@
+"""The writers' schemas of a run: a batch shows which ids it has, the registry has their schemas.
+
+A batch is classified with the schemas that are known. If some of its misfits have other ids, the
+registry is asked for those, and the misfits are classified again; the topic is not read twice.
+
+What the registry says may change between a run that ends in a batch and the run that finishes it,
+and a record must not move from one table to the other. So before a batch with new ids is written, a
+file beside the checkpoint gets the outcome; the batch is finished with that, and later runs begin
+with the schemas in it. Schemas do not change under their ids.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.values import Format
+from kwire_pipeline.engine.lease import Files
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import avro, frames
+from kwire_pipeline.records.avro import AvroFields
+from kwire_pipeline.records.frames import CLASS, MISFIT, OWN, Shape
+from kwire_pipeline.registry import Client, UnknownSchema
+
+FILE: Final = "schemas.json"
+NO_BATCH: Final = -1
+"""The batch of records that come from the dead letters."""
+MAX_LOOKUPS: Final = 200
+"""The most ids of one batch that the registry is asked for; damaged records have any id."""
+
+
+class Registry(Protocol):
+    """The registry as far as a run needs it."""
+
+    @property
+    def url(self) -> str: ...
+
+    def schema(self, schema_id: int) -> str:
+        """Return a schema; raise UnknownSchema, in words, if there is none."""
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """The answers of the registry that a batch was classified with."""
+
+    url: str
+    pipeline_id: str
+    batch_id: int
+    schemas: Mapping[int, str]
+    problems: Mapping[int, str]
+    """The ids that have no schema, with the reason in words."""
+
+    def dump(self) -> str:
+        return json.dumps(attrs.asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> "Outcome":
+        try:
+            plain = json.loads(text)
+            for name in ("schemas", "problems"):
+                plain[name] = {int(number): words for number, words in plain[name].items()}
+            return cls(**plain)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise Refusal(
+                f"{FILE} beside the checkpoint is damaged: restore it, or remove it to ask the "
+                "registry again"
+            ) from None
+
+
+class Schemas:
+    """The schemas that are known, kept in a file."""
+
+    def __init__(self, files: Files, registry: Registry, pipeline_id: str) -> None:
+        self._files = files
+        self._registry = registry
+        self._pipeline_id = pipeline_id
+        text = files.read(FILE)
+        self._last = None if text is None else Outcome.parse(text)
+        is_same = self._last is not None and self._last.url == registry.url
+        self._schemas = dict(self._last.schemas) if self._last is not None and is_same else {}
+
+    def shape(self, shape: Shape) -> Shape:
+        """Return a shape with the schemas that are known."""
+        return with_schemas(shape, self._schemas, {})
+
+    def classify(
+        self, raw: DataFrame, shape: Shape, batch_id: int, *, may_be_repeated: bool
+    ) -> tuple[DataFrame, Shape]:
+        """Return the batch, classified and persisted, and its shape with schemas.
+
+        Raise Failure if the registry does not answer.
+        """
+        last = self._last
+        if may_be_repeated and last is not None and last.pipeline_id == self._pipeline_id:
+            if last.batch_id == batch_id:
+                chosen = with_schemas(shape, last.schemas, last.problems)
+                return frames.classify(raw, chosen).persist(), chosen
+            self._schemas = {**last.schemas, **self._schemas}  # The URL may be another one.
+        first = self.shape(shape)
+        batch = frames.classify(raw, first).persist()
+        try:
+            ids = unknown_ids(batch, first, self._schemas)
+            if not ids:
+                return batch, first
+            chosen = with_schemas(shape, self._schemas, self._ask(ids, batch_id))
+            again = frames.classify_misfits(batch, chosen).persist()
+            again.count()  # It reads the first one, which is of no use after that.
+        except BaseException:
+            batch.unpersist()
+            raise
+        batch.unpersist()
+        return again, chosen
+
+    def _ask(self, ids: list[int], batch_id: int) -> dict[int, str]:
+        """Ask for schemas and note the outcome; return why some ids have none."""
+        problems: dict[int, str] = {}
+        for schema_id in ids:
+            try:
+                self._schemas[schema_id] = self._registry.schema(schema_id)
+            except UnknownSchema as error:
+                problems[schema_id] = str(error)
+        self._last = Outcome(
+            url=self._registry.url,
+            pipeline_id=self._pipeline_id,
+            batch_id=batch_id,
+            schemas=dict(self._schemas),
+            problems=problems,
+        )
+        self._files.write(FILE, self._last.dump())
+        return problems
+
+
+def schemas_of(pipeline: Pipeline, files: Files, pipeline_id: str) -> Schemas | None:
+    """Return the schemas of a pipeline that needs a registry."""
+    if Format.AVRO_REGISTRY not in (pipeline.key.format, pipeline.value.format):
+        return None
+    return Schemas(files, Client.of(pipeline.registry), pipeline_id)
+
+
+def with_schemas(shape: Shape, schemas: Mapping[int, str], problems: Mapping[int, str]) -> Shape:
+    """Return a shape whose values and keys of a registry have schemas."""
+    parts: dict[str, AvroFields] = {}
+    for name, part in (("avro", shape.avro), ("key_avro", shape.key_avro)):
+        if part is not None and part.writers is not None:
+            parts[name] = attrs.evolve(part, writers=dict(schemas), problems=dict(problems))
+    return attrs.evolve(
+        shape,
+        avro=parts.get("avro", shape.avro),
+        key_avro=parts.get("key_avro", shape.key_avro),
+    )
+
+
+def unknown_ids(batch: DataFrame, shape: Shape, schemas: Mapping[int, str]) -> list[int]:
+    """Return the schema ids of misfits that are not known: the commonest, up to a limit."""
+    parts = (("value", shape.avro), ("key", shape.key_avro))
+    ids = [
+        avro.id_of(F.col(f"{OWN}{name}"))
+        for name, part in parts
+        if part is not None and part.writers is not None
+    ]
+    if not ids:
+        return []
+    commonest = (
+        batch.where(F.col(CLASS) == MISFIT)
+        .select(F.explode(F.array_compact(F.array(*ids))).alias("id"))
+        .where(~F.col("id").isin(list(schemas)))
+        .groupBy("id")
+        .count()
+        .orderBy(F.desc("count"), "id")
+        .limit(MAX_LOOKUPS)
+    )
+    return [row["id"] for row in commonest.collect()]

@@ -1,0 +1,176 @@
+"""The schema registry: schemas by id and by subject, over HTTP.
+
+Rules of this file: a request has a time limit over all its tries; an answer is bounded; an error
+names the URL, says what happened there and what to do. A 404 without one of the registry's own
+error codes is no answer about a schema: a wrong URL must not make a dead letter of each record.
+"""
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from typing import Final
+
+import attrs
+
+from kwire_pipeline.config import model
+from kwire_pipeline.errors import Failure, Refusal
+
+MAX_BYTES: Final = 16 << 20
+CHUNK_BYTES: Final = 1 << 16
+ATTEMPTS: Final = 4
+BACKOFF_S: Final = 0.2
+"""The pause before the second attempt; it doubles."""
+NO_SUBJECT: Final = 40401
+NO_VERSION: Final = 40402
+NO_SCHEMA: Final = 40403
+AVRO: Final = "AVRO"
+TYPES: Final = "application/vnd.schemaregistry.v1+json, application/json"
+
+
+@attrs.frozen
+class Version:
+    """The newest version of a subject."""
+
+    subject: str
+    number: int
+    schema_id: int
+    schema: str
+
+
+class UnknownSchema(Exception):
+    """The registry answers that it has no such schema or subject, or none that is Avro."""
+
+
+@attrs.frozen(kw_only=True)
+class Client:
+    """A client of one registry."""
+
+    url: str
+    username: str | None
+    password: str | None
+    timeout_s: float
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def of(cls, registry: model.Registry) -> "Client":
+        return cls(
+            url=(registry.url or "").rstrip("/"),
+            username=registry.username,
+            password=registry.password,
+            timeout_s=registry.timeout.total_seconds(),
+        )
+
+    def schema(self, schema_id: int) -> str:
+        """Return a writer's schema; raise UnknownSchema, in words, if there is none in Avro."""
+        answer = self._get(f"/schemas/ids/{schema_id}")
+        if answer is None:
+            raise UnknownSchema(f"the registry has no schema {schema_id}")
+        return self._avro(answer, f"schema {schema_id}")
+
+    def newest(self, subject: str) -> Version:
+        """Return the newest version of a subject; raise UnknownSchema if there is none in Avro."""
+        answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
+        if answer is None:
+            raise UnknownSchema(f"the registry {self.url} has no subject {subject}")
+        schema, number, schema_id = (answer.get(name) for name in ("schema", "version", "id"))
+        if not (isinstance(number, int) and isinstance(schema_id, int)):
+            raise self._wrong(f"answers about subject {subject} in another form: {schema!r:.60}")
+        return Version(subject, number, schema_id, self._avro(answer, f"subject {subject}"))
+
+    def _avro(self, answer: Mapping[str, object], name: str) -> str:
+        kind = answer.get("schemaType", AVRO)
+        if kind != AVRO:
+            raise UnknownSchema(f"{name} is {kind}, not Avro")
+        if answer.get("references"):
+            raise UnknownSchema(f"{name} has references to others, which are not read")
+        schema = answer.get("schema")
+        if not isinstance(schema, str):
+            raise self._wrong(f"answers about {name} in another form")
+        try:
+            json.loads(schema)
+        except ValueError:
+            raise UnknownSchema(f"{name} is no Avro schema") from None
+        return schema
+
+    def _get(self, path: str) -> Mapping[str, object] | None:
+        """Return the object at a path, None if the registry says that there is none."""
+        deadline_s = self.clock() + self.timeout_s
+        problem = ""
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._try(path, deadline_s)
+            except urllib.error.HTTPError as error:
+                with error:
+                    text = error.read(MAX_BYTES)
+                if error.code == 404 and _code(text) in (NO_SUBJECT, NO_VERSION, NO_SCHEMA):
+                    return None
+                if error.code in (401, 403):
+                    raise Refusal(
+                        f"the registry {self.url} refuses the user {self.username} "
+                        f"({error.code}): correct registry.username and registry.password"
+                    ) from None
+                if error.code != 429 and error.code < 500:
+                    raise self._wrong(f"answers {error.code} to {path}") from None
+                problem = f"answers {error.code}"
+            except TimeoutError:
+                problem = f"does not answer within {self.timeout_s:g} s"
+            except (OSError, HTTPException) as error:
+                problem = f"is not reached: {_words(error)}"
+            pause_s = BACKOFF_S * 2**attempt
+            if attempt + 1 == ATTEMPTS or self.clock() + pause_s >= deadline_s:
+                break
+            self.sleep(pause_s)
+        raise Failure(f"the registry {self.url} {problem}; is it running?")
+
+    def _try(self, path: str, deadline_s: float) -> Mapping[str, object]:
+        request = urllib.request.Request(self.url + path, headers={"Accept": TYPES})
+        if self.username is not None:
+            login = f"{self.username}:{self.password or ''}".encode()
+            # A redirect to another host does not get the password.
+            request.add_unredirected_header(
+                "Authorization", f"Basic {base64.b64encode(login).decode()}"
+            )
+        left_s = max(0.001, deadline_s - self.clock())
+        text = bytearray()
+        with urllib.request.urlopen(request, timeout=left_s) as answer:
+            while chunk := answer.read1(CHUNK_BYTES):
+                text += chunk
+                if len(text) > MAX_BYTES:
+                    raise self._wrong(f"answers {path} with more than {MAX_BYTES >> 20} MB")
+                if self.clock() >= deadline_s:
+                    raise TimeoutError
+        try:
+            plain = json.loads(bytes(text))
+        except ValueError:
+            plain = None
+        if not isinstance(plain, dict):
+            raise self._wrong(f"does not answer {path} in JSON")
+        return plain
+
+    def _wrong(self, problem: str) -> Refusal:
+        return Refusal(f"{self.url} {problem}: is registry.url the URL of a schema registry?")
+
+
+def _code(text: bytes) -> object:
+    """Return the registry's own code of an error."""
+    try:
+        plain = json.loads(text)
+    except ValueError:
+        return None
+    return plain.get("error_code") if isinstance(plain, dict) else None
+
+
+def _words(error: Exception) -> str:
+    """Return an error of a connection in words."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(reason, OSError) and reason.strerror:
+        return reason.strerror.lower()
+    return str(reason) or type(reason).__name__

@@ -1,0 +1,116 @@
+"""The client of the schema registry: what it asks for, and one sentence when it cannot."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import attrs
+import pytest
+
+from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.registry import Client, UnknownSchema
+from tests.support.avro_bytes import OLDER, ORDER
+from tests.support.registry_server import RegistryServer, serve
+
+
+@pytest.fixture
+def server() -> Iterator[RegistryServer]:
+    registry = RegistryServer()
+    registry.register("orders-value", 1, OLDER)
+    registry.register("orders-value", 7, ORDER)
+    with serve(registry) as running:
+        yield running
+
+
+def client(url: str, *, timeout_s: float = 10, login: tuple[str, str] | None = None) -> Client:
+    username, password = login or (None, None)
+    return Client(
+        url=url,
+        username=username,
+        password=password,
+        timeout_s=timeout_s,
+        sleep=lambda _: None,
+    )
+
+
+def test_schemas_by_id_and_by_subject(server: RegistryServer) -> None:
+    registry = client(server.url)
+    assert registry.schema(1) == OLDER
+    version = registry.newest("orders-value")
+    assert (version.number, version.schema_id, version.schema) == (2, 7, ORDER)
+    assert server.requests == ["/schemas/ids/1", "/subjects/orders-value/versions/latest"]
+
+
+def test_names_of_subjects_are_quoted(server: RegistryServer) -> None:
+    with pytest.raises(UnknownSchema, match="has no subject a/b c"):
+        client(server.url).newest("a/b c")
+    assert server.requests == ["/subjects/a%2Fb%20c/versions/latest"]
+
+
+def test_an_id_that_is_unknown_or_not_avro_has_a_reason(server: RegistryServer) -> None:
+    server.schemas[8], server.kinds[8] = "syntax = 'proto3';", "PROTOBUF"
+    server.schemas[9] = "syntax"
+    for schema_id, words in (
+        (5, "the registry has no schema 5"),
+        (8, "schema 8 is PROTOBUF, not Avro"),
+        (9, "schema 9 is no Avro schema"),
+    ):
+        with pytest.raises(UnknownSchema, match=words):
+            client(server.url).schema(schema_id)
+
+
+def test_a_registry_that_fails_for_a_moment_is_asked_again(server: RegistryServer) -> None:
+    server.failures = 2
+    assert client(server.url).schema(1) == OLDER
+    server.failures = 9
+    with pytest.raises(Failure, match=f"the registry {server.url} answers 503; is it running"):
+        client(server.url).schema(1)
+    assert server.failures == 5
+
+
+def test_basic_authentication(server: RegistryServer) -> None:
+    server.login = "me:opensesame"
+    assert client(server.url, login=("me", "opensesame")).schema(1) == OLDER
+    with pytest.raises(Refusal, match=r"refuses the user me \(401\): correct registry.username"):
+        client(server.url, login=("me", "shazam")).schema(1)
+
+
+def test_a_wrong_path_is_no_unknown_schema(server: RegistryServer) -> None:
+    """Else each record would be a dead letter for a slip in the file."""
+    with pytest.raises(Refusal, match=r"answers 404 to /schemas/ids/1: is registry.url the URL"):
+        client(f"{server.url}/apis").schema(1)
+
+
+def test_a_registry_that_is_down_is_named_in_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(Failure) as failure:
+        client(f"http://127.0.0.1:{port}").schema(1)
+    assert str(failure.value) == (
+        f"the registry http://127.0.0.1:{port} is not reached: connection refused; is it running?"
+    )
+
+
+def test_a_registry_that_does_not_answer_is_not_waited_for() -> None:
+    """Neither one that is silent, nor one that sends a byte now and then."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Failure, match=r"does not answer within 0\.1 s"):
+            client(url, timeout_s=0.1).schema(1)
+    times = iter(range(100))
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+
+        def drip() -> None:
+            connection, _ = slow.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")
+                connection.recv(1)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        url = f"http://127.0.0.1:{slow.getsockname()[1]}"
+        chosen = attrs.evolve(client(url, timeout_s=3), clock=lambda: float(next(times)))
+        with pytest.raises(Failure, match="does not answer within 3 s"):
+            chosen.schema(1)
+        thread.join()
