@@ -9,15 +9,14 @@ test are known only when it runs.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from compat_tests.harness.go_tests import compile_tests
 from compat_tests.harness.suite import Suite, cache, main
 
 FOLDER = Path(__file__).resolve().parent
@@ -30,21 +29,7 @@ def binary() -> Path:
     """Return the path of the compiled tests; compile them first if needed."""
     folder = cache(f"franz-go-{VERSION}")
     built = folder / "kgo.test"
-    if built.exists():
-        return built
-    go = shutil.which("go")
-    if go is None:
-        raise SystemExit("`go` is missing: install Go 1.25 or newer (https://go.dev/dl)")
-    command = [go, "mod", "download", "-json", f"{MODULE}@{VERSION}"]
-    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        raise SystemExit(f"go could not download {MODULE}@{VERSION}: {answer.stdout}")
-    source = folder / "source"
-    shutil.rmtree(source, ignore_errors=True)
-    shutil.copytree(json.loads(answer.stdout)["Dir"], source, copy_function=shutil.copy)
-    for path in [source, *source.rglob("*")]:
-        path.chmod(path.stat().st_mode | 0o200)
-    subprocess.run([go, "test", "-c", "-o", str(built), "./pkg/kgo"], cwd=source, check=True)
+    compile_tests(built, MODULE, VERSION, "./pkg/kgo")
     return built
 
 

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,58 @@ def cache(*parts: str) -> Path:
     return folder
 
 
+Brokers = AbstractContextManager[tuple[str, Callable[[], str]]]
+"""Running brokers: their address, and a reader of the end of their logs."""
+
+
+@contextmanager
+def running(
+    kind: str, settings: Mapping[str, str], node_count: int
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Run one broker or a cluster; yield its address and a reader of the end of its logs."""
+    if node_count > 1 and kind in ("kwire", "kafka"):
+        with running_cluster(kind, settings, node_count) as cluster:
+            yield cluster.bootstrap, cluster.tails
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        own = {name: value.format(id=1) for name, value in settings.items()}
+        broker = make_broker(kind, Path(scratch), own)
+        log = broker.directory / "server.log"
+        try:
+            yield (
+                broker.address,
+                lambda: log.read_text(errors="replace")[-4000:] if log.exists() else "",
+            )
+        finally:
+            broker.close()
+
+
+@contextmanager
+def running_cluster(kind: str, settings: Mapping[str, str], node_count: int) -> Iterator[Cluster]:
+    """Run a cluster whose nodes have these settings beside the usual ones."""
+    with tempfile.TemporaryDirectory() as scratch:
+        cluster = Cluster(Path(scratch))
+        for node_id in range(1, node_count + 1):
+            cluster.add(node_id, kind)
+        for node in cluster.nodes.values():
+            ports = {"port": node.port, "controller_port": node.controller_port}
+            own = {name: value.format(id=node.id, **ports) for name, value in settings.items()}
+            kafka.write_properties(node.config, {**cluster.properties(node), **own})
+        try:
+            cluster.start(features=())
+            yield cluster
+        finally:
+            cluster.close()
+
+
 @attrs.frozen
 class Suite:
     """One foreign suite.
 
     ``run`` takes an address and names, and returns whether each test that ran has passed;
     ``upstream`` returns every test of the suite. ``settings`` are the broker's; ``variants`` are
-    tests that need other settings.
+    tests that need other settings. ``start``
+    starts brokers, for a suite that needs more than their addresses.
     """
 
     name: str
@@ -54,6 +99,8 @@ class Suite:
     upstream: Callable[[], Iterable[str]]
     settings: Mapping[str, str] = attrs.field(factory=dict)
     variants: Sequence[Variant] = ()
+    node_count: int = 1
+    start: Callable[[str, Mapping[str, str], int], Brokers] = running
 
     def read_list(self) -> list[listing.Listed]:
         return listing.read(self.folder / "tests.txt")
@@ -63,7 +110,8 @@ class Suite:
 class Variant:
     """Tests of a suite that need a broker with settings of their own, or several brokers.
 
-    ``{id}`` in a setting's value is each node's id.
+    ``{id}`` in a setting's value is each node's id; with several, ``{port}`` and
+    ``{controller_port}`` are its ports.
     """
 
     settings: Mapping[str, str]
@@ -104,47 +152,16 @@ def run_all(suite: Suite, kind: str, tests: Sequence[listing.Listed]) -> dict[st
         names = set(variant.names())
         groups.append((variant, [entry for entry in others if entry.name in names]))
         others = [entry for entry in others if entry.name not in names]
-    for variant, entries in [(Variant({}, list), others), *groups]:
+    for variant, entries in [(Variant({}, list, suite.node_count), others), *groups]:
         if not entries:
             continue
         settings = {**suite.settings, **variant.settings}
-        with running(kind, settings, variant.node_count) as (address, read_logs):
+        with suite.start(kind, settings, variant.node_count) as (address, read_logs):
             outcome = run_with_retries(suite, address, entries)
             if not all(outcome.values()):
                 print(f"the end of the brokers' logs:\n{read_logs()}")
             results.update(outcome)
     return results
-
-
-@contextmanager
-def running(
-    kind: str, settings: Mapping[str, str], node_count: int
-) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Run one broker or a cluster; yield its address and a reader of the end of its logs."""
-    with tempfile.TemporaryDirectory() as scratch:
-        if node_count == 1 or kind not in ("kwire", "kafka"):
-            own = {name: value.format(id=1) for name, value in settings.items()}
-            broker = make_broker(kind, Path(scratch), own)
-            log = broker.directory / "server.log"
-            try:
-                yield (
-                    broker.address,
-                    lambda: log.read_text(errors="replace")[-4000:] if log.exists() else "",
-                )
-            finally:
-                broker.close()
-            return
-        cluster = Cluster(Path(scratch))
-        for node_id in range(1, node_count + 1):
-            cluster.add(node_id, kind)
-        for node in cluster.nodes.values():
-            own = {name: value.format(id=node.id) for name, value in settings.items()}
-            kafka.write_properties(node.config, {**cluster.properties(node), **own})
-        try:
-            cluster.start(features=())
-            yield cluster.bootstrap, cluster.tails
-        finally:
-            cluster.close()
 
 
 def check(suite: Suite, kind: str) -> list[str]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from pathlib import Path
 
 import attrs
 
-from compat_tests.harness.broker import kafka
+from compat_tests.harness.kafka_home import make_kafka_home
 from compat_tests.harness.suite import REPLICATED, SAFELY, Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
@@ -38,11 +37,6 @@ SECONDS = 1200
 AT_ONCE = 3
 # The suite's own limits are for an idle machine: 0059 needs nine of its ten seconds even there.
 CONF = "bootstrap.servers={}\ntest.timeout.multiplier=4\n"
-SCRIPTS = {
-    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
-    "kafka-configs.sh": "org.apache.kafka.tools.ConfigCommand",
-    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
-}
 SPLIT = "0081_admin"
 WHOLE = {"0082", "0098", "0103", "0129"}
 """Numbers of tests that quick mode would skip, as a whole or in part."""
@@ -132,25 +126,6 @@ def _tests() -> list[tuple[str, str]]:
     return rows
 
 
-def scripts() -> Path:
-    """Return a folder like a release of Kafka: its jars, and shell scripts in `bin`."""
-    folder = cache("kafka-scripts")
-    (folder / "bin").mkdir(exist_ok=True)
-    jars = kafka.fetch()
-    if not (folder / "libs").exists():
-        (folder / "libs").symlink_to(jars)
-    commands = {
-        name: shlex.join(kafka.java_command("-XX:TieredStopAtLevel=1", main_class))
-        for name, main_class in SCRIPTS.items()
-    }
-    commands["kafka-run-class.sh"] = f'java -XX:TieredStopAtLevel=1 -cp "$CLASSPATH:{jars}/*"'
-    for name, command in commands.items():
-        script = folder / "bin" / name
-        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        script.chmod(0o755)
-    return folder
-
-
 @attrs.frozen
 class Process:
     """One run of the test program: the tests of one number, or one part of a test."""
@@ -195,7 +170,7 @@ def _one(program: Path, logs: Path, address: str, process: Process) -> dict[str,
         "RDKAFKA_TEST_CONF": "kwire.conf",
         "TEST_KAFKA_VERSION": "4.3.0",
         "TESTS": process.number,
-        "KAFKA_PATH": str(scripts()),
+        "KAFKA_PATH": str(make_kafka_home()),
         "BROKERS": address,
     }
     if process.part:
