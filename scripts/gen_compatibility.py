@@ -33,6 +33,7 @@ TITLES: Final = {
     "kafka_python_suite": "kafka-python's own integration tests",
     "librdkafka": "librdkafka's own tests",
     "franz_go": "franz-go's own tests (kgo)",
+    "sarama": "sarama's own functional tests, on five brokers",
     "go_clients": "Go: kafka-go, sarama and franz-go at pinned versions",
     "kafkajs": "Node: kafkajs and platformatic's client",
     "java_old": "Java: clients 2.0, 2.8 and 3.9, Kafka Streams, Kafka Connect",

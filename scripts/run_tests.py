@@ -90,6 +90,7 @@ STAGES = [
     Stage(
         "go clients", [*PYTHON, "-m", "compat_tests.go_clients.run", "--broker=kwire"], long=True
     ),
+    Stage("sarama", [*PYTHON, "-m", "compat_tests.sarama.run", "--broker=kwire"], long=True),
     Stage("node clients", [*PYTHON, "-m", "compat_tests.kafkajs.run", "--broker=kwire"], long=True),
     Stage(
         "java clients", [*PYTHON, "-m", "compat_tests.java_old.run", "--broker=kwire"], long=True

@@ -1,0 +1,1 @@
+"""sarama's own functional tests, against five brokers behind toxiproxy."""
