@@ -1,4 +1,4 @@
-"""The Spark session of all tests with a broker: the connector, and an Iceberg catalog.
+"""The Spark session of all tests with a broker: the connector, Iceberg and Delta.
 
 A JVM gets its packages when it starts, so the tests of a run share one session.
 """
@@ -14,7 +14,10 @@ from pyspark.sql import SparkSession
 from kwire_pipeline import versions
 from kwire_pipeline.config.values import TableFormat
 
-ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+EXTENSIONS = (
+    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "io.delta.sql.DeltaSparkSessionExtension",
+)
 
 
 def open_session(warehouse: Path) -> SparkSession:
@@ -25,6 +28,7 @@ def open_session(warehouse: Path) -> SparkSession:
         versions.kafka_source(pyspark),
         versions.table_package(pyspark, TableFormat.ICEBERG),
         versions.spark_avro(pyspark),
+        versions.table_package(pyspark, TableFormat.DELTA),
     )
     session = (
         SparkSession.builder.master("local[2]")
@@ -33,7 +37,10 @@ def open_session(warehouse: Path) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.extensions", ICEBERG_EXTENSIONS)
+        .config("spark.sql.extensions", ",".join(EXTENSIONS))
+        .config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
         .config("spark.sql.catalog.kwire", "org.apache.iceberg.spark.SparkCatalog")
         .config("spark.sql.catalog.kwire.type", "hadoop")
         .config("spark.sql.catalog.kwire.cache-enabled", "false")

@@ -40,6 +40,7 @@ def maintain_tables(
         )
     settings = pipeline.maintenance
     upkeep = Upkeep(
+        now=now,
         target_file_bytes=settings.target_file_bytes,
         expire_before=now - settings.expire_after,
         keep_snapshots=settings.keep_snapshots,

@@ -41,8 +41,10 @@ def replay_letters(
 ) -> tuple[int, int]:
     """Replay; return the numbers of letters that became rows, and that are still there."""
     set_session(spark)
-    if pipeline.table.format is not TableFormat.ICEBERG:
-        raise Refusal("replay needs a table from which rows can be deleted: table.format iceberg")
+    if pipeline.table.format is TableFormat.PARQUET:
+        raise Refusal(
+            "replay needs dead letters that can be deleted: table.format iceberg or delta"
+        )
     if pipeline.table.mode is Mode.UPSERT:
         raise Refusal(
             "replay is not for mode: upsert, since an old record could undo newer changes of its "

@@ -161,10 +161,11 @@ def _table(pipeline: Pipeline) -> Iterator[Problem]:
         and catalog.type in (CatalogType.REST, CatalogType.HIVE, CatalogType.JDBC)
     ):
         yield "table.catalog.uri", f"a {catalog.type.value} catalog needs its address"
-    if table.format is TableFormat.PARQUET:
+    if table.format is not TableFormat.ICEBERG:
         for partition in table.partition_by:
             if partition.transform in (Transform.BUCKET, Transform.TRUNCATE):
-                yield "table.partition_by", f"{partition}: parquet tables have no such partitions"
+                text = f"{partition}: {table.format.value} tables have no such partitions"
+                yield "table.partition_by", text
     if table.format is not TableFormat.ICEBERG and table.sort_by:
         yield "table.sort_by", f"{table.format.value} tables have no sort order"
 

@@ -17,6 +17,7 @@ from kwire_pipeline.records import frames
 from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.tables.delta import DeltaTable
 from kwire_pipeline.tables.iceberg import IcebergTable
 from kwire_pipeline.tables.parquet import ParquetTable
 from kwire_pipeline.tables.table import LETTERS, Origin, Table
@@ -102,25 +103,24 @@ def _table(
     spark: SparkSession, pipeline: Pipeline, name: str, origin: Origin, *, is_letters: bool
 ) -> Table:
     table = pipeline.table
-    if table.format is TableFormat.PARQUET:
-        if table.warehouse is None:
-            raise Refusal("table.warehouse: a Parquet table needs the folder of all tables")
-        return ParquetTable(
+    partition_by = () if is_letters else table.partition_by
+    if table.format is TableFormat.ICEBERG:
+        return IcebergTable(
             spark,
-            f"{table.warehouse.rstrip('/')}/{name.replace('.', '/')}",
+            f"{table.catalog.name}.{name}",
             origin,
-            partition_by=() if is_letters else table.partition_by,
+            partition_by=partition_by,
+            sort_by=() if is_letters else table.sort_by,
+            properties=table.properties,
         )
-    if table.format is not TableFormat.ICEBERG:
-        raise Refusal(f"table.format: {table.format.value} is not available in this version")
-    return IcebergTable(
-        spark,
-        f"{table.catalog.name}.{name}",
-        origin,
-        partition_by=() if is_letters else table.partition_by,
-        sort_by=() if is_letters else table.sort_by,
-        properties=table.properties,
-    )
+    if table.warehouse is None:
+        raise Refusal(f"table.warehouse: a {table.format.value} table needs the folder of all")
+    url = f"{table.warehouse.rstrip('/')}/{name.replace('.', '/')}"
+    if table.format is TableFormat.DELTA:
+        return DeltaTable(
+            spark, url, origin, partition_by=partition_by, properties=table.properties
+        )
+    return ParquetTable(spark, url, origin, partition_by=partition_by)
 
 
 def rows_schema(spark: SparkSession, shape: Shape, destinations: Destinations) -> StructType:

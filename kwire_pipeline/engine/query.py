@@ -41,7 +41,8 @@ from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.table import Table
 
 POLL_S: Final = 1
-SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+PARTITIONS: Final = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions")
+"""The numbers of tasks of a shuffle, and of a reading of Delta's log."""
 
 
 class Stopped(Exception):
@@ -82,14 +83,15 @@ def set_session(spark: SparkSession) -> None:
     Of a name that is twice in a JSON object the last value counts, also in variants.
 
     A streaming query has no adaptive execution, so Spark's default of 200 partitions would make
-    hundreds of tasks for each small batch.
+    hundreds of tasks for each small batch, as would Delta's 50 for each look into its log.
     """
     spark.conf.set("spark.sql.ansi.enabled", "false")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.variant.allowDuplicateKeys", "true")
     context = spark.sparkContext
-    if not context.getConf().contains(SHUFFLE_PARTITIONS):
-        spark.conf.set(SHUFFLE_PARTITIONS, str(context.defaultParallelism))
+    for key in PARTITIONS:
+        if not context.getConf().contains(key):
+            spark.conf.set(key, str(context.defaultParallelism))
 
 
 @attrs.frozen(kw_only=True)

@@ -115,6 +115,10 @@ class Folder:
                 continue
             yield str(status.getPath().toString()).removeprefix(prefix), int(status.getLen())
 
+    def full_url(self) -> str:
+        """Return the URL with its scheme; a relative path is one of this process' folder."""
+        return str(self._at("")[1].toString())
+
     def at(self, name: str) -> "Folder":
         """Return the folder of that name in this one."""
         return Folder(self.spark, f"{self.url.rstrip('/')}/{name}")

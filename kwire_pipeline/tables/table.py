@@ -83,6 +83,7 @@ class Size:
 class Upkeep:
     """The limits of maintenance."""
 
+    now: datetime.datetime
     target_file_bytes: int
     expire_before: datetime.datetime
     keep_snapshots: int

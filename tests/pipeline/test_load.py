@@ -267,6 +267,11 @@ def test_errors_of_further_keys(lines: list[str], error: str) -> None:
             "4: table.sort_by: delta tables have",
         ),
         (
+            'iceberg, warehouse: lake, name: shop.orders, partition_by: ["days(ordered_at)"]',
+            'delta, warehouse: lake, name: shop.orders, partition_by: ["bucket(4, item)"]',
+            "4: table.partition_by: bucket(4, item): delta tables have no such partitions",
+        ),
+        (
             "format: iceberg",
             "mode: upsert, keys: [order_id], tombstones: delete",
             "4: table.tombstones: a tombstone has no value, so order_id has to come from",

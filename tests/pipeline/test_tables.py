@@ -1,6 +1,11 @@
 """Marks, their order, and statements of SQL, for tables of every format."""
 
+import pytest
+
+from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.tables.delta import partition_column
 from kwire_pipeline.tables.merge import merge_statement
 from kwire_pipeline.tables.table import Mark, mark_of, newest_mark, summary_of
 
@@ -34,3 +39,11 @@ def test_merge_deletes_updates_and_inserts_by_all_keys() -> None:
         "WHEN NOT MATCHED AND NOT change.`__deletes` THEN INSERT (`id`, `region`, `n`) "
         "VALUES (change.`id`, change.`region`, change.`n`)"
     )
+
+
+def test_partition_of_delta_by_time_is_a_generated_column() -> None:
+    assert partition_column(Partition.parse("days(at)")) == ("at_day", "DATE", "CAST(`at` AS DATE)")
+    assert partition_column(Partition.parse("months(at)"))[2] == "DATE_FORMAT(`at`, 'yyyy-MM')"
+    assert partition_column(Partition.parse("country")) == ("country", "", "country")
+    with pytest.raises(Refusal, match="is not for Delta"):
+        partition_column(Partition.parse("bucket(4, country)"))

@@ -1,0 +1,275 @@
+"""A Delta table in a folder of the warehouse: a batch is one version of its log.
+
+The version carries the batch as Delta's own transaction (the pipeline's id and the batch's
+number), so Delta itself skips a second one, and the offsets as user metadata. Delta keeps the last
+transaction of each id in its checkpoints for ever: neither vacuum nor the expiry of old versions
+takes it away. A partition by time is a generated column, by which Delta also skips files.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from kwire_pipeline.config.values import Partition, Transform
+from kwire_pipeline.engine.offsets import Offsets, later
+from kwire_pipeline.engine.schema import Difference
+from kwire_pipeline.engine.storage import Folder, jvm_of
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records.frames import DELETES
+from kwire_pipeline.tables.merge import merge_statement
+from kwire_pipeline.tables.table import (
+    KEYS,
+    OWNER,
+    Mark,
+    Origin,
+    Size,
+    Table,
+    Upkeep,
+    keys_of,
+    mark_of,
+    newest_mark,
+    positions_of_rows,
+    session_settings,
+    summary_of,
+    view_of,
+)
+
+LOG: Final = "_delta_log"
+SETTING: Final = "spark.databricks.delta."
+WIDENING: Final = "delta.enableTypeWidening"
+
+
+class DeltaTable:
+    """A table in a folder."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        url: str,
+        origin: Origin,
+        *,
+        partition_by: Sequence[Partition] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self._spark = spark
+        self._root = Folder(spark, url)
+        self.url = self._root.full_url()
+        self.name = f"delta.`{self.url}`"
+        self._origin = origin
+        self._partitions = tuple(map(partition_column, partition_by))
+        self._properties = dict(properties or {})
+
+    def exists(self) -> bool:
+        return bool(self._root.names(LOG))
+
+    def create(self, schema: StructType) -> None:
+        if self._root.names():
+            raise Refusal(
+                f"{self.url} has files and is no Delta table: choose another name, or move the "
+                "files away"
+            )
+        names = {field.name.lower() for field in schema.fields}
+        columns = [f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields]
+        columns += [
+            f"`{name}` {kind} GENERATED ALWAYS AS ({expression})"
+            for name, kind, expression in self._partitions
+            if name.lower() not in names
+        ]
+        partitions = ", ".join(f"`{name}`" for name, _, _ in self._partitions)
+        partitioned = f" PARTITIONED BY ({partitions})" if partitions else ""
+        listed = ", ".join(f"'{key}' = '{text}'" for key, text in self._properties.items())
+        properties = f" TBLPROPERTIES ({listed})" if listed else ""
+        self._spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(columns)}) USING delta"
+            f"{partitioned}{properties}"
+        )
+
+    def evolve(self, changes: Difference) -> None:
+        if changes.added:
+            added = ", ".join(_column(field) for field in changes.added)
+            self._spark.sql(f"ALTER TABLE {self.name} ADD COLUMNS ({added})")
+        if changes.widened:
+            self._set_property(WIDENING, "true")
+        for field in changes.widened:
+            self._spark.sql(
+                f"ALTER TABLE {self.name} ALTER COLUMN `{field.name}` TYPE "
+                f"{field.dataType.simpleString()}"
+            )
+
+    def table_id(self) -> str:
+        return str(self._detail()["id"])
+
+    def columns(self) -> StructType:
+        """Return the columns of rows, without those that only name a partition."""
+        generated = {name for name, _, expression in self._partitions if expression != name}
+        return StructType([f for f in self.read().schema.fields if f.name not in generated])
+
+    def owners(self) -> dict[str, str]:
+        properties: Mapping[str, str] = self._detail()["properties"]
+        return {
+            key.removeprefix(OWNER): text
+            for key, text in properties.items()
+            if key.startswith(OWNER)
+        }
+
+    def add_owner(self, pipeline: str, pipeline_id: str) -> None:
+        self._set_property(f"{OWNER}{pipeline}", pipeline_id)
+
+    def keys(self) -> tuple[str, ...]:
+        return keys_of(self._detail()["properties"].get(KEYS))
+
+    def set_keys(self, keys: Sequence[str]) -> None:
+        self._set_property(KEYS, ",".join(keys))
+
+    def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
+        """Whether the batch is in the table; its transaction never expires."""
+        last = self.last_batch(mark.pipeline_id)
+        return last is not None and last >= mark.batch_id
+
+    def finish(self, pipeline: str) -> None:
+        """A version is visible as soon as it is committed."""
+
+    def last_batch(self, pipeline_id: str) -> int | None:
+        version = self._snapshot().transactions().get(pipeline_id)
+        return int(version.get()) if version.isDefined() else None
+
+    def last_mark(self, pipeline: str) -> Mark | None:
+        return newest_mark(self._marks(), self.owners(), pipeline)
+
+    def append(self, frame: DataFrame, mark: Mark) -> None:
+        self._appender(frame).option("txnAppId", mark.pipeline_id).option(
+            "txnVersion", mark.batch_id
+        ).option("userMetadata", json.dumps(summary_of(mark))).save(self.url)
+
+    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
+        spark = changes.sparkSession
+        columns = [name for name in changes.columns if name != DELETES]
+        settings = {
+            f"{SETTING}write.txnAppId": mark.pipeline_id,
+            f"{SETTING}write.txnVersion": str(mark.batch_id),
+            f"{SETTING}commitInfo.userMetadata": json.dumps(summary_of(mark)),
+        }
+        with view_of(changes, mark) as view, session_settings(spark, settings):
+            spark.sql(merge_statement(self.name, view, columns, keys))
+
+    def add(self, frame: DataFrame) -> None:
+        self._appender(frame).save(self.url)
+
+    def delete_written(self, other: Table, origin: Origin) -> int:
+        before = self.read().count()
+        self._spark.sql(self._origin.delete_statement(self.name, other.name, origin))
+        return before - self.read().count()
+
+    def positions(self) -> Offsets:
+        positions = positions_of_rows(self.read(), self._origin)
+        for mark in self._marks():
+            positions = later(positions, mark.ranges.ends)
+        return positions
+
+    def read(self) -> DataFrame:
+        return self._spark.read.format("delta").load(self.url)
+
+    def size(self) -> Size:
+        detail = self._detail()
+        return Size(rows=self.read().count(), files=detail["numFiles"], bytes=detail["sizeInBytes"])
+
+    def protect_marks(self) -> None:
+        """The transactions of a Delta table do not expire."""
+
+    def compact(self, upkeep: Upkeep) -> str:
+        limits = {
+            f"{SETTING}optimize.{name}FileSize": str(upkeep.target_file_bytes)
+            for name in ("max", "min")
+        }
+        with session_settings(self._spark, limits):
+            metrics = self._spark.sql(f"OPTIMIZE {self.name}").collect()[0]["metrics"]
+        return f"{metrics['numFilesRemoved']} files became {metrics['numFilesAdded']}"
+
+    def expire(self, upkeep: Upkeep) -> list[str]:
+        """Remove files that no version since the earlier of both times needs."""
+        oldest = min(upkeep.expire_before, upkeep.orphans_before)
+        hours = max(0.0, (upkeep.now - oldest).total_seconds() / 3600)
+        before = self._file_count()
+        with session_settings(self._spark, {f"{SETTING}retentionDurationCheck.enabled": "false"}):
+            self._spark.sql(f"VACUUM {self.name} RETAIN {hours:.3f} HOURS")
+        return [f"{before - self._file_count()} files of old versions removed"]
+
+    def check_delete(self) -> None:
+        """Rows of a Delta table can be deleted."""
+
+    def delete(self, topics: Sequence[str]) -> None:
+        listed = ", ".join(f"'{topic}'" for topic in topics)
+        if listed:
+            self._spark.sql(f"DELETE FROM {self.name} WHERE `{self._origin.topic}` IN ({listed})")
+
+    def _appender(self, frame: DataFrame) -> DataFrameWriter:
+        """Return a writer of rows in the table's types, with null in columns that they lack."""
+        names = {name.lower() for name in frame.columns}
+        columns = []
+        for field in self.columns().fields:
+            is_there = field.name.lower() in names
+            column = F.col(f"`{field.name}`") if is_there else F.lit(None)
+            columns.append(column.cast(field.dataType).alias(field.name))
+        return frame.select(*columns).write.format("delta").mode("append")
+
+    def _file_count(self) -> int:
+        """Return the number of files in the folder, without those of the log."""
+        return sum(not path.startswith(LOG) for path, _ in self._root.files())
+
+    def _set_property(self, key: str, text: str) -> None:
+        self._spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('{key}' = '{text}')")
+
+    def _detail(self) -> Row:
+        return self._spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]
+
+    def _marks(self) -> list[Mark]:
+        """Return the marks that the log still has, the newest last; others' versions have none."""
+        history = self._spark.sql(f"DESCRIBE HISTORY {self.name}")
+        rows = history.where("userMetadata IS NOT NULL").orderBy("version").collect()
+        marks = (_mark(row["userMetadata"]) for row in rows)
+        return [mark for mark in marks if mark is not None]
+
+    def _snapshot(self) -> JavaObject:
+        """Return the newest state of Delta's log."""
+        jvm = jvm_of(self._spark)
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.url)
+        none = jvm.scala.Option.empty()
+        return log.update(False, none, none)
+
+
+def _mark(text: str) -> Mark | None:
+    """Return the mark in a version's user metadata."""
+    try:
+        summary = json.loads(text)
+    except ValueError:
+        return None
+    return mark_of(summary) if isinstance(summary, dict) else None
+
+
+def _column(field: StructField) -> str:
+    return f"`{field.name}` {field.dataType.simpleString()}"
+
+
+def partition_column(partition: Partition) -> tuple[str, str, str]:
+    """Return the name, type and expression of a partition's column; its own if it is a column."""
+    name = partition.column
+    match partition.transform:
+        case Transform.IDENTITY:
+            return name, "", name
+        case Transform.YEARS:
+            return f"{name}_year", "INT", f"YEAR(`{name}`)"
+        case Transform.MONTHS:
+            return f"{name}_month", "STRING", f"DATE_FORMAT(`{name}`, 'yyyy-MM')"
+        case Transform.DAYS:
+            return f"{name}_day", "DATE", f"CAST(`{name}` AS DATE)"
+        case Transform.HOURS:
+            return f"{name}_hour", "STRING", f"DATE_FORMAT(`{name}`, 'yyyy-MM-dd-HH')"
+    raise Refusal(
+        f"table.partition_by: {partition} is not for Delta: use a column, or years, months, days "
+        "or hours of one"
+    )
