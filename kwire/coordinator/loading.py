@@ -37,6 +37,8 @@ class Loader(Generic[M]):
 
     log: "CoordinatorLog"
     clock: Clock
+    moment: Callable[[], Moment]
+    """Returns the present, as deadlines count it."""
     queue: deque[Shard[M]]
     is_queued: Signal
     """Set when a shard is put into the queue."""
@@ -94,7 +96,7 @@ class Loader(Generic[M]):
                 break
             offset = reached
         for step in shard.machine.on_loaded():
-            self.perform(shard, step(Moment(clock.now(), clock.now_ms())))
+            self.perform(shard, step(self.moment()))
             await slices.pause()
             if shard.phase is not Phase.LOADING:
                 return

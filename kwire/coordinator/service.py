@@ -9,10 +9,9 @@ deadlines it does not wake.  Long work (loading, due deadlines, further steps of
 slices, and the members of a group are answered some at a time.
 
 A request is refused with NOT_COORDINATOR once the lease of the broker's session is over: another
-broker may have loaded the partition by then (invariants 34 and 72).  Deadlines wait until the lease
-is renewed, and move by the time that it was over.  A load that fails, even by a fault of a machine,
-is repeated from the start; until it succeeds its partition alone answers
-COORDINATOR_LOAD_IN_PROGRESS.
+broker may have loaded the partition by then (invariants 34 and 72).  Meanwhile the time of
+deadlines does not pass.  A load that fails, even by a fault of a machine, is repeated from the
+start; until it succeeds its partition alone answers COORDINATOR_LOAD_IN_PROGRESS.
 
 Everything between a request and its append is synchronous, so no lock is needed.
 """
@@ -32,6 +31,7 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Machine, Moment, Opaque, Step
 from kwire.coordinator.shard import Phase, Shard, Wait
+from kwire.coordinator.timers import DeadlineClock
 from kwire.drive import Slices, Wakes
 from kwire.errors import (
     CoordinatorLoadInProgress,
@@ -95,8 +95,8 @@ class CoordinatorLog(Protocol):
         """Whether another broker may lead this broker's partitions by now."""
 
     @property
-    def lease_end(self) -> float:
-        """The time of the clock at which the lease ends or ended; infinite without one."""
+    def lease_over_s(self) -> float:
+        """The seconds for which the lease has been over so far, in all."""
 
     def append(self, partition: TopicPartition, batch: bytes, guard: "Guard | None" = None) -> int:
         """Append as the partition's leader; return the log end offset after the batch.
@@ -164,6 +164,10 @@ class CoordinatorService(Generic[M]):
     _wakes: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE), init=False)
     """Requests whose answers are decided and whose tasks are to be woken."""
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _time: DeadlineClock = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._time = DeadlineClock(self.clock, self.log)
 
     def machines(self) -> list[M]:
         """Return the machines of the partitions that are led here and loaded."""
@@ -188,7 +192,7 @@ class CoordinatorService(Generic[M]):
         shard.written = end
         try:
             for step in shard.machine.on_loaded():
-                self._perform(shard, step(self._moment()))
+                self._perform(shard, step(self._time.moment()))
         except Exception:  # noqa: BLE001  A fault must not end the node; the load reports it.
             self._queue(self._replace(shard))
             return
@@ -236,7 +240,7 @@ class CoordinatorService(Generic[M]):
         ticket = next(self._tickets)
         wait = shard.waiting[ticket] = Wait()
         try:
-            self._perform(shard, decide(shard.machine, self._moment(), ticket))
+            self._perform(shard, decide(shard.machine, self._time.moment(), ticket))
             if not wait.answered:
                 done = trio.Event()
                 wait.done = done
@@ -307,9 +311,6 @@ class CoordinatorService(Generic[M]):
             raise CoordinatorLoadInProgress
         return shard
 
-    def _moment(self) -> Moment:
-        return Moment(self.clock.now(), self.clock.now_ms())
-
     def _perform(self, shard: Shard[M], decision: Decision) -> None:
         try:
             answered = shard.perform(decision, self.log, self.clock.now_ms())
@@ -318,7 +319,7 @@ class CoordinatorService(Generic[M]):
             if decision.otherwise is None:
                 raise client_error from error
             log.warning("not written partition=%s error=%r", shard.partition, error)
-            decision = decision.otherwise(client_error, self._moment())
+            decision = decision.otherwise(client_error, self._time.moment())
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         self._wakes.wake(answered)
         if decision.steps:
@@ -326,12 +327,10 @@ class CoordinatorService(Generic[M]):
         self._wake_by_deadline(shard)
 
     def _wake_by_deadline(self, shard: Shard[M]) -> None:
-        """Wake no later than the earliest deadline of an active shard.
-
-        The deadlines of a shard that is being loaded wait.
-        """
-        if shard.phase is Phase.ACTIVE and shard.timers.deadline < self._sleep.deadline:
-            self._sleep.deadline = shard.timers.deadline
+        """Wake no later than the earliest deadline of a shard that is not being loaded."""
+        passes_at = self._time.passes_at(shard.timers.deadline)
+        if shard.phase is Phase.ACTIVE and passes_at < self._sleep.deadline:
+            self._sleep.deadline = passes_at
 
     def _schedule_steps(self, shard: Shard[M], steps: Iterable[Step]) -> None:
         self._steps.append((shard, iter(steps)))
@@ -371,10 +370,10 @@ class CoordinatorService(Generic[M]):
         while True:
             active = (s for s in self._shards.values() if s.phase is Phase.ACTIVE)
             earliest = min((shard.timers.deadline for shard in active), default=inf)
-            with trio.CancelScope(deadline=earliest) as self._sleep:
+            with trio.CancelScope(deadline=self._time.passes_at(earliest)) as self._sleep:
                 await trio.sleep_forever()
             if self.log.is_lease_over:
-                await _wait_renewed(self.log, self.clock, self._shards.values())
+                await trio.sleep(_RETRY_SECONDS)
                 continue
             slices = Slices()
             for shard in list(self._shards.values()):
@@ -383,12 +382,12 @@ class CoordinatorService(Generic[M]):
 
     def _fire_next_deadline(self, shard: Shard[M]) -> bool:
         """Decide on one deadline that has passed; False if there is none."""
-        now = self.clock.now()
+        now = self._time.now()
         name = shard.timers.pop_due(now)
         if name is None:
             return False
         try:
-            self._perform(shard, shard.machine.due(name, self._moment()))
+            self._perform(shard, shard.machine.due(name, self._time.moment()))
         except Exception as error:  # noqa: BLE001  A fault must not end the node.
             shard.timers.set(name, now + _log_failure(f"deadline {name}", shard.partition, error))
         return True
@@ -404,7 +403,7 @@ class CoordinatorService(Generic[M]):
                     if shard.phase is Phase.RESIGNED:
                         break
                     try:
-                        self._perform(shard, step(self._moment()))
+                        self._perform(shard, step(self._time.moment()))
                     except Exception as error:  # noqa: BLE001  A fault must not end the node.
                         delay_s = _log_failure("step", shard.partition, error)
                         is_fault = not isinstance(error, KafkaError)
@@ -428,6 +427,7 @@ class CoordinatorService(Generic[M]):
         loader = Loader(
             self.log,
             self.clock,
+            self._time.moment,
             self._to_load,
             self._has_loads,
             self._perform,
@@ -459,15 +459,3 @@ def _to_client_error(error: KafkaError) -> KafkaError:
     """Return the error for the client when the partition cannot be written."""
     error_type = _APPEND_ERRORS.get(type(error))
     return error if error_type is None else error_type()
-
-
-async def _wait_renewed(log: CoordinatorLog, clock: Clock, shards: Iterable[Shard[M]]) -> None:
-    """Wait until the lease is renewed, and put all deadlines off by the time it was over.
-
-    Members and producers were refused meanwhile, so they could not keep their sessions.
-    """
-    ended_at = log.lease_end
-    while log.is_lease_over:  # noqa: ASYNC110  A lease is a time, its renewal wakes no task.
-        await trio.sleep(_RETRY_SECONDS)
-    for shard in shards:
-        shard.timers.put_off(clock.now() - ended_at)

@@ -4,13 +4,19 @@ A deadline that is postponed often (a member's session, at each heartbeat) costs
 write: its entry in the heap stays and is moved when its old time comes.  So ``deadline`` may be
 earlier than the first real one, never later.  The heap holds at most one entry per name, and one
 for each time that a deadline was made earlier or set again.
+
+The time of deadlines does not pass while the broker's lease is over: clients are refused then, so
+members could not keep their sessions (decision 21).
 """
 
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from math import inf
+from typing import Protocol
 
 from kwire import attrs
+from kwire.clock import Clock
+from kwire.coordinator.decision import Moment
 
 _SLACK = 64
 
@@ -61,11 +67,6 @@ class Timers:
                 self._push(name, at)
         return None
 
-    def put_off(self, seconds: float) -> None:
-        """Move all deadlines by the same time."""
-        self._at = {name: at + seconds for name, at in self._at.items()}
-        self._rebuild()
-
     def _push(self, name: Hashable, at: float) -> None:
         self._count += 1
         self._pushed[name] = at
@@ -79,3 +80,30 @@ class Timers:
         self._heap = [(at, n, name) for n, (name, at) in enumerate(self._at.items())]
         heapify(self._heap)
         self._count = len(self._heap)
+
+
+class Lease(Protocol):
+    """The part of a coordinator's log that this clock reads."""
+
+    @property
+    def lease_over_s(self) -> float:
+        """The seconds for which the lease has been over so far, in all."""
+
+
+@attrs.frozen
+class DeadlineClock:
+    """The time of one coordinator's deadlines, in seconds."""
+
+    clock: Clock
+    lease: Lease
+
+    def now(self) -> float:
+        return self.clock.now() - self.lease.lease_over_s
+
+    def moment(self) -> Moment:
+        """Return the present for a decision; the wall clock goes on in any case."""
+        return Moment(self.now(), self.clock.now_ms())
+
+    def passes_at(self, deadline: float) -> float:
+        """Return when a deadline passes, in the node's own time, unless the lease ends before."""
+        return deadline + self.lease.lease_over_s

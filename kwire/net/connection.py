@@ -18,7 +18,7 @@ import trio
 from trio.lowlevel import checkpoint
 
 from kwire import attrs
-from kwire.net.framing import BufferPool, Framer
+from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.listener import ConnectionRequests, Listener
 from kwire.net.readiness import WatchedSocket
 from kwire.net.request_memory import RequestMemory
@@ -54,7 +54,7 @@ class Connection:
     answering: memoryview | None = None
     """The request that is being answered."""
     busy: bool = False
-    """Whether the client waits for the broker, so that the connection is not idle."""
+    """Whether a request is answered that may have the next one wait."""
     claiming: bool = False
     """Whether memory is waited for, for the request to be answered or a frame in the making."""
     muted: bool = False
@@ -67,6 +67,11 @@ class Connection:
     """The error that ended another task of the connection than its first."""
     waiting: WaitingAnswers | None = None
     """The answers that wait; None before there was one."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the client waits for the broker, so that the connection is not idle."""
+        return self.busy or (self.waiting is not None and self.waiting.is_unfinished)
 
     @property
     def used_at(self) -> float:
@@ -123,7 +128,15 @@ class Connection:
             return True
 
     async def converse(self) -> None:
-        """Read and answer until the peer hangs up."""
+        """Read and answer until the peer hangs up, and send the answers that wait then."""
+        try:
+            await self._converse()
+        except Disconnect:
+            await self._wait_answered()
+            raise
+        await self._wait_answered()
+
+    async def _converse(self) -> None:
         sock, framer = self.sock, self.framer
         while True:
             await self.readiness.wait_data()
@@ -136,8 +149,6 @@ class Connection:
                 except BlockingIOError:
                     break
                 if not count:
-                    if self.waiting:
-                        await self.waiting.wait_fewer_than(1)
                     return
                 self.last_active = self.now()
                 await self._turns()
@@ -184,27 +195,26 @@ class Connection:
         try:
             self.busy = True
             answer = await self._requests_answer(frame)
+            self.busy = False
             if isinstance(answer, UnfinishedAnswer) or (self.waiting and answer is not None):
                 is_waiting = True
                 self._send_later(answer, frame, size)
-                return
-            self.busy = False
-            if answer is not None:
+            elif answer is not None:
                 if self.framer.ready and is_small(answer) and sender.draining is None:
                     self.coalescer.hold(sender, answer)
                 else:
                     await sender.send(answer)
         finally:
             if not is_waiting:
-                self._release(frame, size)
+                memory.free(size, self)
+                self._release(frame)
         if self.requests.muted_s > 0:
-            if sender.unsent:
+            if sender.unsent and not self.waiting:
                 await sender.send(())
             await self._wait_muted(self.now())
 
-    def _release(self, frame: memoryview, size: int) -> None:
-        """Free the memory of a frame that is answered."""
-        self.memory.free(size, self)
+    def _release(self, frame: memoryview) -> None:
+        """Give the buffer of a frame that is answered back."""
         buffer = frame.obj
         if isinstance(buffer, bytearray):
             frame.release()
@@ -220,13 +230,19 @@ class Connection:
             self.waiting = WaitingAnswers(self.sender, self.coalescer)
             self.start(self._send_waiting)
         self.memory.answering += 1
-        self.waiting.add(answer, partial(self._on_sent, frame, size))
+        holder = self if self.memory.exempts(self) else None
+        self.waiting.add(answer, partial(self._on_sent, frame, size, holder))
 
-    def _on_sent(self, frame: memoryview, size: int) -> None:
+    def _on_sent(self, frame: memoryview, size: int, holder: "Connection | None") -> None:
         self.memory.answering -= 1
-        self._release(frame, size)
-        self.busy = bool(self.waiting)
+        self.memory.free(size, holder)
+        self._release(frame)
         self.last_active = self.now()
+
+    async def _wait_answered(self) -> None:
+        """Wait until no answer waits."""
+        if self.waiting:
+            await self.waiting.wait_fewer_than(1)
 
     async def _send_waiting(self) -> None:
         assert self.waiting is not None

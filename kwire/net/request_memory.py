@@ -80,10 +80,17 @@ class RequestMemory:
         finally:
             self._waiting.pop(claim, None)
 
-    def free(self, count: int, holder: Holder) -> None:
-        """Release the bytes of a frame that is answered, or whose connection is closed."""
+    def exempts(self, holder: Holder) -> bool:
+        """Whether the frame of this connection passed the bound."""
+        return self._exempt is holder
+
+    def free(self, count: int, holder: Holder | None) -> None:
+        """Release the bytes of a frame that is answered, or whose connection is closed.
+
+        ``holder`` is None if another frame of the connection may be the one that passed the bound.
+        """
         self.used -= count
-        if self._exempt is holder:
+        if holder is not None and self._exempt is holder:
             self._exempt = None
         if self._waiting:
             if self.fits(self._least):

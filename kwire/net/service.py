@@ -209,7 +209,7 @@ class NetService:
             due = shortest = min(listener.idle_s for listener in self.listeners.values())
             for connection in list(self.connections):
                 remaining_s = connection.used_at + connection.listener.idle_s - now
-                if remaining_s > 0 or connection.busy:
+                if remaining_s > 0 or connection.is_busy:
                     due = min(due, remaining_s)
                 elif not connection.reason:
                     connection.close("idle")

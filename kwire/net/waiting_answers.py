@@ -47,6 +47,8 @@ class WaitingAnswers:
 
     sender: Sender
     coalescer: WriteCoalescer
+    is_unfinished: bool = False
+    """Whether the client waits for the broker, and not the broker for a slow reader."""
     _queue: deque[_Waiting] = attrs.field(factory=deque)
     _added: ParkingLot = attrs.field(factory=ParkingLot)
     _sent: ParkingLot = attrs.field(factory=ParkingLot)
@@ -69,7 +71,7 @@ class WaitingAnswers:
         """Send the answers until :meth:`drop_all`; the connection ends with an exception."""
         with self._scope:
             while True:
-                if not self._queue:
+                while not self._queue:
                     await self._added.park()
                 await self._send(self._queue[0])
                 self._queue.popleft().release()
@@ -79,7 +81,15 @@ class WaitingAnswers:
         """Send one answer when it is finished, and keep no reference to the request's frame."""
         answer, waiting.answer = waiting.answer, None
         assert answer is not None, "each answer is sent once"
-        parts = await answer.finish() if isinstance(answer, UnfinishedAnswer) else answer
+        parts: Sequence[Part]
+        if isinstance(answer, UnfinishedAnswer):
+            self.is_unfinished = True
+            try:
+                parts = await answer.finish()
+            finally:
+                self.is_unfinished = False
+        else:
+            parts = answer
         if len(self._queue) > 1 and self.sender.draining is None and is_small(parts):
             self.coalescer.hold(self.sender, parts)
         else:

@@ -1,7 +1,5 @@
 """The replica layer's interface for coordinators: append, wait for commit, read back."""
 
-import math
-
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.records.header import Buffer, parse
@@ -29,10 +27,10 @@ class CoordinatorLog:
         return self.replicas.is_lease_over
 
     @property
-    def lease_end(self) -> float:
-        """The time at which the lease of this broker's session ends."""
+    def lease_over_s(self) -> float:
+        """The seconds for which the lease of this broker's session has been over so far."""
         lease = self.replicas.lease
-        return math.inf if lease is None else lease.end
+        return 0.0 if lease is None else lease.over_s(self.replicas.now())
 
     def append(self, partition: TopicPartition, batch: bytes, guard: Guard | None = None) -> int:
         """Append as the leader; return the log end offset after the batch.

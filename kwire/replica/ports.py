@@ -104,6 +104,9 @@ class Lease(Protocol):
     def end(self) -> float:
         """The end of the lease, in monotonic seconds."""
 
+    def over_s(self, now: float) -> float:
+        """Return the seconds for which the lease has been over so far, in all."""
+
 
 class LeaderBroker(Protocol):
     """A connection to a broker that leads partitions; its calls raise LeaderUnreachable."""

@@ -19,6 +19,7 @@ from kwire.codec.messages.leave_group import LeaveGroupRequest
 from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
+from kwire.raftmeta.broker.session_lease import SessionLease
 from tests.support.handlers.group_node import GroupNode, group_node
 
 REFUSED = errors.NotCoordinator.code
@@ -26,21 +27,19 @@ SESSION_S = 10
 
 
 @attrs.define
-class Lease:
-    end: float
-
-
-@attrs.define
 class Member:
     """The only member of group g, on a node whose lease a test can end."""
 
     node: GroupNode
-    lease: Lease
+    lease: SessionLease
     id: str
     generation: int
 
     def end_lease(self) -> None:
         self.lease.end = self.node.broker.replicas.now()
+
+    def renew_lease(self) -> None:
+        self.lease.keep(self.node.broker.replicas.now())
 
     async def heartbeat(self) -> int:
         request = HeartbeatRequest(group_id="g", generation_id=self.generation, member_id=self.id)
@@ -102,7 +101,7 @@ class Member:
 @asynccontextmanager
 async def member() -> AsyncIterator[Member]:
     async with group_node() as node:
-        lease = Lease(float("inf"))
+        lease = SessionLease(9.0)
         node.broker.replicas.lease = lease
         reply = await node.join()
         if reply.error_code == errors.MemberIdRequired.code:
@@ -124,7 +123,7 @@ async def test_group_request_is_refused_until_the_lease_is_renewed(
     async with member() as subject:
         subject.end_lease()
         assert await getattr(subject, kind)() == REFUSED
-        subject.lease.end = float("inf")
+        subject.renew_lease()
         assert await getattr(subject, kind)() != REFUSED
 
 
@@ -135,7 +134,7 @@ async def test_groups_are_not_listed_by_a_broker_whose_session_may_have_ended(
     async with member() as subject:
         subject.end_lease()
         assert await subject.list() == errors.CoordinatorNotAvailable.code
-        subject.lease.end = float("inf")
+        subject.renew_lease()
         assert await subject.list() == 0
 
 
@@ -166,8 +165,38 @@ async def test_member_keeps_its_session_while_the_lease_is_over(autojump_clock: 
         subject.end_lease()
         await trio.sleep(3 * SESSION_S)
         assert await subject.heartbeat() == REFUSED
-        subject.lease.end = float("inf")
+        subject.renew_lease()
         await trio.sleep(SESSION_S - 2)
         assert await subject.heartbeat() == 0
         await trio.sleep(SESSION_S + 2)
+        assert await subject.heartbeat() == errors.UnknownMemberId.code
+
+
+async def test_time_without_a_lease_does_not_count_for_sessions(autojump_clock: Any) -> None:
+    """The lease is over for less than a session, and no deadline passes meanwhile."""
+    async with member() as subject:
+        await trio.sleep(SESSION_S - 2)
+        assert await subject.heartbeat() == 0
+        await trio.sleep(2.5)
+        subject.end_lease()
+        await trio.sleep(7)
+        assert await subject.heartbeat() == REFUSED
+        subject.renew_lease()
+        await trio.sleep(2)
+        assert await subject.heartbeat() == 0
+
+
+async def test_sessions_of_a_partition_elected_at_the_renewal_are_as_long_as_others(
+    autojump_clock: Any,
+) -> None:
+    async with member() as subject:
+        service = subject.node.groups.service
+        subject.end_lease()
+        await trio.sleep(3600.3)
+        subject.renew_lease()
+        ((index, shard),) = [each for each in service._shards.items() if len(each[1].timers)]
+        epoch = shard.leader_epoch
+        service.on_resigned(index)
+        service.on_elected(index, epoch + 1)
+        await trio.sleep(SESSION_S + 5)
         assert await subject.heartbeat() == errors.UnknownMemberId.code

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import attrs
 import pytest
 
 from kwire import errors
 from kwire.codec.messages.delete_records import DeleteRecordsRequest
 from kwire.codec.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kwire.raftmeta.broker.session_lease import SessionLease
 from tests.handlers.test_data_path import offsets
 from tests.handlers.test_fetch import at, fetch
 from tests.handlers.test_produce import produce
@@ -16,17 +16,18 @@ from tests.support.handlers.broker import Broker, broker, create_topic, one_batc
 REFUSED = errors.NotLeaderOrFollower.code
 
 
-@attrs.define
-class Lease:
-    end: float
+def lease_until(end: float) -> SessionLease:
+    lease = SessionLease(9.0)
+    lease.end = end
+    return lease
 
 
-async def paused_broker() -> tuple[Broker, Lease]:
+async def paused_broker() -> tuple[Broker, SessionLease]:
     """Return a broker with a record whose lease is over."""
     subject = broker()
     await create_topic(subject)
     await produce(subject, ("t", 0, one_batch()))
-    lease = Lease(subject.replicas.now())
+    lease = lease_until(subject.replicas.now())
     subject.replicas.lease = lease
     return subject, lease
 
@@ -64,7 +65,7 @@ async def test_followers_are_served() -> None:
     subject, _ = await paused_broker()
     subject.replicas.lease = None
     await create_topic(subject, "two", replicas=(1, 2))
-    subject.replicas.lease = Lease(subject.replicas.now())
+    subject.replicas.lease = lease_until(subject.replicas.now())
     (answer,) = await fetch(subject, at("two"), replica_id=2)
     assert answer.error_code == 0
 

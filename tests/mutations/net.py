@@ -187,8 +187,8 @@ MUTATIONS = (
         name="never-idle-during-an-answer",
         invariants=(101,),
         path="kwire/net/connection.py",
-        old="self.busy = False\n            if answer",
-        new="self.busy = True\n            if answer",
+        old="self.busy = False\n            if isinstance(answer",
+        new="self.busy = True\n            if isinstance(answer",
         test=f"{ANSWERS}::test_client_that_never_reads_its_answer_is_closed_as_idle",
     ),
     Mutation(
@@ -403,8 +403,8 @@ MUTATIONS = (
         name="half-closed-connections-lose-answers-that-wait",
         invariants=(104,),
         path="kwire/net/connection.py",
-        old="                    if self.waiting:\n                        await",
-        new="                    if False:\n                        await",
+        old="            raise\n        await self._wait_answered()\n",
+        new="            raise\n",
         test=f"{WAITING}::test_client_that_sends_no_more_gets_the_answers_that_wait",
     ),
     Mutation(
@@ -414,5 +414,21 @@ MUTATIONS = (
         old="        connection.drop_waiting()\n",
         new="",
         test=f"{WAITING}::test_closed_connection_frees_the_memory_of_what_waits",
+    ),
+    Mutation(
+        name="refused-requests-drop-earlier-answers",
+        invariants=(9,),
+        path="kwire/net/connection.py",
+        old="            await self._wait_answered()\n            raise",
+        new="            raise",
+        test=f"{WAITING}::test_answers_that_wait_are_sent_before_a_refused_request_ends_the_connection",
+    ),
+    Mutation(
+        name="slow-readers-of-answers-that-waited-are-busy",
+        invariants=(101,),
+        path="kwire/net/waiting_answers.py",
+        old="                self.is_unfinished = False",
+        new="                pass",
+        test=f"{WAITING}::test_client_that_never_reads_the_answers_is_closed_as_idle",
     ),
 )

@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
 from kwire.net.waiting_answers import WAITING_MAX, UnfinishedAnswer
 from kwire.testing.wire import TrioWireClient
@@ -34,6 +35,8 @@ class Session:
         self.begun.append(body)
         if body == b"none":
             return None
+        if body == b"stop":
+            raise Disconnect("asked to stop")
         if body.startswith(b"later"):
             return UnfinishedAnswer(partial(self._finish, body))
         return [pack(">i", len(body)), body]
@@ -43,14 +46,14 @@ class Session:
         if self.failure is not None:
             raise self.failure
         if self.bulk:
-            return [pack(">i", BULK_BYTES), bytes(BULK_BYTES)]
+            return [pack(">i", BULK_BYTES), body.ljust(BULK_BYTES)]
         return [pack(">i", len(body)), body]
 
     def only_reads(self, frame: memoryview) -> bool:
         return False
 
     def may_begin_early(self, frame: memoryview) -> bool:
-        return bytes(frame).startswith((b"later", b"early", b"none"))
+        return bytes(frame).startswith((b"later", b"early", b"none", b"stop"))
 
 
 @asynccontextmanager
@@ -102,6 +105,8 @@ async def test_number_of_answers_that_wait_is_bounded() -> None:
 async def test_request_without_an_answer_passes_those_that_wait() -> None:
     async with connection() as (node, session, _), await node.connect() as client:
         await client.send_bytes(frames_of(b"later", b"none", b"early"))
+        await settle()
+        assert session.begun == [b"later", b"none", b"early"]
         session.may_answer.set()
         assert await answers(client, 2) == [b"later", b"early"]
 
@@ -110,12 +115,12 @@ async def test_answers_stay_in_order_for_a_slow_reader() -> None:
     async with connection(Limits(socket_send_buffer_bytes=4096)) as (node, session, _):
         session.bulk = True
         async with await node.connect_narrow() as client:
-            await client.send_bytes(frames_of(*[b"later"] * 12, b"early", b"other"))
+            bodies = [b"later %d" % number for number in range(12)]
+            await client.send_bytes(frames_of(*bodies, b"early", b"other"))
             session.may_answer.set()
             await settle()
-            received = await answers(client, 14)
-            assert [len(body) for body in received[:12]] == [BULK_BYTES] * 12
-            assert received[12:] == [b"early", b"other"]
+            received = [body.rstrip() for body in await answers(client, 14)]
+            assert received == [*bodies, b"early", b"other"]
 
 
 async def test_client_that_sends_no_more_gets_the_answers_that_wait() -> None:
@@ -174,3 +179,52 @@ async def test_connection_with_an_answer_that_waits_is_not_idle(
         assert await answers(client, 1) == [b"later"]
         await trio.sleep(5)
         assert await client.is_closed()
+
+
+async def test_client_that_never_reads_the_answers_is_closed_as_idle(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """invariant 101: the broker waits for the client then, and not the client for the broker."""
+    limits = Limits(socket_send_buffer_bytes=4096, connections_max_idle_ms=1000)
+    async with connection(limits) as (node, session, _), await node.connect_narrow() as client:
+        session.bulk = True
+        session.may_answer.set()
+        await client.send_bytes(frames_of(*[b"later"] * 60))
+        await trio.sleep(10)
+        assert not node.service.connections
+        assert node.service._memory.used == node.service._memory.answering == 0
+
+
+async def test_connection_is_not_idle_after_a_request_without_an_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    limits = Limits(connections_max_idle_ms=1000)
+    async with connection(limits) as (node, session, _), await node.connect() as client:
+        await client.send_bytes(frames_of(b"later", b"none"))
+        await trio.sleep(5)
+        session.may_answer.set()
+        assert await answers(client, 1) == [b"later"]
+
+
+async def test_answers_that_wait_are_sent_before_a_refused_request_ends_the_connection() -> None:
+    """An acknowledgement is not lost by a later request of the same connection."""
+    async with connection() as (node, session, _), await node.connect() as client:
+        await client.send_bytes(frames_of(b"later 1", b"later 2", b"stop"))
+        await settle()
+        session.may_answer.set()
+        assert await answers(client, 2) == [b"later 1", b"later 2"]
+        assert await client.is_closed()
+
+
+async def test_answer_to_another_frame_ends_no_exemption_from_the_bound() -> None:
+    """invariant 95: one frame at a time passes the bound of memory."""
+    limits = Limits(queued_max_request_bytes=100)
+    async with connection(limits) as (node, session, _), await node.connect() as client:
+        memory = node.service._memory
+        await client.send_bytes(frames_of(b"later"))
+        await settle()
+        (served,) = node.service.connections
+        memory._exempt = served
+        session.may_answer.set()
+        assert await answers(client, 1) == [b"later"]
+        assert memory.exempts(served)

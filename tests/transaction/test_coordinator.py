@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
-from math import inf
 
 import pytest
 import trio
@@ -204,7 +203,7 @@ async def test_request_is_refused_once_the_lease_is_over(autojump_clock: object)
     async with world() as subject:
         producer = await subject.init()
         await subject.add(producer, T0)
-        subject.log.lease_end = trio.current_time()
+        subject.log.lease.end = trio.current_time()
         attempts: list[Callable[[], Awaitable[object]]] = [
             lambda: subject.init(),
             lambda: subject.add(producer, T1),
@@ -217,7 +216,7 @@ async def test_request_is_refused_once_the_lease_is_over(autojump_clock: object)
                 await attempt()
         with pytest.raises(CoordinatorNotAvailable):
             await subject.coordinator.list_transactions(lambda _: True)
-        subject.log.lease_end = inf
+        subject.log.lease.keep(trio.current_time())
         assert (await subject.state()).state is State.ONGOING
 
 
@@ -239,13 +238,13 @@ async def test_coordinator_finishes_what_was_decided_when_its_lease_is_renewed(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end)
             await trio.sleep(0.1)
-            subject.log.lease_end = trio.current_time()
+            subject.log.lease.end = trio.current_time()
             subject.log.catch_up()
             subject.brokers.may_serve.set()
         await trio.sleep(5)
         (shard,) = subject.coordinator.service.machines()
         assert shard.transactions[NAME].state is State.PREPARE_COMMIT
-        subject.log.lease_end = inf
+        subject.log.lease.keep(trio.current_time())
         await subject.settle()
         assert (await subject.state()).state is State.COMPLETE_COMMIT
         assert subject.directions() == [True]

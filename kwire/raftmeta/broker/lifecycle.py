@@ -174,7 +174,8 @@ class BrokerLifecycle:
                 ):
                     await self._wait_session_end(self.local)
                     if not self._keep_session():
-                        self.lease.renew(self.clock.now())
+                        now = self.clock.now()
+                        self.lease.renew(now, now)
                 await self._exchange()
 
     def directory_failed(self, directory_id: bytes) -> None:
@@ -218,7 +219,7 @@ class BrokerLifecycle:
         """Keep the session without heartbeats if the only controller is local; return whether."""
         is_kept = self.local is not None and self.local.keep_session(self.config.node_id)
         if is_kept:
-            self.lease.keep()
+            self.lease.keep(self.clock.now())
         return is_kept
 
     async def stop(self) -> bool:
@@ -270,7 +271,7 @@ class BrokerLifecycle:
         else:
             self._unanswered_since = None
             if isinstance(answer, BrokerHeartbeatResponse) and not answer.is_fenced:
-                self.lease.renew(sent_at)
+                self.lease.renew(sent_at, self.clock.now())
             self.broker.on_answer(answer, self.clock.now())
         if self.broker.state is State.RUNNING:
             self._insist_without_lease()

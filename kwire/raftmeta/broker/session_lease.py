@@ -35,16 +35,24 @@ class SessionLease:
     """The time at which it ends; infinite before the first heartbeat was answered."""
     _renewed_at: float | None = attrs.field(init=False, default=None)
     """The time at which the last answered heartbeat was sent."""
+    _past_over_s: float = attrs.field(init=False, default=0.0)
+    """The seconds for which it was over before it was renewed."""
 
     def is_over(self, now: float) -> bool:
         return now >= self.end
 
-    def renew(self, sent_at: float) -> None:
-        """A heartbeat of this time was answered: the broker is not fenced."""
+    def over_s(self, now: float) -> float:
+        """Return the seconds for which the lease has been over so far, in all."""
+        return self._past_over_s + max(0.0, now - self.end)
+
+    def renew(self, sent_at: float, now: float) -> None:
+        """A heartbeat of the first time has been answered: the broker is not fenced."""
+        self._past_over_s = self.over_s(now)
         self.end, self._renewed_at = sent_at + self.timeout_s, sent_at
 
-    def keep(self) -> None:
+    def keep(self, now: float) -> None:
         """No other node can be the active controller."""
+        self._past_over_s = self.over_s(now)
         self.end, self._renewed_at = math.inf, None
 
     def on_controllers_ended(self, asked_at: float, now: float) -> None:

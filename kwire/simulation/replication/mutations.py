@@ -87,8 +87,8 @@ def _no_minimum(leader: Leader) -> int:
     return 1
 
 
-def _renew_for_ever(lease: SessionLease, sent_at: float) -> None:
-    lease.keep()
+def _renew_for_ever(lease: SessionLease, sent_at: float, now: float) -> None:
+    lease.keep(now)
 
 
 async def _deleted_here(

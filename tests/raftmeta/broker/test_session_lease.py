@@ -38,21 +38,32 @@ def test_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent() -> No
     """Invariant 34."""
     lease = SessionLease(SESSION_S)
     assert not lease.is_over(1e9)
-    lease.renew(100.0)
+    lease.renew(100.0, 100.0)
     assert (lease.is_over(108.9), lease.is_over(109.0)) == (False, True)
-    lease.renew(120.0)
+    lease.renew(120.0, 120.0)
     assert not lease.is_over(128.9)
 
 
 def test_lease_that_holds_is_renewed_while_no_controller_can_be_active() -> None:
     lease = SessionLease(SESSION_S)
-    lease.renew(100.0)
+    lease.renew(100.0, 100.0)
     lease.on_controllers_ended(108.0, 108.0)
     assert lease.end == 117.0
     lease.on_controllers_ended(118.0, 118.0)
     assert lease.is_over(118.0), "before they ended they may have fenced the broker"
-    lease.keep()
+    lease.keep(118.0)
     assert lease.end == math.inf
+
+
+def test_time_without_a_lease_is_summed_up() -> None:
+    lease = SessionLease(SESSION_S)
+    assert lease.over_s(1e9) == 0.0
+    lease.renew(100.0, 101.0)
+    assert [lease.over_s(now) for now in (109.0, 112.0)] == [0.0, 3.0]
+    lease.renew(112.0, 113.0)
+    assert [lease.over_s(now) for now in (113.0, 121.0, 122.0)] == [4.0, 4.0, 5.0]
+    lease.keep(123.0)
+    assert lease.over_s(1e9) == 6.0
 
 
 async def test_answered_heartbeats_renew_the_lease(autojump_clock: Clock) -> None:
@@ -154,7 +165,7 @@ async def test_broker_serves_without_controllers_for_a_limited_time(
 
 def test_lease_longer_than_the_limit_without_controllers_is_not_shortened() -> None:
     lease = SessionLease(3600.0)
-    lease.renew(100.0)
+    lease.renew(100.0, 100.0)
     lease.on_controllers_ended(110.0, 110.5)
     assert lease.end == 3700.0
 
@@ -162,7 +173,7 @@ def test_lease_longer_than_the_limit_without_controllers_is_not_shortened() -> N
 def test_lease_without_controllers_counts_from_the_question() -> None:
     """A controller may have become active before the last host refused."""
     lease = SessionLease(9.0)
-    lease.renew(100.0)
+    lease.renew(100.0, 100.0)
     lease.on_controllers_ended(108.0, 108.5)
     assert lease.end == 117.0
 

@@ -1,7 +1,6 @@
 """A coordinator of groups over a log in memory."""
 
 from collections.abc import Iterator
-from math import inf
 
 import attrs
 import trio
@@ -19,6 +18,7 @@ from kwire.group.decision_builder import Client
 from kwire.group.service import GroupCoordinator
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
+from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.records.control import end_txn_marker
 from kwire.records.header import parse
 from kwire.replica.transaction_ports import TransactionMarker
@@ -48,7 +48,7 @@ class FakeLog:
     """The error of the next appends."""
     changed: trio.Event = attrs.field(factory=trio.Event)
     is_leader: bool = True
-    lease_end: float = inf
+    lease: SessionLease = attrs.field(factory=lambda: SessionLease(9.0))
     read_delay: float = 0.0
     read_failures: list[Exception] = attrs.field(factory=list)
     page_batches: int = 7
@@ -56,7 +56,11 @@ class FakeLog:
 
     @property
     def is_lease_over(self) -> bool:
-        return trio.current_time() >= self.lease_end
+        return self.lease.is_over(trio.current_time())
+
+    @property
+    def lease_over_s(self) -> float:
+        return self.lease.over_s(trio.current_time())
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         return self.max_bytes
