@@ -156,6 +156,6 @@ def _remove(
     records = tuple(
         offset_tombstone(group_id, topic, partition)
         for partition in partitions
-        if partition in committed and is_over(partition, committed[partition])
+        if partition in committed and is_over(partition, Committed.unpack(committed[partition]))
     )
     return Decision(records=records) if records else NOTHING

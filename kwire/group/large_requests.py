@@ -51,7 +51,9 @@ class LargeCommit:
                     record = commit_record(self.request, topic, partition, self.draft.wall_ms)
                     committed = self.draft.add(*store(record)).committed
                     partitions = committed.setdefault(topic.name, {})
-                    partitions[partition.partition_index] = Committed.from_record(record.value)
+                    partitions[partition.partition_index] = Committed.from_record(
+                        record.value
+                    ).pack()
                 topic_response.partitions.append(
                     CommitTopicResponse.OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code

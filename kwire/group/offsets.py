@@ -3,11 +3,13 @@
 Offsets of an open transaction are pending until its marker is written: then they are committed or
 discarded.  Of two commits for one partition the later written one counts, so a pending offset is
 discarded if another commit is written after it.  Times are wall-clock milliseconds, as in the
-records.
+records.  What is committed is kept in bytes: a collection does not visit those, so that a million
+of them do not make it long.
 """
 
+import struct
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kwire import attrs
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
@@ -15,6 +17,11 @@ from kwire.records.header import NO_PRODUCER
 from kwire.types import ZERO_UUID
 
 NO_EXPIRY: Final = -1
+_NUMBERS: Final = struct.Struct("<qiqq16s")
+"""The offset, the leader's epoch, both times and the topic's id; the metadata follows in UTF-8."""
+
+Packed: TypeAlias = bytes
+"""A committed offset in bytes."""
 
 
 class Committed(NamedTuple):
@@ -38,6 +45,17 @@ class Committed(NamedTuple):
             value.expire_timestamp,
             value.topic_id,
         )
+
+    def pack(self) -> Packed:
+        offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = self
+        numbers = _NUMBERS.pack(offset, leader_epoch, commit_ms, expire_ms, topic_id)
+        return numbers + metadata.encode()
+
+    @classmethod
+    def unpack(cls, packed: Packed) -> "Committed":
+        offset, leader_epoch, commit_ms, expire_ms, topic_id = _NUMBERS.unpack_from(packed)
+        metadata = packed[_NUMBERS.size :].decode()
+        return cls(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id)
 
     def is_expired(self, since_ms: int, now_ms: int, retention_ms: int) -> bool:
         """Whether this offset has been unused for the retention time (KIP-211)."""
@@ -67,10 +85,10 @@ GroupPartition = tuple[str, str, int]
 class Offsets:
     """The committed offsets by group, topic and partition."""
 
-    _groups: dict[str, dict[str, dict[int, Committed]]] = attrs.field(factory=dict, init=False)
+    _groups: dict[str, dict[str, dict[int, Packed]]] = attrs.field(factory=dict, init=False)
     _by_topic: dict[str, dict[str, None]] = attrs.field(factory=dict, init=False)
     """The groups that have committed offsets of a topic, by topic."""
-    _pending: dict[int, dict[GroupPartition, tuple[int, Committed | None]]] = attrs.field(
+    _pending: dict[int, dict[GroupPartition, tuple[int, Packed | None]]] = attrs.field(
         factory=dict, init=False
     )
     """The offsets in open transactions by producer id, with their numbers in the order in which
@@ -81,12 +99,13 @@ class Offsets:
     _written: int = attrs.field(default=0, init=False)
     """The number of transactional commits written so far."""
 
-    def of(self, group_id: str) -> dict[str, dict[int, Committed]]:
+    def of(self, group_id: str) -> dict[str, dict[int, Packed]]:
         """Return a group's offsets by topic and partition; the caller must not change them."""
         return self._groups.get(group_id, {})
 
     def get(self, group_id: str, topic: str, partition: int) -> Committed | None:
-        return self._groups.get(group_id, {}).get(topic, {}).get(partition)
+        packed = self._groups.get(group_id, {}).get(topic, {}).get(partition)
+        return None if packed is None else Committed.unpack(packed)
 
     def groups(self) -> list[str]:
         return list(self._groups)
@@ -112,7 +131,7 @@ class Offsets:
     ) -> None:
         """Apply a written commit or tombstone."""
         group_partition = (key.group, key.topic, key.partition)
-        committed = None if value is None else Committed.from_record(value)
+        committed = None if value is None else Committed.from_record(value).pack()
         if producer_id != NO_PRODUCER and committed is not None:
             pending = self._pending.setdefault(producer_id, {})
             if group_partition not in pending:
@@ -127,7 +146,7 @@ class Offsets:
             self._supersede(group_partition, self._written)
         self._put(group_partition, committed)
 
-    def commit_all(self, group_id: str, commits: Mapping[str, Mapping[int, Committed]]) -> None:
+    def commit_all(self, group_id: str, commits: Mapping[str, Mapping[int, Packed]]) -> None:
         """Apply written commits of one group, as :meth:`apply` does one after the other."""
         topics = self._groups.setdefault(group_id, {})
         for topic, committed in commits.items():
@@ -160,7 +179,7 @@ class Offsets:
                 self._put(group_partition, value)
         return sorted({group_id for group_id, _, _ in pending})
 
-    def _put(self, group_partition: GroupPartition, committed: Committed | None) -> None:
+    def _put(self, group_partition: GroupPartition, committed: Packed | None) -> None:
         group_id, topic, partition = group_partition
         if committed is not None:
             partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})

@@ -27,7 +27,7 @@ from kwire.errors import (
 )
 from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.model import CONSUMER, ClassicGroup, State
-from kwire.group.offsets import NO_EXPIRY, Committed, is_of_deleted_topic
+from kwire.group.offsets import NO_EXPIRY, Committed, Packed, is_of_deleted_topic
 from kwire.group.records import (
     OFFSET_WITH_EXPIRY_VERSION,
     group_tombstone,
@@ -210,7 +210,7 @@ def commit_record(
 class OffsetsRead:
     """A group's committed offsets at one moment; the answer may be made later, in slices."""
 
-    committed: list[tuple[str, Sequence[tuple[int, Committed | None]]]]
+    committed: list[tuple[str, Sequence[tuple[int, Packed | None]]]]
     """Offsets by topic and partition, None for a partition without one."""
     unstable: frozenset[tuple[str, int]]
     topic_ids: Mapping[str, bytes] | None
@@ -222,9 +222,10 @@ class OffsetsRead:
         """Fill :attr:`topics`; yield every :data:`YIELD_OFFSETS` offsets."""
         for topic, offsets in self.committed:
             partitions: list[FetchedPartition] = []
-            for number, (partition, committed) in enumerate(offsets):
+            for number, (partition, packed) in enumerate(offsets):
                 if number % YIELD_OFFSETS == 0:
                     yield
+                committed = None if packed is None else Committed.unpack(packed)
                 if committed is not None and is_of_deleted_topic(self.topic_ids, topic, committed):
                     if self.is_of_all:
                         continue
@@ -257,7 +258,7 @@ def read_offsets(
 ) -> OffsetsRead:
     """Return the committed offsets of these partitions, or of all."""
     stored = shard.offsets.of(group_id)
-    committed: list[tuple[str, Sequence[tuple[int, Committed | None]]]]
+    committed: list[tuple[str, Sequence[tuple[int, Packed | None]]]]
     if topics is None:
         committed = [(topic, list(stored[topic].items())) for topic in stored]
     else:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from kwire import __version__, attrs
 from kwire import metrics as m
 from kwire.clock import Clock
+from kwire.group.offsets import Committed
 from kwire.group.service import GroupCoordinator
 from kwire.log.disk import Space
 from kwire.node.broker import BrokerHalf
@@ -104,11 +105,12 @@ def add_group_gauges(
         for machine in groups.service.machines():
             for group in machine.offsets.groups():
                 for topic, partitions in list(machine.offsets.of(group).items()):
-                    for number, value in list(partitions.items()):
+                    for number, packed in list(partitions.items()):
                         partition = replicas.partitions.find(topic, number)
                         if partition is not None and partition.leader is not None:
                             labels = (group, topic, str(number))
-                            yield labels, value.offset, partition.high_watermark
+                            offset = Committed.unpack(packed).offset
+                            yield labels, offset, partition.high_watermark
 
     metrics.register_label_function(
         m.GROUP_OFFSET, lambda: ((labels, offset) for labels, offset, _ in group_offsets())

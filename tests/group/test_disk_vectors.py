@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import tarfile
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from kwire.coordinator.decision import Moment
 from kwire.coordinator.partitioning import partition_for
 from kwire.coordinator.shard import Shard
+from kwire.group.offsets import Committed, Packed
 from kwire.group.records import load, store
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
@@ -83,8 +85,12 @@ def offsets(shard: GroupShard, group_id: str) -> dict[str, Any]:
             "metadata": committed.metadata,
         }
         for topic, partitions in shard.offsets.of(group_id).items()
-        for partition, committed in partitions.items()
+        for partition, committed in unpack_all(partitions)
     }
+
+
+def unpack_all(partitions: Mapping[int, Packed]) -> Iterator[tuple[int, Committed]]:
+    return ((partition, Committed.unpack(packed)) for partition, packed in partitions.items())
 
 
 def test_static_member_that_kafka_wrote_has_a_session_after_the_load() -> None:

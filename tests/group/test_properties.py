@@ -171,9 +171,7 @@ class Groups(RuleBasedStateMachine):
                 assert other.generation <= group.generation
             assert replayed.offsets.of(group_id).keys() == live.offsets.of(group_id).keys()
             for topic, partitions in live.offsets.of(group_id).items():
-                assert {p: c.offset for p, c in partitions.items()} == {
-                    p: c.offset for p, c in replayed.offsets.of(group_id)[topic].items()
-                }
+                assert partitions == replayed.offsets.of(group_id)[topic]
         assert replayed.groups.keys() == live.groups.keys()
 
     @invariant()
