@@ -20,8 +20,7 @@ from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import Folder, jvm_of
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.records.frames import DELETES
-from kwire_pipeline.tables.merge import merge_statement
+from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     KEYS,
     OWNER,
@@ -33,10 +32,10 @@ from kwire_pipeline.tables.table import (
     keys_of,
     mark_of,
     newest_mark,
+    owners_of,
     positions_of_rows,
     session_settings,
     summary_of,
-    view_of,
 )
 
 LOG: Final = "_delta_log"
@@ -110,12 +109,7 @@ class DeltaTable:
         return StructType([f for f in self.read().schema.fields if f.name not in generated])
 
     def owners(self) -> dict[str, str]:
-        properties: Mapping[str, str] = self._detail()["properties"]
-        return {
-            key.removeprefix(OWNER): text
-            for key, text in properties.items()
-            if key.startswith(OWNER)
-        }
+        return owners_of(self._detail()["properties"])
 
     def add_owner(self, pipeline: str, pipeline_id: str) -> None:
         self._set_property(f"{OWNER}{pipeline}", pipeline_id)
@@ -147,15 +141,12 @@ class DeltaTable:
         ).option("userMetadata", json.dumps(summary_of(mark))).save(self.url)
 
     def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
-        spark = changes.sparkSession
-        columns = [name for name in changes.columns if name != DELETES]
         settings = {
             f"{SETTING}write.txnAppId": mark.pipeline_id,
             f"{SETTING}write.txnVersion": str(mark.batch_id),
             f"{SETTING}commitInfo.userMetadata": json.dumps(summary_of(mark)),
         }
-        with view_of(changes, mark) as view, session_settings(spark, settings):
-            spark.sql(merge_statement(self.name, view, columns, keys))
+        merge_changes(self.name, changes, keys, mark, settings)
 
     def add(self, frame: DataFrame) -> None:
         self._appender(frame).save(self.url)
@@ -203,9 +194,7 @@ class DeltaTable:
         """Rows of a Delta table can be deleted."""
 
     def delete(self, topics: Sequence[str]) -> None:
-        listed = ", ".join(f"'{topic}'" for topic in topics)
-        if listed:
-            self._spark.sql(f"DELETE FROM {self.name} WHERE `{self._origin.topic}` IN ({listed})")
+        self._origin.delete_topics(self._spark, self.name, topics)
 
     def _appender(self, frame: DataFrame) -> DataFrameWriter:
         """Return a writer of rows in the table's types, with null in columns that they lack."""

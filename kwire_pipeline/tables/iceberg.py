@@ -17,8 +17,7 @@ from kwire_pipeline.config.values import Partition, Sort
 from kwire_pipeline.engine.offsets import Offsets, Ranges, later
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import jvm_of
-from kwire_pipeline.records.frames import DELETES
-from kwire_pipeline.tables.merge import merge_statement
+from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     BATCH,
     KEYS,
@@ -33,10 +32,9 @@ from kwire_pipeline.tables.table import (
     keys_of,
     mark_of,
     newest_mark,
+    owners_of,
     positions_of_rows,
-    session_settings,
     summary_of,
-    view_of,
 )
 
 PROPERTIES: Final = {
@@ -109,12 +107,7 @@ class IcebergTable:
         return self.read().schema
 
     def owners(self) -> dict[str, str]:
-        properties = self._table().properties()
-        return {
-            str(key).removeprefix(OWNER): str(properties[key])
-            for key in properties
-            if str(key).startswith(OWNER)
-        }
+        return owners_of(self._table().properties())
 
     def add_owner(self, pipeline: str, pipeline_id: str) -> None:
         self._table().updateProperties().set(f"{OWNER}{pipeline}", pipeline_id).commit()
@@ -156,11 +149,8 @@ class IcebergTable:
         writer.append()
 
     def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
-        spark = changes.sparkSession
-        columns = [name for name in changes.columns if name != DELETES]
         properties = {f"{SNAPSHOT_PROPERTY}{key}": t for key, t in summary_of(mark).items()}
-        with view_of(changes, mark) as view, session_settings(spark, properties):
-            spark.sql(merge_statement(self.name, view, columns, keys))
+        merge_changes(self.name, changes, keys, mark, properties)
 
     def add(self, frame: DataFrame) -> None:
         self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true").append()
@@ -243,9 +233,7 @@ class IcebergTable:
         """Rows of an Iceberg table can be deleted."""
 
     def delete(self, topics: Sequence[str]) -> None:
-        listed = ", ".join(f"'{topic}'" for topic in topics)
-        if listed:
-            self._spark.sql(f"DELETE FROM {self.name} WHERE `{self._origin.topic}` IN ({listed})")
+        self._origin.delete_topics(self._spark, self.name, topics)
 
     def _table(self) -> JavaObject:
         """Return Iceberg's own table, as it is now."""

@@ -1,8 +1,21 @@
-"""The statement that applies changes by key to a table. Plain text only."""
+"""Changes by key are applied to a table by one MERGE."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
 
 from kwire_pipeline.records.frames import DELETES
+from kwire_pipeline.tables.table import Mark, session_settings, view_of
+
+
+def merge_changes(
+    table: str, changes: DataFrame, keys: Sequence[str], mark: Mark, settings: Mapping[str, str]
+) -> None:
+    """Apply the changes of a batch; the settings of the session give the commit its mark."""
+    spark = changes.sparkSession
+    columns = [name for name in changes.columns if name != DELETES]
+    with view_of(changes, mark) as view, session_settings(spark, settings):
+        spark.sql(merge_statement(table, view, columns, keys))
 
 
 def merge_statement(table: str, changes: str, columns: Sequence[str], keys: Sequence[str]) -> str:

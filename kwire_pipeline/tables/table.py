@@ -48,6 +48,12 @@ class Origin:
         ]
         return " OR ".join(parts) if parts else "false"
 
+    def delete_topics(self, spark: SparkSession, table: str, topics: Sequence[str]) -> None:
+        """Delete the rows of some topics from a table."""
+        listed = ", ".join(f"'{topic}'" for topic in topics)
+        if listed:
+            spark.sql(f"DELETE FROM {table} WHERE `{self.topic}` IN ({listed})")
+
     def delete_statement(self, letters: str, table: str, origin: "Origin") -> str:
         """Return the SQL that deletes the dead letters whose offset a table has.
 
@@ -124,6 +130,15 @@ def newest_mark(marks: Iterable[Mark | None], owners: Mapping[str, str], own: st
 def keys_of(text: str | None) -> tuple[str, ...]:
     """Return the columns that a table's property names."""
     return tuple(text.split(",")) if text else ()
+
+
+def owners_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids of pipelines by name that a table's properties have."""
+    return {
+        str(key).removeprefix(OWNER): str(text)
+        for key, text in properties.items()
+        if str(key).startswith(OWNER)
+    }
 
 
 def positions_of_rows(rows: DataFrame, origin: Origin) -> Offsets:
