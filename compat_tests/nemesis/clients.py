@@ -6,9 +6,11 @@ end offsets, and transformers: group members that produce in transactions what t
 
 from __future__ import annotations
 
+import queue
 import random
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -60,7 +62,9 @@ CALL_SECONDS: Final = 60
 OFFSETS_SECONDS: Final = 15
 """The time after which a transformer begins again with a new producer.
 
-librdkafka 2.16 waits in vain for a group's coordinator that has left the metadata meanwhile.
+librdkafka 2.16 waits for a group's coordinator that has left the metadata meanwhile until the state
+of some broker changes (`rd_kafka_coord_req` checks its time limit nowhere), whatever time limit the
+call has: so the call is left to a thread of its own.
 """
 VISIT_SECONDS: Final = 10
 """The length of a visit to a group: its rebalance must leave time to read on a busy machine."""
@@ -68,6 +72,26 @@ MOST: Final = 100
 """The most records of one transaction."""
 ABORTED_SHARE: Final = 0.15
 """The part of the transactions that a transformer aborts on purpose."""
+
+
+def call_limited(call: Callable[[], Any], seconds: float) -> Any:
+    """Make a call that may hang for ever; raise a time-out after some seconds."""
+    results: queue.SimpleQueue[tuple[Any, KafkaException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            results.put((call(), None))
+        except KafkaException as error:
+            results.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        result, error = results.get(timeout=seconds)
+    except queue.Empty:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+    if error is not None:
+        raise error
+    return result
 
 
 @attrs.define
@@ -284,7 +308,12 @@ class Transformer(Reader):
             self.call_timed(
                 "send offsets",
                 OFFSETS_SECONDS,
-                lambda: producer.send_offsets_to_transaction(positions, member, OFFSETS_SECONDS),
+                lambda: call_limited(
+                    lambda: producer.send_offsets_to_transaction(
+                        positions, member, OFFSETS_SECONDS
+                    ),
+                    2 * OFFSETS_SECONDS,
+                ),
             )
             if self._random.random() < ABORTED_SHARE:
                 self._abort(producer, consumer, messages)
