@@ -3,6 +3,7 @@
 ``tests.txt`` has one test a line: ``name``, or ``name  mark: reason; detail``. Without a mark it
 must pass. ``kafka``: it must pass against Apache Kafka, and is not run against kwire because of a
 missing function. ``flaky``: it may pass at a later try. ``excluded``: it is run against neither.
+``single``: it must pass with one broker. Neither ``kafka`` nor ``single`` is run with several.
 Rules: docs/compatibility.md counts by the reason before the semicolon; a test that is neither run
 nor listed is a problem, and so is a line that names no test of the suite.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import attrs
 
-MARKS = ("", "kafka", "flaky", "excluded")
+MARKS = ("", "kafka", "flaky", "single", "excluded")
 
 
 @attrs.frozen
@@ -29,7 +30,12 @@ class Listed:
 
     def is_expected(self, kind: str) -> bool:
         """Whether this test must pass against a broker of ``kind``."""
-        return self.mark in ("", "flaky") or (self.mark == "kafka" and kind == "kafka")
+        return self.mark in ("", "flaky", "single") or (self.mark == "kafka" and kind == "kafka")
+
+
+def for_several(entry: Listed) -> Listed:
+    """Return the entry as it counts for several brokers."""
+    return attrs.evolve(entry, mark="excluded") if entry.mark in ("single", "kafka") else entry
 
 
 def read(path: Path) -> list[Listed]:

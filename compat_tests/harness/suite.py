@@ -22,7 +22,7 @@ import attrs
 
 from compat_tests.cluster.nodes import Cluster
 from compat_tests.harness import listing
-from compat_tests.harness.broker import ROOT, kafka, make_broker
+from compat_tests.harness.broker import PLAIN_PROFILE, ROOT, kafka, make_broker
 
 FLAKY_RETRIES = 3
 RESULTS = ROOT / "compat_tests" / "results.json"
@@ -102,8 +102,12 @@ class Suite:
     node_count: int = 1
     start: Callable[[str, Mapping[str, str], int], Brokers] = running
 
+    is_widened: bool = False
+    """Whether it runs with more nodes than its tests were made for."""
+
     def read_list(self) -> list[listing.Listed]:
-        return listing.read(self.folder / "tests.txt")
+        listed = listing.read(self.folder / "tests.txt")
+        return [listing.for_several(entry) for entry in listed] if self.is_widened else listed
 
 
 @attrs.frozen
@@ -129,6 +133,19 @@ REPLICATED = {
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
 """Settings of three nodes that replicate, as clusters of users have them."""
+
+
+def widen(suite: Suite, node_count: int) -> Suite:
+    """Return a suite for one broker as one that runs with several, which replicate."""
+    own = {name: value for name, value in suite.settings.items() if name != "node.id"}
+    return attrs.evolve(
+        suite,
+        name=f"{suite.name}_{node_count}_nodes",
+        settings={**PLAIN_PROFILE, **REPLICATED, **own},
+        variants=[v for v in suite.variants if v.node_count > 1],
+        node_count=node_count,
+        is_widened=True,
+    )
 
 
 def run_with_retries(
@@ -197,7 +214,10 @@ def main(suite: Suite) -> int:
     parser = argparse.ArgumentParser(description=f"Run {suite.name} against a broker.")
     parser.add_argument("--broker", default="kwire", help="kwire, kafka or HOST:PORT")
     parser.add_argument("--only", default="", help="run these tests alone, by comma, listed or not")
+    parser.add_argument("--nodes", type=int, default=suite.node_count, help="number of brokers")
     arguments = parser.parse_args()
+    if arguments.nodes != suite.node_count:
+        suite = widen(suite, arguments.nodes)
     if arguments.only:
         return 1 if try_out(suite, arguments.broker, arguments.only.split(",")) else 0
     problems = check(suite, arguments.broker)

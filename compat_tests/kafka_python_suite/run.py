@@ -87,7 +87,7 @@ def _environment(address: str) -> dict[str, str]:
     return {
         **os.environ,
         "KAFKA_VERSION": VERSION,
-        "KAFKA_URI": f"kafka://{address}",
+        "KAFKA_URI": f"kafka://{address.partition(',')[0]}",
         "PYTHONPATH": str(source()),
     }
 
