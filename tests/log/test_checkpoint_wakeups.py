@@ -9,6 +9,7 @@ import trio
 
 from kwire.log.directories.checkpointing import Checkpointer
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk import Disk
 from kwire.log.formats import names
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
@@ -72,3 +73,26 @@ async def test_checkpoint_that_was_replaced_and_not_synced_is_written_again(auto
     log.high_watermark = 1
     assert await checkpointer.write(names.HIGH_WATERMARKS)
     assert disk.read(names.HIGH_WATERMARKS) == b"0\n1\nt 0 1\n"
+
+
+async def test_marker_of_a_partition_that_was_made_again_meanwhile_stays() -> None:
+    """Invariants 40 and 82: else the new log would begin at the old one's start offset."""
+    disk, partition = SimDisk(), TopicPartition("t", 0)
+    directory = LogDirectory(disk, "a")
+    directory.load(config_of, 0).close()
+
+    def make_again(number: int) -> None:
+        directory.retire(partition, bytes([number] * 16), "-delete")
+        directory.create(partition, bytes([number] * 16), config_of("t"), 0)
+
+    async def make_again_first(disk: Disk, call: Callable[[], None]) -> None:
+        if not written_files(call):
+            make_again(2)
+        call()
+
+    directory.create(partition, ID, config_of("t"), 0)
+    make_again(1)
+    checkpointer = Checkpointer(directory, Clock(), make_again_first)
+    files = (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS)
+    assert await checkpointer.write(*files)
+    assert names.NAMED_AGAIN in {entry.name for entry in disk.entries("t-0")}

@@ -99,7 +99,9 @@ class Checkpointer:
                 self._contents.update(fresh)
             markers = [m for name in files for m in directory.forget_retired(name, retired)]
             if markers:
-                await self.in_thread(directory.disk, partial(directory.remove_markers, markers))
+                directory.remove_markers(markers)
+                sync = partial(directory.sync_removed_markers, markers)
+                await self.in_thread(directory.disk, sync)
         except OSError as error:
             logger.error("checkpoint failed directory=%s error=%s", directory.name, error)
             if not directory.note_failure() and lacks_descriptors(error):

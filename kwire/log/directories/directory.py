@@ -223,10 +223,14 @@ class LogDirectory:
         return markers
 
     def remove_markers(self, markers: Iterable[str]) -> None:
-        """Remove and sync marker files, in a thread."""
+        """Remove marker files. Not in a thread: another log may have the name by its turn."""
+        for marker in markers:
+            self.disk.remove(marker)
+
+    def sync_removed_markers(self, markers: Iterable[str]) -> None:
+        """Make the removal of marker files durable, in a thread."""
         for marker in markers:
             with suppress(FileNotFoundError):
-                self.disk.remove(marker)
                 self.disk.sync_directory(marker.rpartition("/")[0])
 
     def write_checkpoints(self, texts: Iterable[tuple[str, bytes]]) -> None:
@@ -243,7 +247,9 @@ class LogDirectory:
             files.append((names.CLEAN_SHUTDOWN, marker))
         self.write_checkpoints(files[: len(checkpoint_names)])
         for name in checkpoint_names:
-            self.remove_markers(self.forget_retired(name, list(self.retired.items())))
+            markers = self.forget_retired(name, list(self.retired.items()))
+            self.remove_markers(markers)
+            self.sync_removed_markers(markers)
         self.write_checkpoints(files[len(checkpoint_names) :])
 
     def unlock(self) -> None:
