@@ -33,14 +33,14 @@ FILLER: Final = "filler"
 """The file that fills a volume."""
 CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 INDEXES: Final = (
-    ("*.index", "*.txnindex"),
     ("*.index",),
     ("*.timeindex",),
     ("*.snapshot",),
     ("leader-epoch-checkpoint",),
 )
-"""The patterns of files that can be made again, those of a line together. A segment that has an
-offset index but no transaction index has no aborted transactions, for Apache Kafka as for kwire."""
+"""The patterns of files that can be made again, those of a line together."""
+TRANSACTION_INDEXES: Final = {"kwire": ("*.txnindex",), "kafka": ("*.index", "*.txnindex")}
+"""Apache Kafka makes a transaction index again only together with its offset index."""
 
 
 @attrs.define(eq=False)
@@ -291,7 +291,7 @@ class Nemesis:
             self._stop_in_order(node)
         count = 0
         for folder in self._partitions(node):
-            for patterns in INDEXES:
+            for patterns in (*INDEXES, TRANSACTION_INDEXES[node.kind]):
                 if self.random.random() < 0.5:
                     for path in chain.from_iterable(map(folder.glob, patterns)):
                         path.unlink()

@@ -268,6 +268,8 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
         if segment.size and not _has_sane_indexes(segment, files.sizes):
             yield from _rebuild(log, segment)
     base_offset = log.segments[first].base_offset
+    if first:
+        _cut_overlap(log, log.segments[first - 1], base_offset)
     file_epochs = dict(log.epochs.entries())
     log.epochs.truncate_end(base_offset)
     if not _has_all_epochs(log, log.segments[:first]):
@@ -301,6 +303,27 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
     if end_offset > log.segments[0].base_offset:
         log.snapshots.take(end_offset)
+
+
+def _cut_overlap(log: PartitionLog, segment: Segment, end_offset: int) -> None:
+    """Cut a closed segment at the base offset of the next one, ``end_offset``.
+
+    The log was cut there before the next segment began. A loss of power can undo a cut that was not
+    synced, though the next segment's name is on the disk.
+    """
+    end_position = segment.floor(end_offset)[0]
+    for position, header in segment.scan(end_position):
+        if header.next_offset > end_offset:
+            break
+        end_position = position + header.size
+    if end_position == segment.size:
+        return
+    text = "recovery repeats a cut partition=%s offset=%d bytes=%d"
+    logger.warning(text, log.partition, end_offset, segment.size - end_position)
+    segment.truncate(end_position, end_offset)
+    segment.file.truncate(end_position)
+    log.flush_state.write_indexes(segment)
+    log.flush_state.indexed_end = min(log.flush_state.indexed_end, segment.base_offset)
 
 
 def _misplacement(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
@@ -482,13 +505,13 @@ def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
 
 
 def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> bool:
-    """Whether the index of aborted transactions is plausible; a missing one is.
+    """Whether the index of aborted transactions is plausible; a missing one is, without its mark.
 
     An empty one is rebuilt: a crash can have emptied it. Without transactions it is removed.
     """
     size = sizes.get(segment.files.name(names.TXN_INDEX))
     if size is None:
-        return True
+        return segment.files.name(names.ABORTED) not in sizes
     data = segment.files.read(names.TXN_INDEX)
     return size > 0 and txn_index.plausible(data, segment.base_offset)
 

@@ -327,6 +327,32 @@ def test_truncation_before_a_kill_is_durable_after_the_next_flush() -> None:
         assert content(again) == []
 
 
+@pytest.mark.parametrize("has_junk", [False, True])
+def test_cut_that_a_power_loss_has_undone_is_repeated_where_a_segment_follows(
+    has_junk: bool, caplog
+) -> None:
+    """Invariant 78: the next segment's name can be on the disk though the cut is not."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = attrs.evolve(CONFIG, segment_bytes=2_000)
+    log = reopen(disk, config)
+    for n in range(7):
+        append(log, [b"%d" % n], epoch=n // 3, producer_id=1, base_sequence=n)
+    before_the_cut = files(disk)[STEM + ".log"]
+    log.truncate_to(3)
+    log.roll(TIME_MS)
+    after_the_cut = disk.read(STEM + ".log")
+    junk = bytes(len(before_the_cut) - len(after_the_cut))
+    disk.write(STEM + ".log", after_the_cut + junk if has_junk else before_the_cut)
+    again = reopen(disk, config, recovery_point=3)
+    assert content(again) == [(n, b"%d" % n) for n in range(3)]
+    assert disk.read(STEM + ".log") == after_the_cut
+    assert again.epochs.entries() == [(0, 0)]
+    assert "recovery repeats a cut" in caplog.text
+    append(again, [b"new"], epoch=5)
+    assert content(again)[2:] == [(2, b"2"), (3, b"new")]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_index_emptied_by_a_crash_is_rebuilt(suffix: str, clean: bool) -> None:

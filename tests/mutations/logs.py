@@ -61,6 +61,14 @@ MUTATIONS = (
         test="tests/log/test_roll_steps.py",
     ),
     Mutation(
+        name="recovery-believes-that-cuts-are-synced",
+        invariants=(78,),
+        path="kwire/log/recovery.py",
+        old="        _cut_overlap(log, log.segments[first - 1], base_offset)\n",
+        new="        pass\n",
+        test="tests/log/test_recovery.py",
+    ),
+    Mutation(
         name="recovery-keeps-segments-behind-a-hole",
         invariants=(83,),
         path="kwire/log/recovery.py",
@@ -83,6 +91,14 @@ MUTATIONS = (
         old="        and not _lacks_entries(segment, index, times)\n",
         new="",
         test="tests/log/test_recovery.py",
+    ),
+    Mutation(
+        name="lost-index-of-aborted-transactions-means-that-there-are-none",
+        invariants=(64, 79),
+        path="kwire/log/recovery.py",
+        old="        return segment.files.name(names.ABORTED) not in sizes\n",
+        new="        return True\n",
+        test="tests/log/test_damage.py",
     ),
     Mutation(
         name="damaged-index-of-aborted-transactions-is-used",

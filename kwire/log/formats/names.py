@@ -7,7 +7,13 @@ INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
-SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+ABORTED: Final = ".aborted"
+"""An empty file beside an index of aborted transactions: if the index is lost, it is made again.
+
+Kafka's format has no such index for a segment without aborted transactions. Apache Kafka takes no
+notice of the file.
+"""
+SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ABORTED)
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"

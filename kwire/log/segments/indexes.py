@@ -59,9 +59,10 @@ class SegmentIndexes:
         self._files.write(names.TIME_INDEX, self.times)
         if self._aborted:
             packed = b"".join(map(txn_index.pack, self._aborted))
+            self._files.write(names.ABORTED, b"")
             self._files.write(names.TXN_INDEX, packed)
         else:
-            self._files.remove(names.TXN_INDEX)
+            self._files.remove(names.TXN_INDEX, names.ABORTED)
 
     def truncate(self, end_offset: int, relative: int, position: int) -> None:
         """Drop the entries at or past a cut at ``end_offset``, in memory.
