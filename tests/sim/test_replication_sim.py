@@ -52,7 +52,9 @@ def test_promises_of_the_cluster_survive_all_faults(seed: int) -> None:
     Invariants 2, 5, 7, 11, 19, 27, 54 to 57, 59, 62 and 72 with the answers to consumers, groups
     and transactional producers: one value an offset; nothing is read before its transaction is to
     commit, no position is lost by a truncation; offsets of groups never go back, nor does the
-    coordinator of a former incarnation's late requests.
+    coordinator of a former incarnation's late requests. 66, 69 and 70 with those to the members of
+    a group: one owner of a partition in a generation, no commit of a former generation, and in the
+    end one generation of all.
     """
     sim = simulate_replication(seed, STEPS)
     assert any(sim.world.history.acknowledged.values())

@@ -1,6 +1,6 @@
 """The end of a run: every client gets an answer, and what they see then is whole.
 
-Invariants 1, 3, 4, 6, 10, 11, 12, 61 and 62 are checked here.
+Invariants 1, 3, 4, 6, 10, 11, 12, 61, 62 and 70 are checked here.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +14,7 @@ from kwire.simulation.replication.checks import ReplicationChecks
 from kwire.simulation.replication.clients import SimClient, World
 from kwire.simulation.replication.consumers import Committer, Consumer
 from kwire.simulation.replication.history import demand
+from kwire.simulation.replication.members import Member, are_assigned
 from kwire.simulation.replication.transactions import TransactionalProducer
 
 HEAL_S: Final = 90.0
@@ -47,6 +48,13 @@ async def check_end(
     await deadline.wait(
         lambda: not checks.open_partitions(),
         lambda: f"transactions hang: {checks.open_partitions()}",
+    )
+    members = [client for client in clients if isinstance(client, Member)]
+    for member in members:
+        member.is_ending = True
+    await deadline.wait(
+        lambda: are_assigned(members, world.partition_count),
+        lambda: f"the group does not settle: {[(m.generation, m.assignment) for m in members]}",
     )
     visible: dict[bytes, int] = {}
     for index in range(world.partition_count):

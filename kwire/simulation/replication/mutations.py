@@ -19,6 +19,7 @@ from kwire.replica.ports import PartitionState
 from kwire.replica.roles import Roles
 from kwire.replica.service import ReplicaService
 from kwire.simulation.raft_mutations import Mutation
+from kwire.simulation.replication.group_mutations import MUTATIONS as GROUPS
 from kwire.simulation.replication.transaction_mutations import MUTATIONS as TRANSACTIONS
 
 _elect = PartitionChangeBuilder._elect
@@ -185,4 +186,4 @@ REPLICAS: Final = (
         invariants=(39,),
     ),
 )
-MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS)
+MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS, *GROUPS)

@@ -30,6 +30,7 @@ from kwire.simulation.replication.consumers import Committer, Consumer
 from kwire.simulation.replication.end import HEAL_S, check_end
 from kwire.simulation.replication.faults import Faults
 from kwire.simulation.replication.history import History, demand
+from kwire.simulation.replication.members import GroupBook, Member
 from kwire.simulation.replication.node import Cluster, SimMachine
 from kwire.simulation.replication.processes import SimThreads, simulated_processes
 from kwire.simulation.replication.settings import CONTROLLERS, NODES, settings_of
@@ -39,6 +40,8 @@ from kwire.storage_format.format import TRANSACTION_VERSION, feature_records
 
 PARTITIONS: Final = (1, 2, 2, 3, 4, 12)
 """The numbers of partitions, one of which a run draws."""
+MEMBERS: Final = 3
+"""The members of a group."""
 CHECKED_AT_ONCE: Final = 8
 CHECK_S: Final = 0.05
 SETTLE_S: Final = 5.0
@@ -112,6 +115,9 @@ class ReplicationSim:
         self.clients.append(Committer(*basis()))
         for number in range(2):
             self.clients.append(TransactionalProducer(*basis(), name=f"tx-{number}"))
+        book = GroupBook(self.world.partition_count)
+        for _ in range(MEMBERS):
+            self.clients.append(Member(*basis(), book=book))
 
     def partition(self, index: int) -> PartitionImage:
         """Return a partition as the committed metadata has it."""
