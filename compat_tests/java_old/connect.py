@@ -2,21 +2,29 @@
 
 The worker keeps its configuration, positions and states in three compacted topics, is a member of
 a group with a protocol of its own, and is controlled through its REST interface.
+
+Exactly once, it writes a source's records and position in one transaction; it is killed twice in
+the middle of one, and the topic has each line of the file once and in order.  The worker that
+follows waits until the group has removed the killed one, so this scenario sets a short session.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import tempfile
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import TopicPartition
+
+from compat_tests.confluent_kafka.clients import consumer, create, poll
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
 from compat_tests.java_old.jars import jars, java
@@ -27,10 +35,28 @@ COORDINATES = [
     f"org.apache.kafka:{artifact}:{VERSION}" for artifact in ("connect-runtime", "connect-file")
 ]
 STORES = ("config", "offset", "status")
+START_SECONDS = 180
+"""Time for a worker to start: its JVM compiles for a long time on a busy machine."""
+EXACTLY_ONCE = {
+    "exactly_once_source_support": "enabled",
+    "session_timeout_ms": "6000",
+    "scheduled_rebalance_max_delay_ms": "0",
+}
+TRANSACTIONAL_SOURCE = {
+    "exactly.once.support": "required",
+    "transaction.boundary": "interval",
+    "transaction.boundary.interval.ms": "1000",
+    "tasks.max": "1",
+}
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
+LINES_A_ROUND = 500
+KILLS = 2
 
 
 class Worker:
     """One Connect worker and its REST interface."""
+
+    process: subprocess.Popen[bytes]
 
     def __init__(self, address: str, folder: Path, **more: str) -> None:
         (self.port,) = free_ports(1)
@@ -59,14 +85,20 @@ class Worker:
         command = java(f"{libraries}/*", main, str(self.properties))
         with (self.folder / "worker.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+        self.process = process
         try:
-            eventually(lambda: self.ask("GET", "/connectors", default=None) is not None, "REST")
+            eventually(self.answers, "REST", START_SECONDS)
             yield
             process.terminate()
             process.wait(60)
         finally:
             process.kill()
             process.wait()
+
+    def answers(self) -> bool:
+        """Whether the worker is a member of its group and answers."""
+        assert self.process.poll() is None, "the worker has ended"
+        return self.ask("GET", "/connectors", default=None) is not None
 
     def ask(self, method: str, path: str, body: Any = None, **otherwise: Any) -> Any:
         """Send a REST request and return the answer; with ``default``, that instead of an error."""
@@ -102,38 +134,38 @@ def scenarios(address: str, names: Collection[str]) -> dict[str, bool]:
     """Run the named scenarios; return whether each has passed."""
     passed: dict[str, bool] = {}
     if "connect/exactly-once" in names:
-        whole = in_turn(address, exactly_once_source_support="enabled")
-        passed["connect/exactly-once"] = all(whole.values())
+        with worker_at(address, **EXACTLY_ONCE) as worker:
+            steps = {"connect/exactly-once": lambda: killed_source(worker, address)}
+            passed.update(in_turn(worker, steps))
     if set(NAMES[:2]) & set(names):
-        passed.update(in_turn(address))
+        with worker_at(address) as worker:
+            source, sink = worker.folder / "in.txt", worker.folder / "out.txt"
+            steps = {
+                "connect/file-to-file": lambda: first_run(worker, source, sink),
+                "connect/restart": lambda: second_run(worker, source, sink),
+            }
+            passed.update(in_turn(worker, steps))
     return passed
 
 
-def in_turn(address: str, **settings: str) -> dict[str, bool]:
-    """Run both parts; the second one continues with the state of the first."""
-    passed: dict[str, bool] = {}
+@contextlib.contextmanager
+def worker_at(address: str, **settings: str) -> Iterator[Worker]:
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        worker = Worker(address, folder, **settings)
-        source, sink = folder / "in.txt", folder / "out.txt"
-        topic = f"lines-{uuid.uuid4().hex[:8]}"
-        configs = {
-            "source": {"connector.class": "FileStreamSource", "file": str(source), "topic": topic},
-            "sink": {"connector.class": "FileStreamSink", "file": str(sink), "topics": topic},
-        }
-        steps: dict[str, Callable[[], None]] = {
-            "connect/file-to-file": lambda: first_run(worker, configs, source, sink),
-            "connect/restart": lambda: second_run(worker, source, sink),
-        }
-        for name, step in steps.items():
-            try:
-                step()
-                passed[name] = True
-            except Exception as error:  # Any exception is this scenario's result.
-                log = folder / "worker.log"
-                tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
-                print(f"FAIL {name}: {error!r}\n{tail}")
-                passed[name] = False
+        yield Worker(address, Path(scratch), **settings)
+
+
+def in_turn(worker: Worker, steps: Mapping[str, Callable[[], None]]) -> dict[str, bool]:
+    """Run the steps; each one continues with the worker's state after the one before."""
+    passed: dict[str, bool] = {}
+    for name, step in steps.items():
+        try:
+            step()
+            passed[name] = True
+        except Exception as error:  # Any exception is this scenario's result.
+            log = worker.folder / "worker.log"
+            tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+            print(f"FAIL {name}: {error!r}\n{tail}")
+            passed[name] = False
     return passed
 
 
@@ -141,7 +173,12 @@ def lines(path: Path) -> list[str]:
     return sorted(path.read_text().splitlines()) if path.exists() else []
 
 
-def first_run(worker: Worker, configs: dict[str, Any], source: Path, sink: Path) -> None:
+def first_run(worker: Worker, source: Path, sink: Path) -> None:
+    topic = f"lines-{uuid.uuid4().hex[:8]}"
+    configs = {
+        "source": {"connector.class": "FileStreamSource", "file": str(source), "topic": topic},
+        "sink": {"connector.class": "FileStreamSink", "file": str(sink), "topics": topic},
+    }
     with worker.running():
         source.write_text("one\ntwo\n")
         for name, config in configs.items():
@@ -178,3 +215,70 @@ def second_run(worker: Worker, source: Path, sink: Path) -> None:
         for name in ("source", "sink"):
             worker.ask("DELETE", f"/connectors/{name}")
         eventually(lambda: worker.ask("GET", "/connectors") == [], "no connectors")
+
+
+def killed_source(worker: Worker, address: str) -> None:
+    """Kill the worker in the middle of transactions; each line is committed once, in order."""
+    source, topic = worker.folder / "in.txt", f"lines-{uuid.uuid4().hex[:8]}"
+    create(address, topic)
+    source.touch()
+    config = {"connector.class": "FileStreamSource", "file": str(source), "topic": topic}
+    written: list[str] = []
+    end = 0
+    for number in range(KILLS + 1):
+        with worker.running():
+            if number == 0:
+                worker.ask("PUT", "/connectors/source/config", {**config, **TRANSACTIONAL_SOURCE})
+            more = [f"line {len(written) + index}" for index in range(LINES_A_ROUND)]
+            append(source, "".join(f"{line}\n" for line in more))
+            written += more
+            if number < KILLS:
+                end = kill_in_transaction(worker, address, topic, end)
+            else:
+                eventually(lambda: written[-1] in values(address, topic, COMMITTED), "all lines")  # noqa: B023
+    committed = values(address, topic, COMMITTED)
+    assert committed == written, f"{len(committed)} lines of {len(written)}: {committed}"
+    everything = values(address, topic, UNCOMMITTED)
+    assert len(everything) > len(written), "the records of killed transactions are in the log"
+
+
+def kill_in_transaction(worker: Worker, address: str, topic: str, last_end: int) -> int:
+    """Kill the worker in a transaction that began behind ``last_end``; return the log end."""
+
+    def is_open() -> bool:
+        return max(end_offset(address, topic, COMMITTED), last_end) < high_watermark()
+
+    def high_watermark() -> int:
+        return end_offset(address, topic, UNCOMMITTED)
+
+    while True:
+        eventually(is_open, "an open transaction")
+        worker.process.send_signal(signal.SIGSTOP)
+        if is_open():  # It cannot end any more.
+            worker.process.kill()
+            worker.process.wait()
+            return high_watermark()
+        worker.process.send_signal(signal.SIGCONT)
+
+
+def values(address: str, topic: str, isolation: str) -> list[str]:
+    """Return the values of a topic with one partition, up to its end."""
+    end = end_offset(address, topic, isolation)
+    values: list[str] = []
+    with consumer(address, "none", isolation_level=isolation) as client:
+        client.assign([TopicPartition(topic, 0, 0)])
+
+        def is_at_end() -> bool:
+            values.extend(message.value().decode() for message in poll(client))
+            (place,) = client.position([TopicPartition(topic, 0)])
+            return end == 0 or place.offset >= end
+
+        eventually(is_at_end, f"offset {end} of {topic}")
+    return values
+
+
+def end_offset(address: str, topic: str, isolation: str) -> int:
+    """Return the last stable offset of the topic's partition, or the high watermark."""
+    with consumer(address, "none", isolation_level=isolation) as client:
+        _, end = client.get_watermark_offsets(TopicPartition(topic, 0), 30)
+    return int(end)
