@@ -2,7 +2,8 @@
 
 The producer speaks the protocol itself, as a client of `transaction.version` 2 does: it can lose
 its connection while a request is on its way, and send that again over another one.  A proxy holds
-the request, and lets it arrive while the next transaction is open.  Invariants 57 and 58.
+the request, and lets it arrive while the next transaction is open.  Invariants 57 and 58;
+`tests/mutations/late_requests.py` has mistakes of a coordinator that these tests catch.
 """
 
 from __future__ import annotations
