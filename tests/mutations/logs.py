@@ -429,4 +429,34 @@ MUTATIONS = (
         test="tests/log/test_hung_directory.py"
         "::test_deleted_log_on_a_hung_disk_is_removed_when_the_disk_answers",
     ),
+    Mutation(
+        name="open-transactions-expire",
+        invariants=(52, 61),
+        path="kwire/log/producers.py",
+        old="            if producer.open_from < 0 and now_ms",
+        new="            if now_ms",
+        test="tests/log/test_producer_expiry.py"
+        "::test_producer_with_an_open_transaction_is_remembered",
+    ),
+    Mutation(
+        name="recovery-renews-the-time-of-producers",
+        invariants=(52,),
+        path="kwire/log/producers.py",
+        old="return self.append(buf, pos, header, header.base_offset, header.max_timestamp)",
+        new="return self.append(buf, pos, header, header.base_offset, 1 << 60)",
+        test="tests/log/test_producer_expiry.py"
+        "::test_restart_does_not_renew_the_time_of_a_producer",
+    ),
+    Mutation(
+        name="deleted-records-take-their-producers-along",
+        invariants=(51,),
+        path="kwire/log/partition_log.py",
+        old="        self.high_watermark = max(self.high_watermark, offset)\n"
+        "        self.epochs.truncate_start(offset)\n",
+        new="        self.high_watermark = max(self.high_watermark, offset)\n"
+        "        self.epochs.truncate_start(offset)\n"
+        "        self.producers.clear()\n",
+        test="tests/log/test_producer_expiry.py"
+        "::test_deleted_records_are_still_known_as_duplicates",
+    ),
 )
