@@ -97,12 +97,12 @@ MUTATIONS = (
         test=f"{_OFFSETS}::test_offset_is_fetched_only_when_the_marker_is_replicated",
     ),
     Mutation(
-        name="zombie-commits-offsets",
+        name="coordinator-is-asked-about-zombies",
         invariants=(55,),
         path="kwire/replica/verification.py",
         old="    if producer is not None and epoch < producer.epoch:\n",
         new="    if False:\n",
-        test=f"{_OFFSETS}::test_commit_of_a_zombie_producer_is_refused",
+        test=f"{_VERIFICATION}::test_zombie_is_refused_before_the_coordinator_is_asked",
     ),
     Mutation(
         name="offsets-of-an-old-generation-in-a-transaction",

@@ -154,7 +154,7 @@ MUTATIONS = (
         "        return transaction\n",
         new="    if expected.epoch == transaction.last_producer_epoch:\n"
         "        return attrs.evolve(transaction, producer_epoch=epoch + 1)\n",
-        test=_MACHINE,
+        test="tests/transaction/test_conversations.py::test_answers_are_those_of_apache_kafka",
     ),
     Mutation(
         name="go-on-with-used-up-epochs",
