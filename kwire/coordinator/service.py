@@ -328,9 +328,10 @@ class CoordinatorService(Generic[M]):
 
     def _wake_by_deadline(self, shard: Shard[M]) -> None:
         """Wake no later than the earliest deadline of a shard that is not being loaded."""
-        passes_at = self._time.passes_at(shard.timers.deadline)
-        if shard.phase is Phase.ACTIVE and passes_at < self._sleep.deadline:
-            self._sleep.deadline = passes_at
+        deadline = shard.timers.deadline
+        if shard.phase is Phase.ACTIVE and deadline < self._sleep.deadline:
+            passes_at = self._time.passes_at(deadline)  # Never before the deadline itself.
+            self._sleep.deadline = min(self._sleep.deadline, passes_at)
 
     def _schedule_steps(self, shard: Shard[M], steps: Iterable[Step]) -> None:
         self._steps.append((shard, iter(steps)))

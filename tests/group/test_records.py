@@ -34,13 +34,15 @@ def test_partition_of_a_group_is_its_java_hash_modulo_the_partition_count(
     assert partition_for(group, partitions) == expected
 
 
-def test_negative_hash_counts_as_its_absolute_value() -> None:
+@pytest.mark.parametrize("length", [24, 255, 256, 257, 512, 513, 32_767])
+def test_negative_hash_counts_as_its_absolute_value(length: int) -> None:
     """The rule of Kafka's Utils.abs; clearing the sign bit would give another partition."""
+    name = "a-group-with-a-long-name" * 1366
     value = 0
-    for letter in "a-group-with-a-long-name":
+    for letter in name[:length]:
         value = (31 * value + ord(letter)) & 0xFFFFFFFF
     signed = value - (1 << 32) if value >= 1 << 31 else value
-    assert partition_for("a-group-with-a-long-name", 50) == abs(signed) % 50
+    assert partition_for(name[:length], 50) == abs(signed) % 50
 
 
 @pytest.mark.parametrize("version", range(5))

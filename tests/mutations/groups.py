@@ -389,8 +389,8 @@ MUTATIONS = (
         name="look-for-deadlines-of-what-is-loading",
         invariants=(10,),
         path="kwire/coordinator/service.py",
-        old="if shard.phase is Phase.ACTIVE and passes_at",
-        new="if shard.timers",
+        old="if shard.phase is Phase.ACTIVE and deadline",
+        new="if deadline",
         test=f"{_SLICES}::test_deadline_that_passes_during_a_load_fires_after_it",
     ),
     Mutation(
