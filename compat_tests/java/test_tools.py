@@ -225,7 +225,10 @@ def test_apache_client_compatibility(jvm, broker, tool, topic):
 
 
 def test_transactions(tool, broker, topic, unique):
-    """kafka-transactions.sh lists, describes and aborts transactions, and finds hanging ones."""
+    """kafka-transactions.sh lists, describes and aborts transactions, and finds hanging ones.
+
+    Invariant 61: an administrator can end a transaction whose producer is gone.
+    """
     name = unique("txn")
     create(broker.address, topic)
     client = Producer({"bootstrap.servers": broker.address, "transactional.id": name})

@@ -27,6 +27,46 @@ async def test_committed_offset_is_fetched(version: int) -> None:
         assert await node.fetch(None) == {"t": {0: 10}}
 
 
+@pytest.mark.parametrize(
+    ("epoch", "metadata", "returned"),
+    [(3, "m\u00e9ta \U0001f600", "m\u00e9ta \U0001f600"), (-1, None, ""), (0, "", "")],
+)
+async def test_metadata_and_leader_epoch_outlive_a_change_of_the_coordinator(
+    epoch: int, metadata: str | None, returned: str
+) -> None:
+    """Invariant 73: Kafka keeps no metadata as an empty text."""
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    place = topic.OffsetCommitRequestPartition(
+        partition_index=2,
+        committed_offset=10,
+        committed_leader_epoch=epoch,
+        committed_metadata=metadata,
+    )
+    request = OffsetCommitRequest(
+        group_id="g", member_id="", topics=[topic(name="t", partitions=[place])]
+    )
+    old = OffsetFetchRequest.OffsetFetchRequestTopic
+    fetch = OffsetFetchRequest(group_id="g", topics=[old(name="t", partition_indexes=[2])])
+    async with group_node() as node:
+        assert (await node.ask(request, 9)).topics[0].partitions[0].error_code == 0
+        for _ in range(2):
+            (spot,) = (await node.ask(fetch, 7)).topics[0].partitions
+            assert (spot.committed_offset, spot.error_code) == (10, 0)
+            assert (spot.committed_leader_epoch, spot.metadata) == (epoch, returned)
+            await load_again(node)
+
+
+async def load_again(node: GroupNode) -> None:
+    """Let the node lose the partitions of groups, and lead them again."""
+    service = node.groups.service
+    indexes = list(service.active)
+    service.resign_all()
+    for index in indexes:
+        service.on_elected(index, 7)
+    await trio.testing.wait_all_tasks_blocked()
+    assert set(service.active) == set(indexes)
+
+
 async def test_offsets_are_fetched_by_topic_id() -> None:
     async with group_node() as node:
         await node.commit({"t": {0: 10, 1: 11}, "u": {0: 5}})

@@ -217,6 +217,19 @@ async def test_markers_fail_for_each_partition_alone():
     }
 
 
+@pytest.mark.parametrize("version", [1, 2])
+async def test_marker_to_a_recreated_topic_is_written_and_holds_no_reader_back(version: int):
+    """Invariant 60: the topic of the transaction's name has none of its records."""
+    subject, partition = await node()
+    await subject.create("recreated")
+    codes = await end(subject, ("recreated", [0]), epoch=1, transaction_version=version)
+    assert codes == {"recreated-0": 0}
+    recreated = subject.replicas.partitions.get("recreated", 0)
+    assert recreated.log.end_offset == 1
+    assert recreated.log.producers.last_stable_offset(recreated.high_watermark) == 1
+    assert partition.log.end_offset == 0
+
+
 async def test_marker_is_answered_when_it_is_replicated():
     """Invariant 62."""
     subject = broker()

@@ -490,4 +490,13 @@ MUTATIONS = (
         test="tests/group/test_offsets.py"
         "::test_fetch_of_stable_offsets_does_not_search_other_groups",
     ),
+    Mutation(
+        name="commits-lose-their-metadata",
+        invariants=(73,),
+        path="kwire/group/requests.py",
+        old='        metadata=partition.committed_metadata or "",\n',
+        new='        metadata="",\n',
+        test="tests/handlers/test_offset_commit.py"
+        "::test_metadata_and_leader_epoch_outlive_a_change_of_the_coordinator",
+    ),
 )

@@ -130,4 +130,12 @@ MUTATIONS = (
         test="tests/log/test_aborted_lists.py"
         "::test_aborted_transactions_of_each_range_are_those_that_touch_it",
     ),
+    Mutation(
+        name="marker-needs-a-known-producer",
+        invariants=(60,),
+        path="kwire/log/producers.py",
+        old="        if producer is None:\n            return\n        is_late",
+        new="        if producer is None:\n            raise InvalidProducerEpoch\n        is_late",
+        test=f"{_RECORDS}::test_marker_to_a_recreated_topic_is_written_and_holds_no_reader_back",
+    ),
 )

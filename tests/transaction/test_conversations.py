@@ -1,5 +1,9 @@
 """The coordinator answers as Apache Kafka 4.3.1 answered when the conversations were recorded.
 
+They show invariants 53, 54, 55 and 58: producer_continues_after_an_error (53), new_producer_fences
+(54), timeouts_abort (55), ends_with_epoch_bumps, ends_of_nothing, epochs_are_used_up and
+used_up_epochs_are_replaced_at_a_start (58).
+
 ``python -m tests.transaction.test_conversations PORT`` records them anew, from a Kafka with
 ``transaction.abort.timed.out.transaction.cleanup.interval.ms=200`` and
 ``offsets.topic.num.partitions=3`` without transactional ids.
