@@ -162,8 +162,10 @@ class Cluster:
         """Add a node that is neither configured nor started yet."""
         directory = self.directory / f"node-{node_id}"
         directory.mkdir(parents=True)
-        ports = free_ports(2)
-        self.nodes[node_id] = node = Node(node_id, kind, roles, directory, *ports)
+        port, controller_port = free_ports(2)
+        self.nodes[node_id] = node = Node(
+            node_id, kind, roles, directory, port=port, controller_port=controller_port
+        )
         return node
 
     def configure(self) -> None:
