@@ -129,7 +129,7 @@ def test_maintenance_of_delta_keeps_the_marks(scene: Scene, spark: SparkSession)
         spark.sql(f"VACUUM delta.`{place}` RETAIN 0 HOURS")
         spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
         for log in (place / "_delta_log").glob("*.json"):
-            if int(log.stem) < max(int(c.name[:20]) for c in log.parent.glob("*.checkpoint*")):
+            if int(log.stem) < max(int(c.name[:20]) for c in log.parent.glob("0*.checkpoint*")):
                 log.unlink()
     scene.run()
     assert scene.batches[-1].is_repeated

@@ -63,7 +63,7 @@ class JsonFields:
 
     def whole(self, envelope: Column) -> Column:
         value = envelope.getField(json_text.VALUE)
-        if not timestamps.has_timestamp(self.kind):
+        if not timestamps.has_conversion(self.kind):
             return value
         fields = [self.field(envelope, name).alias(name) for name in self.kind.names]
         return F.when(value.isNotNull(), F.struct(*fields))

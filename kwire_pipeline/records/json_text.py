@@ -10,8 +10,16 @@ from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import (
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
+from kwire_pipeline.config.values import TimestampUnit
 from kwire_pipeline.records import required, timestamps
 from kwire_pipeline.records.timestamps import Units
 
@@ -28,7 +36,7 @@ def parse(data: Column, offset: Column, schema: StructType, *, has_rest: bool = 
     With ``has_rest`` the text is in the envelope a second time, as a VARIANT with all fields.
     """
     fields = [
-        StructField(VALUE, timestamps.textual(schema), True),
+        StructField(VALUE, timestamps.parsed_type(schema), True),
         StructField(END, LongType(), True),
         StructField(CORRUPT, StringType(), True),
     ]
@@ -121,18 +129,23 @@ def _is_no_object(first_value: Column) -> Column:
     return ~F.coalesce(F.ltrim(first_value).startswith("{"), F.lit(False))
 
 
+def _misreading(kind: DataType, unit: TimestampUnit | None) -> str:
+    """Return the words for a value of this type that cannot be converted."""
+    if "timestamp" not in kind.simpleString():
+        return f"not {kind.simpleString()}"
+    return "no timestamp" if unit is None else f"no timestamp in {unit.value}"
+
+
 def _problems(text: Column, value: Column, schema_field: StructField, units: Units) -> list[Column]:
     """Return columns with a text for each problem of one field, null where there is none."""
     name, kind = schema_field.name, schema_field.dataType
     column = value.getField(name)
     is_given = F.get_json_object(text, f"$['{name}']").isNotNull()
-    bad_time = timestamps.unread(column, kind, units, name)
+    bad = timestamps.unread(column, kind, units, name)
     unreadable = column.isNull() & is_given
     problems = [F.when(unreadable, F.lit(f"{name} is not {kind.simpleString()}"))]
-    if bad_time is not None:
-        unit = units.get(name)
-        form = f" in {unit.value}" if unit is not None else ""
-        problems.append(F.when(bad_time, F.lit(f"{name} is no timestamp{form}")))
+    if bad is not None:
+        problems.append(F.when(bad, F.lit(f"{name} is {_misreading(kind, units.get(name))}")))
     if not schema_field.nullable:
         problems.append(F.when(column.isNull() & ~is_given, F.lit(f"{name} is missing")))
     lacks = required.lacks_required(column, kind)

@@ -1,8 +1,11 @@
-"""Timestamps of JSON: each field in its own unit.
+"""Fields of JSON that Spark would read wrongly without an error: timestamps and TINYINT.
 
 Spark reads a whole number in a TIMESTAMP field as seconds, so milliseconds would become the year
-57,000 without an error. Here a TIMESTAMP field is read as text first (`textual`) and converted by
-its unit (`convert`); text that its unit cannot read becomes null, and `unread` finds it.
+57,000. Here a TIMESTAMP field is read as text first (`parsed_type`) and converted by its unit
+(`convert`); text that its unit cannot read becomes null, and `unread` finds it.
+
+Spark's JSON parser takes 128 to 255 in a TINYINT field for unsigned bytes and makes them -128 to
+-1. So such a field is read as SMALLINT, and `unread` finds what is out of range.
 """
 
 from collections.abc import Mapping
@@ -13,8 +16,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    ByteType,
     DataType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -37,35 +42,39 @@ LAST_MICROS: Final = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999Z."""
 
 
-def textual(kind: DataType) -> DataType:
-    """Return the type with STRING for each TIMESTAMP, and null allowed everywhere."""
+def parsed_type(kind: DataType) -> DataType:
+    """Return the type to parse: STRING for TIMESTAMP, SMALLINT for TINYINT, nulls allowed."""
     match kind:
         case StructType():
-            return StructType([StructField(f.name, textual(f.dataType), True) for f in kind.fields])
+            return StructType(
+                [StructField(f.name, parsed_type(f.dataType), True) for f in kind.fields]
+            )
         case ArrayType():
-            return ArrayType(textual(kind.elementType), True)
+            return ArrayType(parsed_type(kind.elementType), True)
         case MapType():
-            return MapType(textual(kind.keyType), textual(kind.valueType), True)
+            return MapType(parsed_type(kind.keyType), parsed_type(kind.valueType), True)
         case TimestampType():
             return StringType()
+        case ByteType():
+            return ShortType()
     return kind
 
 
-def has_timestamp(kind: DataType) -> bool:
-    """Whether a type is or contains TIMESTAMP outside of map keys."""
+def has_conversion(kind: DataType) -> bool:
+    """Whether a type is or contains TIMESTAMP or TINYINT outside of map keys."""
     match kind:
         case StructType():
-            return any(has_timestamp(field.dataType) for field in kind.fields)
+            return any(has_conversion(field.dataType) for field in kind.fields)
         case ArrayType():
-            return has_timestamp(kind.elementType)
+            return has_conversion(kind.elementType)
         case MapType():
-            return has_timestamp(kind.valueType)
-    return isinstance(kind, TimestampType)
+            return has_conversion(kind.valueType)
+    return isinstance(kind, TimestampType | ByteType)
 
 
 def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
-    """Return a value that was read as `textual` says, in its own type."""
-    if not has_timestamp(kind):
+    """Return a value that was read as `parsed_type` says, in its own type."""
+    if not has_conversion(kind):
         return column
     match kind:
         case StructType():
@@ -82,7 +91,13 @@ def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
         case MapType():
             value = kind.valueType
             return F.transform_values(column, lambda _, item: convert(item, value, units, path))
+        case ByteType():
+            return F.when(_is_tiny(column), column.cast("tinyint"))
     return moment(column, units.get(path, TimestampUnit.ISO))
+
+
+def _is_tiny(number: Column) -> Column:
+    return number.between(-128, 127)
 
 
 def moment(text: Column, unit: TimestampUnit) -> Column:
@@ -96,8 +111,8 @@ def moment(text: Column, unit: TimestampUnit) -> Column:
 
 
 def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | None:
-    """Return the condition that a text in the value is no timestamp; None without timestamps."""
-    if not has_timestamp(kind):
+    """Return the condition that something in the value cannot be converted; None if nothing is."""
+    if not has_conversion(kind):
         return None
     match kind:
         case StructType():
@@ -112,6 +127,8 @@ def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | 
         case MapType():
             value = kind.valueType
             return F.exists(F.map_values(column), lambda item: _unread(item, value, units, path))
+        case ByteType():
+            return ~_is_tiny(column)
     return column.isNotNull() & moment(column, units.get(path, TimestampUnit.ISO)).isNull()
 
 

@@ -15,7 +15,7 @@ from kwire_pipeline.records.frames import Shape, classify, misfits, rows
 
 DDL = (
     "id BIGINT NOT NULL, name STRING, amount DOUBLE, at TIMESTAMP, tags ARRAY<STRING>, "
-    "buyer STRUCT<code: STRING NOT NULL, since: TIMESTAMP>"
+    "buyer STRUCT<code: STRING NOT NULL, since: TIMESTAMP>, level TINYINT, levels ARRAY<TINYINT>"
 )
 WHEN = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
@@ -52,7 +52,8 @@ GOOD = [
     b'{"id": 3, "unknown": true}',
     b'{"id": 4, "name": null, "amount": 2}',
     b'{"id": 99, "id": 5}',
-    b'{"id": 6, "buyer": {"code": "c", "since": "2026-11-21T10:00:00+01:00"}}',
+    b'{"id": 6, "buyer": {"code": "c", "since": "2026-11-21T10:00:00+01:00"}, "level": -128, '
+    b'"levels": [127]}',
 ]
 MISFITS = [
     (None, "the value is null"),
@@ -74,6 +75,9 @@ MISFITS = [
     (b'{"id": 7, "at": 99999999999999999}', "at is no timestamp in millis"),
     (b'{"id": 7, "buyer": {"code": "c", "since": 1763719200}}', "buyer is no timestamp"),
     (b'{"id": 7, "buyer": {}}', "buyer lacks a required field"),
+    (b'{"id": 7, "level": 128}', "level is not tinyint"),
+    (b'{"id": 7, "level": 40000}', "level is not tinyint"),
+    (b'{"id": 7, "levels": [1, 255]}', "levels is not array<tinyint>"),
     (b'{"name": "none"}', "id is missing"),
     (b'{"id": null}', "id is missing"),
 ]
@@ -110,6 +114,13 @@ def test_timestamps_have_the_unit_of_their_field(batch: DataFrame, shape: Shape)
     first, *_, last = text.collect()
     assert first[0] == "2025-11-21 10:00:00"
     assert last[1] == "2026-11-21 09:00:00"
+
+
+def test_tinyint_keeps_its_range_and_type(batch: DataFrame, shape: Shape) -> None:
+    """Spark alone would make -128 of 128; the misfits above have the numbers out of range."""
+    frame = rows(batch, shape).select("level", "levels")
+    assert frame.schema.simpleString() == "struct<level:tinyint,levels:array<tinyint>>"
+    assert tuple(frame.collect()[-1]) == (-128, [127])
 
 
 def test_last_of_duplicate_keys_counts(table: list[Row]) -> None:
