@@ -15,6 +15,7 @@ from kwire_pipeline.config.declare import Secret
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import CatalogType, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_limits
+from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.jars import jar_files
 
 DEFAULTS: Final = {
@@ -96,7 +97,22 @@ def open_session(pipeline: Pipeline) -> SparkSession:
         builder = builder.config(key, text)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    set_warehouse(spark, pipeline)
     return spark
+
+
+def set_warehouse(spark: SparkSession, pipeline: Pipeline) -> None:
+    """Give the Hadoop catalog its warehouse with a scheme and the whole path.
+
+    A table keeps the paths of its files as its catalog begins them. A relative one would mean
+    another folder to each executor of a cluster, and `remove_orphan_files` would know none of the
+    table's own files by it.
+    """
+    table = pipeline.table
+    is_folder = table.catalog.type is CatalogType.HADOOP and table.warehouse is not None
+    if table.format is TableFormat.ICEBERG and is_folder:
+        key = f"spark.sql.catalog.{table.catalog.name}.warehouse"
+        spark.conf.set(key, Folder(spark, spark.conf.get(key)).full_url())
 
 
 def _comma_list(*parts: str) -> str:

@@ -50,6 +50,11 @@ WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
 """The summary keys under which writers that look for their last commit keep their id."""
 
 
+def is_whole(location: str) -> bool:
+    """Whether a location means the same folder to every process."""
+    return location.startswith("/") or ":" in location
+
+
 class IcebergTable:
     """A table in an Iceberg catalog of the session."""
 
@@ -204,6 +209,11 @@ class IcebergTable:
     def expire(self, upkeep: Upkeep) -> list[str]:
         before = f"older_than => TIMESTAMP '{upkeep.expire_before:%Y-%m-%d %H:%M:%S}'"
         row = self._call("expire_snapshots", before, f"retain_last => {upkeep.keep_snapshots}")
+        location = str(self._table().location())
+        if not is_whole(location):
+            # Iceberg compares names with whole paths, and would take each file for an orphan.
+            note = f"no search for orphan files: the table's location {location} is relative"
+            return [f"{row[0]} data files of old snapshots removed", note]
         orphans = f"older_than => TIMESTAMP '{upkeep.orphans_before:%Y-%m-%d %H:%M:%S}'"
         removed = self._spark.sql(self._procedure("remove_orphan_files", orphans)).count()
         return [f"{row[0]} data files of old snapshots removed", f"{removed} orphan files removed"]

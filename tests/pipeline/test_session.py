@@ -1,8 +1,11 @@
 """The configuration of a pipeline's Spark session."""
 
+from pathlib import Path
+
 import attrs
 import pytest
 from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.declare import Secret
 from kwire_pipeline.config.model import (
@@ -14,7 +17,7 @@ from kwire_pipeline.config.model import (
     Spark,
     Table,
 )
-from kwire_pipeline.config.values import Mechanism, Protocol, TableFormat
+from kwire_pipeline.config.values import CatalogType, Mechanism, Protocol, TableFormat
 from kwire_pipeline.engine import session, source
 
 ORDERS = Pipeline(
@@ -66,6 +69,19 @@ def test_no_secret_is_on_the_command_line_of_the_jvm(monkeypatch: pytest.MonkeyP
     assert arguments["spark.driver.memory"] == "2g"
     assert arguments["spark.master"] == "local[2]"
     assert "spark-sql-kafka" in arguments["spark.jars.packages"]
+
+
+def test_tables_of_a_relative_warehouse_have_whole_paths(spark: SparkSession) -> None:
+    """Executors run in folders of their own, and orphan files are searched by whole paths."""
+    key = "spark.sql.catalog.kwire.warehouse"
+    for warehouse, expected in (("lake", f"file:{Path.cwd()}/lake"), ("s3://lake/a", None)):
+        spark.conf.set(key, warehouse)
+        table = attrs.evolve(ORDERS.table, warehouse=warehouse)
+        if expected is None:  # A REST catalog's warehouse is a name.
+            table = attrs.evolve(table, catalog=Catalog(type=CatalogType.REST))
+        session.set_warehouse(spark, attrs.evolve(ORDERS, table=table))
+        assert spark.conf.get(key) == (expected or warehouse)
+    spark.conf.unset(key)
 
 
 def test_parquet_needs_no_catalog() -> None:

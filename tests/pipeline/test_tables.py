@@ -6,6 +6,7 @@ from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta import partition_column
+from kwire_pipeline.tables.iceberg import is_whole
 from kwire_pipeline.tables.merge import merge_statement
 from kwire_pipeline.tables.table import Mark, mark_of, newest_mark, summary_of
 
@@ -39,6 +40,13 @@ def test_merge_deletes_updates_and_inserts_by_all_keys() -> None:
         "WHEN NOT MATCHED AND NOT change.`__deletes` THEN INSERT (`id`, `region`, `n`) "
         "VALUES (change.`id`, change.`region`, change.`n`)"
     )
+
+
+@pytest.mark.parametrize("location", ["/lake/a", "file:/lake/a", "s3://lake/a", "hdfs:/a"])
+def test_relative_location_is_not_whole(location: str) -> None:
+    """Iceberg would take all files of a table with a relative location for orphans."""
+    assert is_whole(location)
+    assert not is_whole("lake/a")
 
 
 def test_partition_of_delta_by_time_is_a_generated_column() -> None:
