@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
+import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -28,6 +29,13 @@ from kwire_pipeline.engine.query import Control, run_pipeline
 
 SCHEMA = "id BIGINT NOT NULL, name STRING, at TIMESTAMP"
 
+
+CRASHES = (
+    Place.AFTER_TABLE,
+    pytest.param(Place.BEFORE_TABLE, marks=pytest.mark.long),
+    pytest.param(Place.AFTER_DEAD_LETTERS, marks=pytest.mark.long),
+)
+"""The places at which a test ends a run; after the table, both tables differ."""
 
 TASKS: list[int] = []
 """The number of tasks of each batch that `note_tasks` has seen."""

@@ -12,7 +12,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from compat_tests.harness.broker import Broker
-from compat_tests.pipeline.scene import Crash, Scene
+from compat_tests.pipeline.scene import CRASHES, Crash, Scene
 from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
@@ -47,7 +47,7 @@ def batches(scene: Scene) -> list[Row]:
     return history.where(F.col("userMetadata").contains("kwire.batch-id")).collect()
 
 
-@pytest.mark.parametrize("place", [Place.BEFORE_TABLE, Place.AFTER_TABLE, Place.AFTER_DEAD_LETTERS])
+@pytest.mark.parametrize("place", CRASHES)
 def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     scene: Scene, place: Place
 ) -> None:
@@ -66,7 +66,7 @@ def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     assert (proof.is_clean, proof.records) == (True, 60)
 
 
-@pytest.mark.parametrize("place", [Place.BEFORE_TABLE, Place.AFTER_TABLE])
+@pytest.mark.parametrize("place", CRASHES[:2])
 def test_changes_by_key_are_applied_once(scene: Scene, place: Place) -> None:
     """The records of both halves have the same keys; the later half counts."""
     table = attrs.evolve(scene.pipeline.table, mode=Mode.UPSERT, keys=("id",))
@@ -85,6 +85,7 @@ def test_changes_by_key_are_applied_once(scene: Scene, place: Place) -> None:
     assert (proof.is_clean, proof.current, proof.letters.once) == (True, 18, 3)
 
 
+@pytest.mark.long
 def test_checkpoint_belongs_to_one_table_of_delta(scene: Scene) -> None:
     scene.produce(range(20))
     scene.run()

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests.harness.broker import Broker
-from compat_tests.pipeline.scene import TASKS, Crash, Scene
+from compat_tests.pipeline.scene import CRASHES, TASKS, Crash, Scene
 from kwire_pipeline.config.model import DeadLetters, Expectation
 from kwire_pipeline.config.values import Start
 from kwire_pipeline.engine.faults import Place
@@ -29,7 +29,7 @@ def scene(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Sc
     return chosen
 
 
-@pytest.mark.parametrize("place", [Place.BEFORE_TABLE, Place.AFTER_TABLE, Place.AFTER_DEAD_LETTERS])
+@pytest.mark.parametrize("place", CRASHES)
 def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     scene: Scene, place: Place
 ) -> None:

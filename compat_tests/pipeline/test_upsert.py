@@ -12,7 +12,7 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from compat_tests.harness.broker import Broker
-from compat_tests.pipeline.scene import Crash, Scene
+from compat_tests.pipeline.scene import CRASHES, Crash, Scene
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.model import KeyFormat, ValueFormat
@@ -86,7 +86,7 @@ def test_last_change_of_each_key_is_in_the_table(scene: Scene, spark: SparkSessi
         replay_letters(spark, scene.pipeline)
 
 
-@pytest.mark.parametrize("place", [Place.BEFORE_TABLE, Place.AFTER_TABLE, Place.AFTER_DEAD_LETTERS])
+@pytest.mark.parametrize("place", CRASHES)
 def test_batch_that_is_in_the_table_is_not_applied_again(scene: Scene, place: Place) -> None:
     produce(scene, [("a", {"n": 1}), ("b", {"n": 2}), ("a", {"n": 3}), ("b", {"n": "x"})])
     with pytest.raises(Crash):
