@@ -311,19 +311,40 @@ def _cut_overlap(log: PartitionLog, segment: Segment, end_offset: int) -> None:
     The log was cut there before the next segment began. A loss of power can undo a cut that was not
     synced, though the next segment's name is on the disk.
     """
-    end_position = segment.floor(end_offset)[0]
-    for position, header in segment.scan(end_position):
-        if header.next_offset > end_offset:
-            break
-        end_position = position + header.size
-    if end_position == segment.size:
+    position = _overlap(segment, end_offset)
+    if position == segment.size:
         return
     text = "recovery repeats a cut partition=%s offset=%d bytes=%d"
-    logger.warning(text, log.partition, end_offset, segment.size - end_position)
-    segment.truncate(end_position, end_offset)
-    segment.file.truncate(end_position)
+    logger.warning(text, log.partition, end_offset, segment.size - position)
+    segment.truncate(position, end_offset)
+    segment.file.truncate(position)
     log.flush_state.write_indexes(segment)
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, segment.base_offset)
+
+
+def _overlap(segment: Segment, end_offset: int) -> int:
+    """Return the position of what is certainly at or behind an offset; the size if nothing is.
+
+    Certain is a good batch, and what follows a batch that ends there. Damage is left as it is.
+    """
+    start, last_offset = segment.floor(end_offset)
+    first = next(segment.scan(start), None)
+    if last_offset is not None and (first is None or first[1].last_offset != last_offset):
+        start = 0  # The index is wrong.
+    for position, header in segment.scan(start):
+        following = position + header.size
+        if header.next_offset > end_offset:
+            is_good = following <= segment.size and _is_good(segment, position, header)
+            return position if is_good else segment.size
+        if header.next_offset == end_offset:
+            return following
+    return segment.size
+
+
+def _is_good(segment: Segment, position: int, header: BatchHeader) -> bool:
+    """Whether a batch has its CRC."""
+    data = segment.file.read(position, header.size)
+    return crc32c(memoryview(data)[ATTRIBUTES_POS:]) == header.crc
 
 
 def _misplacement(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
