@@ -36,8 +36,8 @@ class Brokers:
     """The count of partitions of each topic; empty if only Spark knows the source's pattern."""
 
 
-def look_up(source: Source, timeout_s: float = TIMEOUT_S) -> Brokers:
-    """Ask the brokers for the source's topics.
+def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None = None) -> Brokers:
+    """Ask the brokers for the source's topics, and for the topic of dead letters.
 
     Raise Failure if no broker answers, Refusal if a topic is missing or the brokers refuse the
     client.
@@ -46,12 +46,22 @@ def look_up(source: Source, timeout_s: float = TIMEOUT_S) -> Brokers:
     security = source.security
     if security.protocol in SASL and security.mechanism in NOT_TRIED:
         return Brokers(address, None, {})
-    cluster_id, topics = _metadata(source, address, timeout_s)
+    cluster_id, topics = _metadata(source, letters, address, timeout_s)
+    if letters is not None and letters not in topics:
+        raise Refusal(
+            f"dead_letters.topic: {letters} does not exist at {address}: create it with the "
+            "retention that letters need, or correct the name"
+        )
     if source.pattern is not None:
         pattern = python_pattern(source.pattern)
         if pattern is None:
             return Brokers(address, cluster_id, {})
         matching = {name: count for name, count in topics.items() if pattern.fullmatch(name)}
+        if letters in matching:
+            raise Refusal(
+                f"dead_letters.topic: {letters} matches source.pattern {source.pattern!r}, so "
+                "letters would be read again: choose another name"
+            )
         if not matching:
             raise Refusal(f"source.pattern: no topic at {address} matches {source.pattern!r}")
         return Brokers(address, cluster_id, matching)
@@ -95,14 +105,17 @@ def python_pattern(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-def _metadata(source: Source, address: str, timeout_s: float) -> tuple[str, dict[str, int]]:
+def _metadata(
+    source: Source, letters: str | None, address: str, timeout_s: float
+) -> tuple[str, dict[str, int]]:
     """Return the cluster's id and its topics with their counts of partitions."""
     from kafka import KafkaAdminClient
 
     with _explain(source, address):
         client = KafkaAdminClient(**_options(source, timeout_s))
         try:
-            described = client.describe_topics(list(source.topics) or None)
+            names = [*source.topics, letters] if letters is not None else [*source.topics]
+            described = client.describe_topics(names if source.topics else None)
             cluster_id = client.describe_cluster()["cluster_id"]
         finally:
             client.close()

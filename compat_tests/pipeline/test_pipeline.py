@@ -23,8 +23,8 @@ name: orders
 source: {{bootstrap: "{broker}", topics: [{topic}]}}
 value: {{format: json, schema: "{schema}"}}
 table:
-  {{format: {format}, warehouse: {folder}/lake, name: shop.orders, partition_by: days(ordered_at)}}
-dead_letters: {{table: shop.dead}}
+  {{format: iceberg, warehouse: {folder}/lake, name: shop.orders, partition_by: days(ordered_at)}}
+dead_letters: {{{letters}}}
 checkpoint: {folder}/checkpoint
 limits: {{max_offsets_per_trigger: 400}}
 spark: {{master: "local[2]"}}
@@ -80,17 +80,21 @@ def kill_after(process: subprocess.Popen[bytes], folder: Path, count: int, log: 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("format", ["iceberg"])
+@pytest.mark.parametrize("letters", ["table: shop.dead", "topic: dead"])
 def test_each_record_once_though_driver_and_broker_are_killed(
-    own_broker: Broker, topic: str, tmp_path: Path, format: str
+    own_broker: Broker, topic: str, tmp_path: Path, letters: str
 ) -> None:
     admin = KafkaAdminClient(bootstrap_servers=own_broker.address)
-    admin.create_topics([NewTopic(topic, 3, 1)])
+    admin.create_topics([NewTopic(topic, 3, 1), NewTopic("dead", 2, 1)])
     admin.close()
     file, log = tmp_path / "orders.yaml", tmp_path / "pipeline.log"
     file.write_text(
         FILE.format(
-            broker=own_broker.address, topic=topic, schema=SCHEMA, format=format, folder=tmp_path
+            broker=own_broker.address,
+            topic=topic,
+            schema=SCHEMA,
+            letters=letters,
+            folder=tmp_path,
         )
     )
     fill(own_broker, topic, 0, COUNT // 2)
@@ -102,6 +106,7 @@ def test_each_record_once_though_driver_and_broker_are_killed(
     answer = tmp_path / "answer"
     assert run(command("verify", file), answer) == 0, answer.read_text(errors="replace")[-3000:]
     assert f"{COUNT:,} committed records in the topics: {COUNT:,} once" in answer.read_text()
+    assert "once more" not in answer.read_text()
 
 
 def test_refusal_is_one_line_and_exit_code_two(broker: Broker, topic: str, tmp_path: Path) -> None:
@@ -109,7 +114,11 @@ def test_refusal_is_one_line_and_exit_code_two(broker: Broker, topic: str, tmp_p
     file, log = tmp_path / "orders.yaml", tmp_path / "log"
     file.write_text(
         FILE.format(
-            broker=broker.address, topic=topic, schema=SCHEMA, format="iceberg", folder=tmp_path
+            broker=broker.address,
+            topic=topic,
+            schema=SCHEMA,
+            letters="table: shop.dead",
+            folder=tmp_path,
         )
     )
     assert run(command("run", file, "--adopt", "--from-start"), log) == 2

@@ -106,7 +106,8 @@ def check_transform(text: str) -> str:
 
 def check_broker(pipeline: Pipeline) -> str:
     """Return what the brokers say of the topics."""
-    brokers = look_up(pipeline.source)
+    letters = pipeline.dead_letters.topic
+    brokers = look_up(pipeline.source, letters=letters)
     if brokers.cluster_id is None:
         mechanism = pipeline.source.security.mechanism.value
         return f"{brokers.address} takes connections ({mechanism} was not tried)"
@@ -119,7 +120,8 @@ def check_broker(pipeline: Pipeline) -> str:
         f"{name} ({count} {'partition' if count == 1 else 'partitions'})"
         for name, count in brokers.topics.items()
     )
-    return f"{brokers.address}, cluster {brokers.cluster_id}: {counts}"
+    also = "" if letters is None else f"; dead letters go to {letters}"
+    return f"{brokers.address}, cluster {brokers.cluster_id}: {counts}{also}"
 
 
 def check_registry(pipeline: Pipeline) -> str:

@@ -40,8 +40,11 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
     """
     path = Path(file)
     # A variable stays one in the file: two dollars are a dollar.
+    first = template(path.stem)
+    if any(flag.key == "dead_letters.topic" for flag in flags):
+        del first["dead_letters"]
     verbatim = [Flag(flag.key, flag.text.replace("${", "$${")) for flag in flags]
-    values = overlay_flags(template(path.stem), verbatim, {})
+    values = overlay_flags(first, verbatim, {})
     trial = values
     needs_schema = needs_a_schema(values, "value", "json")
     if needs_schema:
@@ -54,7 +57,7 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
     if path.exists():
         raise Refusal(f"{file} is there already: choose another name, or edit it")
     for part in needed:
-        values_now = overlay_flags(template(path.stem), flags, environment)
+        values_now = overlay_flags(first, flags, environment)
         for name in needed:
             values_now = overlay(values_now, (name, "schema"), PLACEHOLDERS[name])
         schema, note = pin(part, build(Document(file, values_now, {})))
@@ -63,7 +66,7 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
             values = overlay(values, (part, "schema"), schema.replace("${", "$${"))
     if needs_schema:
         # Here the variables are needed.
-        values_now = overlay_flags(template(path.stem), flags, environment)
+        values_now = overlay_flags(first, flags, environment)
         source = build(Document(file, overlay(values_now, ("value", "schema"), PLACEHOLDER), {}))
         schema, note = infer(source.source)
         notes.append(note)

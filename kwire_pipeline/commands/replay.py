@@ -45,6 +45,12 @@ def replay_letters(
         raise Refusal(
             "replay needs dead letters that can be deleted: table.format iceberg or delta"
         )
+    if pipeline.dead_letters.topic is not None:
+        raise Refusal(
+            "replay needs dead letters that can be deleted, and records of a topic cannot: run a "
+            f"second pipeline with source.topics [{pipeline.dead_letters.topic}] into the same "
+            "table"
+        )
     if pipeline.table.mode is Mode.UPSERT:
         raise Refusal(
             "replay is not for mode: upsert, since an old record could undo newer changes of its "

@@ -5,6 +5,7 @@ Of a table that is changed by key it proves that each key has its last change.
 
 from collections.abc import Sequence
 
+import attrs
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -65,7 +66,8 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     if is_by_key:
         return prove_keys(raw, pipeline, state, (start, end), compacted)
     records = with_drops(raw, pipeline, state)
-    return proof.compare(records, written_of(pipeline, state, start, end), compacted)
+    result = proof.compare(records, written_of(pipeline, state, start, end), compacted)
+    return attrs.evolve(result, letter_copies=copies_of(state))
 
 
 def records_of(
@@ -80,13 +82,27 @@ def records_of(
 
 
 def with_drops(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame:
-    """Return the offsets of records, and whether the pipeline drops or ignores the record."""
+    """Return the offsets of records, and whether the pipeline drops or ignores the record.
+
+    If old dead letters may be gone, say as well whether the record is a dead letter.
+    """
     drops = any(each.action is Action.DROP for each in pipeline.expectations.values())
-    if not drops and pipeline.table.tombstones is not Tombstones.IGNORE:
+    letters = state.destinations.dead_letters
+    may_lack_old = letters is not None and letters.may_lack_old()
+    if not drops and not may_lack_old and pipeline.table.tombstones is not Tombstones.IGNORE:
         return raw.select(*SPOT, F.lit(False).alias("dropped"))
     shape = known_shape(pipeline, state)
     is_dropped = F.col(frames.CLASS).isin(frames.DROPPED, frames.IGNORED)
-    return frames.classify(raw, shape).select(*own_spot(), is_dropped.alias("dropped"))
+    is_letter = F.col(frames.CLASS).isin(*frames.LETTERS) & F.lit(may_lack_old)
+    return frames.classify(raw, shape).select(
+        *own_spot(), is_dropped.alias("dropped"), is_letter.alias("expired")
+    )
+
+
+def copies_of(state: State) -> int:
+    """Return the number of dead letters that their topic has once more."""
+    letters = state.destinations.dead_letters
+    return 0 if letters is None else letters.copies()
 
 
 def known_shape(pipeline: Pipeline, state: State) -> Shape:
@@ -123,9 +139,10 @@ def prove_keys(
         expected = misfits.select(*SPOT).unionAll(
             spots.join(written, list(SPOT), "left_semi").select(*SPOT)
         )
-        judged = proof.compare(
-            expected.distinct().withColumn("dropped", F.lit(False)), written, compacted
-        )
+        may_lack_old = letters is not None and letters.may_lack_old()
+        columns = {"dropped": F.lit(False), "expired": F.lit(may_lack_old)}
+        judged = proof.compare(expected.distinct().withColumns(columns), written, compacted)
+        judged = attrs.evolve(judged, letter_copies=copies_of(state))
         changes = all_changes(batch, shape, state.destinations.transform)
         names = [F.col(f"`{name}`") for name in origin]
         is_letter = [column == F.col(name) for column, name in zip(names, SPOT, strict=True)]

@@ -31,7 +31,6 @@ NO_PROTOBUF: Final = "Maven has no org.apache.spark:spark-protobuf_2.13"
 GAPS: Final = (
     Gap("key.format", "protobuf", NO_PROTOBUF),
     Gap("value.format", "protobuf", NO_PROTOBUF),
-    Gap("dead_letters.topic"),
 )
 
 

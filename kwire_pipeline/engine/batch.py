@@ -24,7 +24,7 @@ from kwire_pipeline.engine.upsert import all_changes, last_changes
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.table import Mark, Table
+from kwire_pipeline.tables.table import Letters, Mark, Table
 
 
 @attrs.frozen(kw_only=True)
@@ -55,7 +55,7 @@ class Destinations:
     """The tables of a batch, and what is done to rows on their way."""
 
     table: Table
-    dead_letters: Table | None
+    dead_letters: Letters | None
     transform: Callable[[DataFrame], DataFrame] | None = None
 
 
@@ -92,6 +92,9 @@ class Writer:
             counts = count(batch, shape)
             self._judge(counts, mark)
             own = attrs.evolve(self, shape=shape)
+            letters = self.destinations.dead_letters
+            if counts.dead_letters and letters is not None:
+                letters.check_sizes(frames.misfits(batch, shape), mark)
             is_repeated, reasons = own._write(batch, counts, mark, may_be_repeated)
         finally:
             batch.unpersist()
@@ -130,7 +133,7 @@ class Writer:
         if counts.dead_letters and self.destinations.dead_letters is None:
             raise Refusal(
                 f"{counts.dead_letters} records of offsets {mark.ranges.dump()} do not fit, and "
-                "the pipeline has no dead_letters: give it a table for them"
+                "the pipeline has no dead_letters: give it a table or a topic for them"
             )
         share = counts.dead_letters / counts.records if counts.records else 0.0
         if share > self.max_bad_share:
@@ -159,6 +162,7 @@ class Writer:
             reasons = by_reason(misfits)
             if may_be_repeated and letters.has_batch(mark, by_rows=self.by_rows):
                 is_repeated = True
+                letters.append_rest(misfits, mark)
             else:
                 letters.append(misfits, mark)
         self.faults.reach(Place.AFTER_DEAD_LETTERS)

@@ -69,11 +69,22 @@ class Cluster:
             for name in described
         }
 
+    def topic(self, name: str) -> Topic | None:
+        """Describe a topic that need not exist."""
+        if not self._call(lambda: self._admin.listTopics().names().get()).contains(name):
+            return None
+        return self.topics([name])[name]
+
     def topics_with_compaction(self, names: Iterable[str]) -> list[str]:
         """Return the topics from which compaction removes records.
 
         None are returned where the brokers do not let this client see configurations.
         """
+        policies = self.topic_settings(names, "cleanup.policy")
+        return sorted(name for name, policy in policies.items() if "compact" in policy)
+
+    def topic_settings(self, names: Iterable[str], key: str) -> dict[str, str]:
+        """Return a setting of topics, without those that the brokers do not let this client see."""
         resources = self._jvm.org.apache.kafka.common.config
         kind = getattr(resources, "ConfigResource$Type").TOPIC
         listed = self._jvm.java.util.ArrayList()
@@ -82,12 +93,10 @@ class Cluster:
         try:
             configs = self._call(lambda: self._admin.describeConfigs(listed).all().get())
         except Failure:
-            return []
-        return sorted(
-            str(resource.name())
-            for resource in configs
-            if "compact" in str(configs[resource].get("cleanup.policy").value())
-        )
+            return {}
+        return {
+            str(resource.name()): str(configs[resource].get(key).value()) for resource in configs
+        }
 
     def beginnings(self, topics: Iterable[Topic]) -> Offsets:
         return self._offsets(topics, self._specs().earliest())

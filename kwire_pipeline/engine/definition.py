@@ -37,6 +37,8 @@ def definition_of(pipeline: Pipeline) -> str:
             table.envelope.value,
             table.tombstones.value,
         ]
+    if pipeline.dead_letters.topic is not None:
+        parts["letter_topic"] = pipeline.dead_letters.topic
     if pipeline.table.evolution is Evolution.RESCUE:
         parts["rescue_column"] = pipeline.table.rescue_column
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

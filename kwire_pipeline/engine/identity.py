@@ -65,6 +65,8 @@ class Identity:
     """The value's schema as DDL, empty without one; an inferred one is pinned by this."""
     start: Offsets
     """The offsets of the first batch, resolved once."""
+    letter_topic: str | None = None
+    """The topic of dead letters; None if they are in a table, or if there are none."""
     definition: str = ""
     """The hash of what decides over each record in the last run; empty if that is not known."""
     former_id: str | None = None

@@ -69,6 +69,7 @@ class KeyProof:
             *(f"  {example}" for example in self.examples),
             f"dead letters: {letters.once:,} once, {letters.missing:,} missing, "
             f"{letters.repeated:,} repeated; {letters.unknown:,} in the table alone",
+            *letters.copy_words(),
             *(f"  {example}" for example in letters.examples),
             "This proves keys and their last offsets: a table that is changed by key keeps no "
             "earlier ones.",

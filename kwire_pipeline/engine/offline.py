@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import attrs
 from pyspark.sql import SparkSession
 
-from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.model import DeadLetters, Pipeline
 from kwire_pipeline.engine import identity, offsets
 from kwire_pipeline.engine.batch import Destinations
 from kwire_pipeline.engine.definition import definition_of
@@ -14,7 +14,7 @@ from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.table import Mark, Table
+from kwire_pipeline.tables.table import Letters, Mark
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +68,7 @@ def half_done(checkpoint: Folder) -> int | None:
     return begun if begun is not None and (done is None or begun > done) else None
 
 
-def has_part(stored: Identity, checkpoint: Folder, tables: Iterable[Table]) -> bool:
+def has_part(stored: Identity, checkpoint: Folder, tables: Iterable[Letters]) -> bool:
     """Whether one of the tables has the batch that a run began and did not finish."""
     batch_id = half_done(checkpoint)
     if batch_id is None:
@@ -89,9 +89,9 @@ def check_definition(
     """
     if stored.definition in ("", definition_of(pipeline)):
         return
-    letters = attrs.evolve(pipeline.dead_letters, table=stored.dead_letters)
+    letters = DeadLetters(table=stored.dead_letters, topic=stored.letter_topic)
     former = destinations_of(spark, attrs.evolve(pipeline, dead_letters=letters))
-    tables = [table for table in (former.table, former.dead_letters) if table is not None]
+    tables = [each for each in (former.table, former.dead_letters) if each is not None]
     if has_part(stored, folder.at(checkpoint_name(stored.pipeline_id)), tables):
         raise Refusal(
             f"a batch of pipeline {pipeline.name} is half done, and this file classifies its "

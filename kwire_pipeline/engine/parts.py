@@ -11,6 +11,8 @@ from kwire_pipeline.config.values import Evolution, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_fields
 from kwire_pipeline.engine.batch import Destinations
 from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.engine.source import client
+from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upsert import check_keys
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
@@ -19,8 +21,10 @@ from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.delta import DeltaTable
 from kwire_pipeline.tables.iceberg import IcebergTable
+from kwire_pipeline.tables.letter_records import Owner
 from kwire_pipeline.tables.parquet import ParquetTable
-from kwire_pipeline.tables.table import LETTERS, Origin, Table
+from kwire_pipeline.tables.table import LETTERS, Letters, Origin, Table
+from kwire_pipeline.tables.topic import LetterTopic
 
 RAW_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
@@ -89,13 +93,25 @@ def origin_of(pipeline: Pipeline) -> Origin:
 def destinations_of(spark: SparkSession, pipeline: Pipeline) -> Destinations:
     """Return the tables and the transform of a pipeline."""
     origin = origin_of(pipeline)
-    letters = pipeline.dead_letters.table
     return Destinations(
         table=_table(spark, pipeline, pipeline.table.name, origin, is_letters=False),
-        dead_letters=None
-        if letters is None
-        else _table(spark, pipeline, letters, LETTERS, is_letters=True),
+        dead_letters=_letters(spark, pipeline),
         transform=None if pipeline.transform is None else transform_of(pipeline.transform),
+    )
+
+
+def _letters(spark: SparkSession, pipeline: Pipeline) -> Letters | None:
+    table, topic = pipeline.dead_letters.table, pipeline.dead_letters.topic
+    if table is not None:
+        return _table(spark, pipeline, table, LETTERS, is_letters=True)
+    if topic is None:
+        return None
+    return LetterTopic(
+        spark,
+        topic,
+        client(pipeline.source),
+        Owner(pipeline.name, pipeline.table.name),
+        Folder(spark, pipeline.checkpoint),
     )
 
 

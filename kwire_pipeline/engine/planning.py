@@ -31,6 +31,8 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
         facts = facts_of(stored, folder, destinations, cluster, topics)
     finally:
         cluster.close()
+    if destinations.dead_letters is not None:
+        destinations.dead_letters.check_ready()
     begin = identity.decide(
         pipeline.name, pipeline.checkpoint, pipeline.table.name, stored, facts, Intent.CONTINUE
     )

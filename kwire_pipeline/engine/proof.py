@@ -33,6 +33,10 @@ class Proof:
     """The offsets in the tables that the topic does not have as committed records."""
     compacted: int = 0
     """Those that a compacted topic does not have any more; they are no error."""
+    expired: int = 0
+    """The dead letters that are not in their topic any more, which has lost old records."""
+    letter_copies: int = 0
+    """The records of a topic of dead letters that are there more than once; they are no error."""
     examples: tuple[str, ...]
 
     @property
@@ -48,7 +52,18 @@ class Proof:
         )
         if self.compacted:
             counts += f", {self.compacted:,} compacted in the topic"
-        return [counts, *(f"  {example}" for example in self.examples)]
+        if self.expired:
+            counts += f", {self.expired:,} dead letters removed by their topic's retention"
+        return [counts, *self.copy_words(), *(f"  {example}" for example in self.examples)]
+
+    def copy_words(self) -> list[str]:
+        """Return the line about dead letters that a topic has more than once, if there are any."""
+        if not self.letter_copies:
+            return []
+        return [
+            f"  {self.letter_copies:,} dead letters are in their topic once more, since a task of "
+            "Spark was repeated; kwire.topic, kwire.partition and kwire.offset name the record"
+        ]
 
 
 def within(start: Offsets, end: Offsets, columns: Sequence[str] = SPOT) -> Column:
@@ -67,17 +82,21 @@ def within(start: Offsets, end: Offsets, columns: Sequence[str] = SPOT) -> Colum
 
 
 def compare(records: DataFrame, written: DataFrame, compacted: Sequence[str] = ()) -> Proof:
-    """Compare the topic's records (with a column ``dropped``) with the offsets in the tables.
+    """Compare the topic's records with the offsets in the tables.
 
+    The records have a column ``dropped``, and ``expired`` where letters may be gone by their age.
     ``compacted`` are topics from which records go that the tables have.
     """
-    topic = records.select(*SPOT, "dropped", F.lit(1).alias("in_topic"))
+    if "expired" not in records.columns:
+        records = records.withColumn("expired", F.lit(False))
+    topic = records.select(*SPOT, "dropped", "expired", F.lit(1).alias("in_topic"))
     tables = written.groupBy(*SPOT).agg(F.count(F.lit(1)).alias("copies"))
     both = topic.join(tables, on=list(SPOT), how="full_outer").select(
         *SPOT,
         F.col("in_topic").isNotNull().alias("in_topic"),
         F.coalesce("copies", F.lit(0)).alias("copies"),
         F.coalesce("dropped", F.lit(False)).alias("dropped"),
+        F.coalesce("expired", F.lit(False)).alias("expired"),
     )
     in_topic, copies, dropped = F.col("in_topic"), F.col("copies"), F.col("dropped")
     kind = (
@@ -86,6 +105,7 @@ def compare(records: DataFrame, written: DataFrame, compacted: Sequence[str] = (
         .when(~in_topic, F.lit("compacted"))
         .when(copies == 1, F.lit("once"))
         .when(dropped, F.lit("dropped"))
+        .when(F.col("expired"), F.lit("expired"))
         .otherwise(F.lit("missing"))
     )
     sample = F.format_string("partition %d of %s, offset %d", "partition", "topic", "offset")
@@ -106,6 +126,7 @@ def compare(records: DataFrame, written: DataFrame, compacted: Sequence[str] = (
         dropped=numbers.get("dropped", 0),
         missing=numbers.get("missing", 0),
         compacted=numbers.get("compacted", 0),
+        expired=numbers.get("expired", 0),
         repeated=numbers.get("repeated", 0),
         unknown=numbers.get("unknown", 0),
         examples=tuple(

@@ -38,7 +38,7 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.table import Table
+from kwire_pipeline.tables.table import Letters, Table
 
 POLL_S: Final = 1
 PARTITIONS: Final = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions")
@@ -115,6 +115,11 @@ def topics_of(pipeline: Pipeline, cluster: Cluster) -> dict[str, Topic]:
         names = cluster.matching(pipeline.source.pattern)
         if not names:
             raise Refusal(f"source.pattern: no topic matches {pipeline.source.pattern}")
+        if pipeline.dead_letters.topic in names:
+            raise Refusal(
+                f"dead_letters.topic: {pipeline.dead_letters.topic} matches source.pattern "
+                f"{pipeline.source.pattern}, so letters would be read again: choose another name"
+            )
     return cluster.topics(names)
 
 
@@ -174,6 +179,7 @@ def open_run(
             schema=ddl or "",
             table_id=destinations.table.table_id(),
             dead_letters=pipeline.dead_letters.table,
+            letter_topic=pipeline.dead_letters.topic,
             definition=definition_of(pipeline),
         )
     else:
@@ -192,6 +198,7 @@ def open_run(
             table=pipeline.table.name,
             table_id=destinations.table.table_id(),
             dead_letters=pipeline.dead_letters.table,
+            letter_topic=pipeline.dead_letters.topic,
             schema=ddl or "",
             definition=definition_of(pipeline),
             start=start,
@@ -206,7 +213,7 @@ def open_run(
     return Opened(folder=folder, identity=current, shape=shape, destinations=destinations)
 
 
-def carry_out(folder: Files, current: Identity, tables: Sequence[Table]) -> Identity:
+def carry_out(folder: Files, current: Identity, tables: Sequence[Letters]) -> Identity:
     """Write the identity, then change the tables as it says; return it without that.
 
     What a run leaves undone is in the file, and the next run does it: never is a table without its
@@ -225,7 +232,7 @@ def carry_out(folder: Files, current: Identity, tables: Sequence[Table]) -> Iden
     return done
 
 
-def _tables(destinations: Destinations) -> list[Table]:
+def _tables(destinations: Destinations) -> list[Letters]:
     return [t for t in (destinations.table, destinations.dead_letters) if t is not None]
 
 
@@ -235,6 +242,8 @@ def prepare_tables(
     """Create the tables, or change their columns as far as the configuration allows."""
     rows = rows_schema(spark, shape, destinations)
     table, letters = destinations.table, destinations.dead_letters
+    if letters is not None:
+        letters.check_ready()
     if table.exists():
         check_mode(table, shape.changes.keys, pipeline.table.name)
         changes = schema.difference(table.columns(), rows)

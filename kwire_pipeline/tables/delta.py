@@ -24,6 +24,7 @@ from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     KEYS,
     OWNER,
+    Atomic,
     Mark,
     Origin,
     Size,
@@ -43,7 +44,7 @@ SETTING: Final = "spark.databricks.delta."
 WIDENING: Final = "delta.enableTypeWidening"
 
 
-class DeltaTable:
+class DeltaTable(Atomic):
     """A table in a folder."""
 
     def __init__(

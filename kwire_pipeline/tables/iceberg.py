@@ -24,6 +24,7 @@ from kwire_pipeline.tables.table import (
     OFFSETS,
     OWNER,
     PIPELINE,
+    Atomic,
     Mark,
     Origin,
     Size,
@@ -55,7 +56,7 @@ def is_whole(location: str) -> bool:
     return location.startswith("/") or ":" in location
 
 
-class IcebergTable:
+class IcebergTable(Atomic):
     """A table in an Iceberg catalog of the session."""
 
     def __init__(

@@ -25,7 +25,15 @@ from kwire_pipeline.engine.offsets import Offsets, Ranges, later
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.table import Mark, Origin, Size, Table, Upkeep, positions_of_rows
+from kwire_pipeline.tables.table import (
+    Atomic,
+    Mark,
+    Origin,
+    Size,
+    Table,
+    Upkeep,
+    positions_of_rows,
+)
 
 META: Final = "_kwire"
 FILE: Final = "table.json"
@@ -64,7 +72,7 @@ class Commit:
         return cls(**plain)
 
 
-class ParquetTable:
+class ParquetTable(Atomic):
     """A table in a folder."""
 
     def __init__(

@@ -175,22 +175,19 @@ def view_of(frame: DataFrame, mark: Mark) -> Iterator[str]:
         frame.sparkSession.catalog.dropTempView(name)
 
 
-class Table(Protocol):
-    """A table that one or more pipelines write."""
+class Letters(Protocol):
+    """The dead letters of one or more pipelines: a table of them, or a topic."""
 
     name: str
     """The full name, or the folder, as a query of Spark uses it."""
 
     def exists(self) -> bool: ...
 
+    def check_ready(self) -> None:
+        """Raise Refusal if a run must not begin with it as it is now; called before any write."""
+
     def create(self, schema: StructType) -> None:
         """Create the table with its partitions; called only if it does not exist."""
-
-    def evolve(self, changes: Difference) -> None:
-        """Add and widen columns."""
-
-    def table_id(self) -> str:
-        """Return the id that this table has and a later one of the same name has not."""
 
     def columns(self) -> StructType: ...
 
@@ -201,16 +198,10 @@ class Table(Protocol):
         """Remember the id of a pipeline, in place of an earlier one of the same name."""
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Whether the rows of a batch are in the table, by its mark.
+        """Whether the rows of a batch are in the table, by its mark; of a topic, any of them.
 
         ``by_rows`` also takes a row with one of the batch's offsets for a proof: marks can expire.
         """
-
-    def keys(self) -> tuple[str, ...]:
-        """Return the columns by which records change rows; none if rows are appended."""
-
-    def set_keys(self, keys: Sequence[str]) -> None:
-        """Remember the columns by which records change rows."""
 
     def finish(self, pipeline: str) -> None:
         """Make visible what the last append of a pipeline committed; called before a run."""
@@ -222,13 +213,13 @@ class Table(Protocol):
         """Return the newest mark that is not another pipeline's, None if there is none."""
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
-        """Append the rows of a batch with its mark, all or none of them."""
+        """Append the rows of a batch with its mark; into a table, all or none of them."""
 
-    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
-        """Apply the changes of a batch, one for each key, with its mark: all or none of them."""
+    def append_rest(self, letters: DataFrame, mark: Mark) -> None:
+        """Append the letters of a batch that are not there, when `has_batch` says some are."""
 
-    def add(self, frame: DataFrame) -> None:
-        """Append rows that belong to no batch."""
+    def check_sizes(self, letters: DataFrame, mark: Mark) -> None:
+        """Raise Refusal if a letter is too large to be written."""
 
     def delete_written(self, other: "Table", origin: Origin) -> int:
         """Delete the dead letters whose offset the other table has; return their number."""
@@ -236,9 +227,14 @@ class Table(Protocol):
     def positions(self) -> Offsets:
         """Return the offset after the last one in the table, by topic and partition."""
 
-    def read(self) -> DataFrame: ...
+    def read(self) -> DataFrame:
+        """Return the rows; of letters in a topic each once."""
 
-    def size(self) -> Size: ...
+    def copies(self) -> int:
+        """Return the number of letters that `read` leaves out since they are there twice."""
+
+    def may_lack_old(self) -> bool:
+        """Whether letters can be gone because of their age."""
 
     def protect_marks(self) -> None:
         """Keep the newest mark of each writer from expiring."""
@@ -254,3 +250,46 @@ class Table(Protocol):
 
     def delete(self, topics: Sequence[str]) -> None:
         """Delete the rows of topics."""
+
+
+class Table(Letters, Protocol):
+    """A table that one or more pipelines write."""
+
+    def evolve(self, changes: Difference) -> None:
+        """Add and widen columns."""
+
+    def table_id(self) -> str:
+        """Return the id that this table has and a later one of the same name has not."""
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the columns by which records change rows; none if rows are appended."""
+
+    def set_keys(self, keys: Sequence[str]) -> None:
+        """Remember the columns by which records change rows."""
+
+    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
+        """Apply the changes of a batch, one for each key, with its mark: all or none of them."""
+
+    def add(self, frame: DataFrame) -> None:
+        """Append rows that belong to no batch."""
+
+    def size(self) -> Size: ...
+
+
+class Atomic:
+    """The answers of a table, which has a batch whole or not at all."""
+
+    def check_ready(self) -> None:
+        """A run makes the table."""
+
+    def append_rest(self, letters: DataFrame, mark: Mark) -> None:
+        """Some letters of a batch are all of them."""
+
+    def check_sizes(self, letters: DataFrame, mark: Mark) -> None:
+        """Rows have any size."""
+
+    def copies(self) -> int:
+        return 0
+
+    def may_lack_old(self) -> bool:
+        return False

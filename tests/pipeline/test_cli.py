@@ -153,6 +153,20 @@ def test_a_pattern_that_matches_no_topic_is_refused(monkeypatch: pytest.MonkeyPa
         look_up(Source(bootstrap="b:1", pattern="order"))
 
 
+def test_topic_of_dead_letters_is_there_and_is_not_read(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_with_topics(monkeypatch, "orders", "orders-dead")
+    source = Source(bootstrap="b:1", pattern="ord.*")
+    with pytest.raises(Refusal, match=r"dead_letters.topic: orders-dead matches source.pattern"):
+        look_up(source, letters="orders-dead")
+    with pytest.raises(Refusal, match=r"dead_letters.topic: lost does not exist at b:1: create"):
+        look_up(source, letters="lost")
+    Path(file).write_text(SMALLEST.replace("table: shop.orders_dead", "topic: orders-dead"))
+    cli.main(["check", file])
+    assert "orders (1 partition); dead letters go to orders-dead" in capsys.readouterr().out
+
+
 def test_check_tries_no_login_that_needs_kerberos(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -309,6 +323,16 @@ def test_init_writes_a_file_that_loads(tmp_path: Path, monkeypatch: pytest.Monke
     assert pipeline.source.topics == ("a", "b")
     assert pipeline.table.name == "lake.web_shop"
     assert not pipeline.trigger.available_now
+
+
+def test_init_with_a_topic_of_dead_letters_names_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["--value.schema", "id BIGINT", "--dead_letters.topic", "orders-dead"]
+    assert cli.main(["init", "orders.yaml", *flags]) == 0
+    letters = load("orders.yaml", [], {}).dead_letters
+    assert (letters.table, letters.topic) == (None, "orders-dead")
 
 
 def test_no_command_shows_a_secret(

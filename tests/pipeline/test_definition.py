@@ -45,6 +45,7 @@ OTHERS = {
     "rescue": attrs.evolve(
         PIPELINE, table=attrs.evolve(PIPELINE.table, evolution=Evolution.RESCUE)
     ),
+    "letter topic": attrs.evolve(PIPELINE, dead_letters=DeadLetters(topic="dead")),
     "dead letters": attrs.evolve(PIPELINE, dead_letters=DeadLetters(table="shop.dead")),
 }
 

@@ -1,6 +1,7 @@
 """Each record of a topic is in the tables once, or the proof says which is not."""
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from kwire_pipeline.engine.proof import compare
 
@@ -28,3 +29,11 @@ def test_records_that_compaction_removed_are_no_failure(spark: SparkSession) -> 
     assert "2 compacted in the topic" in proof.words()[0]
     again = tables.unionAll(frame(spark, [0]).drop("dropped"))
     assert compare(frame(spark, [2, 3]), again, ["t"]).repeated == 1
+
+
+def test_letters_that_retention_removed_are_no_failure(spark: SparkSession) -> None:
+    """A record that fits is missing though letters expire."""
+    records = frame(spark, [0, 1, 2, 3]).withColumn("expired", F.col("offset") < 2)
+    proof = compare(records, frame(spark, [1, 2]).drop("dropped"))
+    assert (proof.once, proof.expired, proof.missing, proof.is_clean) == (2, 1, 1, False)
+    assert "1 dead letters removed by their topic's retention" in proof.words()[0]

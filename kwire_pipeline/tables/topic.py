@@ -1,0 +1,264 @@
+"""Dead letters in a topic: each is a record with the original key, value and headers, and more.
+
+Spark writes records at least once: a run that ends in a batch has written any part of its letters.
+So the end offsets of the topic are noted beside the checkpoint before the first letter of a batch
+is written. A batch that is repeated reads what the topic has since, and writes only the letters
+that are absent. A task of Spark that fails and is repeated within a batch can still write letters
+twice; the headers with topic, partition and offset name the record, and `read` has each once.
+
+Letters belong to a pipeline by its name and its table's: other pipelines may use the same topic.
+Records of a topic cannot be deleted one by one, so what needs that is refused.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from kwire_pipeline.engine.cluster import Cluster, Topic
+from kwire_pipeline.engine.lease import Files
+from kwire_pipeline.engine.offsets import Offsets, Ranges, dump, later, parse
+from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.records.frames import LETTER
+from kwire_pipeline.tables.letter_records import (
+    WRITTEN,
+    Owner,
+    headers_of,
+    letters_of,
+    size_of,
+)
+from kwire_pipeline.tables.table import (
+    LETTERS,
+    Mark,
+    Origin,
+    Table,
+    Upkeep,
+)
+
+FILE: Final = "letters.json"
+SPOT: Final = (LETTERS.topic, LETTERS.partition, LETTERS.offset)
+LARGEST_REQUEST_BYTES: Final = 1 << 20
+"""The largest request of a producer by default."""
+
+
+class LetterTopic:
+    """The letters of one pipeline in a topic of the source's brokers."""
+
+    def __init__(
+        self, spark: SparkSession, topic: str, client: Mapping[str, str], owner: Owner, files: Files
+    ) -> None:
+        self._spark = spark
+        self._topic = topic
+        self.name = f"topic {topic}"
+        self._client = client
+        self._owner = owner
+        self._files = files
+
+    def exists(self) -> bool:
+        with self._cluster() as cluster:
+            return cluster.topic(self._topic) is not None
+
+    def check_ready(self) -> None:
+        with self._cluster() as cluster:
+            if cluster.topic(self._topic) is None:
+                raise Refusal(
+                    f"dead_letters.topic: {self._topic} does not exist at "
+                    f"{self._client['bootstrap.servers']}: create it with the retention that "
+                    "letters need, or correct the name"
+                )
+            if cluster.topics_with_compaction([self._topic]):
+                raise Refusal(
+                    f"dead_letters.topic: {self._topic} is compacted, so letters with the same "
+                    "key would be lost: set its cleanup.policy to delete, or choose another topic"
+                )
+
+    def create(self, schema: StructType) -> None:
+        self.check_ready()
+
+    def columns(self) -> StructType:
+        return parse_ddl(LETTER, "dead letters")
+
+    def owners(self) -> dict[str, str]:
+        """A topic knows no pipelines; its records do."""
+        return {}
+
+    def add_owner(self, pipeline: str, pipeline_id: str) -> None:
+        """Each record names its pipeline."""
+
+    def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
+        return self._batch(mark).limit(1).count() > 0
+
+    def finish(self, pipeline: str) -> None:
+        """A record is visible as soon as it is acknowledged."""
+
+    def last_batch(self, pipeline_id: str) -> int | None:
+        """Return the last batch since the note; no earlier one is of a later number."""
+        own = self._own(self._note_offsets()).where(F.col("pipeline_id") == pipeline_id)
+        number: int | None = own.agg(F.max(F.col("batch_id").cast("bigint"))).collect()[0][0]
+        return number
+
+    def last_mark(self, pipeline: str) -> Mark | None:
+        """Return the newest batch of which letters are there, with the ranges of their partitions.
+
+        Partitions of the batch without a letter are not known here.
+        """
+        own = self._own(None)
+        number = F.col("batch_id").cast("bigint")
+        newest = own.orderBy(F.desc(WRITTEN), F.desc(number)).limit(1).collect()
+        if not newest:
+            return None
+        pipeline_id = newest[0]["pipeline_id"]
+        batches = (
+            own.where(F.col("pipeline_id") == pipeline_id)
+            .groupBy(number.alias("number"))
+            .agg(F.collect_set("offsets"))
+            .orderBy(F.desc("number"))
+            .limit(1)
+            .collect()
+        )
+        parts = [part for text in batches[0][1] for part in Ranges.parse(text).ranges]
+        return Mark(pipeline_id, batches[0][0], Ranges(tuple(sorted(parts))))
+
+    def append(self, frame: DataFrame, mark: Mark) -> None:
+        with self._cluster() as cluster:
+            topic = self._describe(cluster)
+            note = {"topic_id": topic.topic_id, "offsets": json.loads(dump(cluster.ends([topic])))}
+        self._files.write(FILE, json.dumps(note) + "\n")
+        self._send(frame, mark)
+
+    def append_rest(self, letters: DataFrame, mark: Mark) -> None:
+        there = self._batch(mark).select(*SPOT).distinct()
+        self._send(letters.join(there, list(SPOT), "left_anti"), mark)
+
+    def check_sizes(self, letters: DataFrame, mark: Mark) -> None:
+        limit = self._max_bytes()
+        if limit is None:
+            return
+        spot = F.format_string("partition %d of %s, offset %d", "partition", "topic", "offset")
+        records = letters.withColumns({"headers": headers_of(mark, self._owner), "spot": spot})
+        size, place = records.agg(F.max(size_of()), F.max_by("spot", size_of())).collect()[0]
+        if size is not None and size > limit:
+            raise Refusal(
+                f"the dead letter of {place} has {size:,} bytes with its headers, more than the "
+                f"{limit:,} of max.message.bytes of topic {self._topic}: raise it there, then run "
+                "again"
+            )
+
+    def delete_written(self, other: Table, origin: Origin) -> int:
+        raise Refusal(f"{self.name}: records of a topic cannot be deleted one by one")
+
+    def positions(self) -> Offsets:
+        positions: Offsets = {}
+        for row in self._own(None).select("offsets").distinct().collect():
+            positions = later(positions, Ranges.parse(row[0]).ends)
+        return positions
+
+    def read(self) -> DataFrame:
+        return self._own(None).dropDuplicates(list(SPOT)).select(*self.columns().names)
+
+    def copies(self) -> int:
+        own = self._own(None).select(*SPOT)
+        return own.count() - own.distinct().count()
+
+    def may_lack_old(self) -> bool:
+        with self._cluster() as cluster:
+            beginnings = cluster.beginnings([self._describe(cluster)])
+        return any(offset > 0 for offset in beginnings[self._topic].values())
+
+    def protect_marks(self) -> None:
+        """Retention is the topic's own."""
+
+    def compact(self, upkeep: Upkeep) -> str:
+        return "left alone, since its retention is a setting of the topic"
+
+    def expire(self, upkeep: Upkeep) -> list[str]:
+        return []
+
+    def check_delete(self) -> None:
+        if self.exists() and self._own(None).limit(1).count():
+            raise Refusal(
+                f"{self.name} has letters of pipeline {self._owner.pipeline}, and records of a "
+                "topic cannot be deleted one by one: choose another topic for dead_letters.topic, "
+                "or delete its records (kafka-delete-records.sh), then run again"
+            )
+
+    def delete(self, topics: Sequence[str]) -> None:
+        """There is nothing to delete, as `check_delete` has found."""
+
+    def _send(self, letters: DataFrame, mark: Mark) -> None:
+        """Write letters; each is acknowledged by all in-sync replicas."""
+        limit = max(self._max_bytes() or 0, LARGEST_REQUEST_BYTES)
+        producer = {
+            "acks": "all",
+            "max.request.size": str(limit),
+            "buffer.memory": str(max(32 << 20, 2 * limit)),
+            **self._client,
+        }
+        headers = headers_of(mark, self._owner).alias("headers")
+        records = letters.select("key", "value", headers)
+        options = {f"kafka.{name}": text for name, text in producer.items()}
+        try:
+            records.write.format("kafka").options(**options).option("topic", self._topic).save()
+        except (PySparkException, Py4JJavaError) as error:
+            reason = next((line for line in str(error).splitlines() if line.strip()), "")
+            raise Failure(f"{self.name}: dead letters cannot be written: {reason}") from error
+
+    def _batch(self, mark: Mark) -> DataFrame:
+        """Return the letters of a batch that are there."""
+        own = self._own(self._note_offsets()).where(F.col("pipeline_id") == mark.pipeline_id)
+        return own.where(F.col("batch_id") == str(mark.batch_id))
+
+    def _own(self, since: Offsets | None) -> DataFrame:
+        """Return the letters of this pipeline, from some offsets of the topic or from its start."""
+        with self._cluster() as cluster:
+            topic = self._describe(cluster)
+            start = cluster.beginnings([topic])
+        # A partition that is newer than the note is read from its beginning.
+        start = later(start, since or {})
+        options = {f"kafka.{name}": text for name, text in self._client.items()}
+        options |= {
+            "assign": json.dumps({self._topic: list(topic.partitions)}),
+            "startingOffsets": dump(start),
+            "includeHeaders": "true",
+            "failOnDataLoss": "false",
+        }
+        records = self._spark.read.format("kafka").options(**options).load()
+        is_own = (F.col("pipeline") == self._owner.pipeline) & (F.col("table") == self._owner.table)
+        return letters_of(records).where(is_own)
+
+    def _note_offsets(self) -> Offsets | None:
+        """Return the end offsets before the last batch with letters; None if they are not known."""
+        text = self._files.read(FILE)
+        if text is None:
+            return None
+        with self._cluster() as cluster:
+            topic_id = self._describe(cluster).topic_id
+        try:
+            note = json.loads(text)
+            return parse(json.dumps(note["offsets"])) if note["topic_id"] == topic_id else None
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return None  # All of the topic is read.
+
+    def _max_bytes(self) -> int | None:
+        """Return the limit of a record, None if the brokers do not tell."""
+        with self._cluster() as cluster:
+            text = cluster.topic_settings([self._topic], "max.message.bytes").get(self._topic)
+        return None if text is None else int(text)
+
+    def _describe(self, cluster: Cluster) -> Topic:
+        return cluster.topics([self._topic])[self._topic]
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Cluster]:
+        cluster = Cluster(self._spark, self._client)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
