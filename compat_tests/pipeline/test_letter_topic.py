@@ -83,6 +83,7 @@ def test_letter_keeps_its_record_and_names_place_reason_and_batch(scene: LetterS
             "kwire.pipeline": "orders",
             "kwire.table": scene.pipeline.table.name,
             "kwire.batch-id": "0",
+            "kwire.dead-letters": "3",
             "kwire.offsets": json.dumps({scene.topic: {"1": [0, 3]}}, separators=(",", ":")),
         }
     letters = sorted(scene.letters(), key=lambda row: row.offset)

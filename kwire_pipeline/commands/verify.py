@@ -16,7 +16,7 @@ from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.identity import check_cluster
 from kwire_pipeline.engine.key_proof import KeyProof, Sides, compare_keys
 from kwire_pipeline.engine.offline import State, state_of
-from kwire_pipeline.engine.offsets import Offsets, dump, later
+from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.proof import SPOT, Proof
 from kwire_pipeline.engine.query import set_session
@@ -62,7 +62,7 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     first = state.identity.verify_from
     start = later(beginnings, state.identity.start if first is None else first)
     end = later(start, state.position)
-    raw = records_of(spark, pipeline, state, start, end)
+    raw = records_of(spark, pipeline, start, end)
     if is_by_key:
         return prove_keys(raw, pipeline, state, (start, end), compacted)
     records = with_drops(raw, pipeline, state)
@@ -70,14 +70,9 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     return attrs.evolve(result, letter_copies=copies_of(state))
 
 
-def records_of(
-    spark: SparkSession, pipeline: Pipeline, state: State, start: Offsets, end: Offsets
-) -> DataFrame:
+def records_of(spark: SparkSession, pipeline: Pipeline, start: Offsets, end: Offsets) -> DataFrame:
     """Return the committed records of a range, raw."""
-    options = source.options(pipeline, state.identity.topics, start)
-    for name in ("maxOffsetsPerTrigger", "subscribePattern"):
-        options.pop(name, None)
-    options |= {"subscribe": ",".join(sorted(end)), "endingOffsets": dump(end)}
+    options = source.batch_options(pipeline, start, end)
     return spark.read.format("kafka").options(**options).load()
 
 

@@ -68,9 +68,8 @@ class Writer:
     max_bad_share: float
     by_rows: bool
     """Whether a row with one of a batch's offsets proves that the batch is written."""
-    ranges: Callable[[int], Ranges]
-    """The offsets of a batch by its id."""
-    pipeline_id: str
+    mark: Callable[[int], Mark]
+    """The mark of a batch by its id, without the number of its dead letters."""
     lag: Callable[[Ranges], int]
     """The offsets that are still to read after a batch; an error of it leaves the batch written."""
     faults: Faults = NO_FAULTS
@@ -81,7 +80,7 @@ class Writer:
     def write(self, raw: DataFrame, batch_id: int, *, may_be_repeated: bool) -> "Result":
         """Write a batch that Spark has read, unless the tables have it."""
         start_s = self.clock()
-        mark = Mark(self.pipeline_id, batch_id, self.ranges(batch_id))
+        mark = self.mark(batch_id)
         if self.schemas is None:
             batch, shape = frames.classify(raw, self.shape).persist(), self.shape
         else:
@@ -90,6 +89,7 @@ class Writer:
             )
         try:
             counts = count(batch, shape)
+            mark = attrs.evolve(mark, letter_count=counts.dead_letters)
             self._judge(counts, mark)
             own = attrs.evolve(self, shape=shape)
             letters = self.destinations.dead_letters

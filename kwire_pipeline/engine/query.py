@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, offsets, schema, source
+from kwire_pipeline.engine.adoption import Adoption, finish_newest
 from kwire_pipeline.engine.batch import Destinations, Result, Writer
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.definition import definition_of
@@ -38,7 +39,7 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.table import Letters, Table
+from kwire_pipeline.tables.table import Letters, Mark, Table
 
 POLL_S: Final = 1
 PARTITIONS: Final = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions")
@@ -144,7 +145,7 @@ def facts_of(
         table_batch = max((batch for batch in batches if batch is not None), default=None)
     return Facts(
         cluster_id=cluster.cluster_id(),
-        topics={name: topic.topic_id for name, topic in topics.items()},
+        topics={topic.name: topic.topic_id for topic in topics.values()},
         table_id=table.table_id() if exists else None,
         owners=table.owners() if exists else {},
         checkpoint_batch=checkpoint_batch,
@@ -186,6 +187,19 @@ def open_run(
         if begin is Begin.FROM_START:
             for table in _tables(destinations):
                 table.check_delete()
+        if begin is Begin.ADOPT:
+            finish_newest(
+                Adoption(
+                    spark=spark,
+                    pipeline=pipeline,
+                    folder=folder,
+                    shape=shape,
+                    destinations=destinations,
+                    cluster=cluster,
+                    topics=topics,
+                    former_topics={} if stored is None else stored.topics,
+                )
+            )
         start = _start(pipeline, cluster, topics, destinations, begin, stored)
         has_replaced_topic = begin is Begin.ADOPT and identity.has_replacement(stored, facts)
         current = Identity(
@@ -335,8 +349,7 @@ class Run:
             destinations=opened.destinations,
             max_bad_share=pipeline.max_bad_share,
             by_rows=not opened.identity.has_replaced_topic,
-            ranges=self.ranges,
-            pipeline_id=opened.identity.pipeline_id,
+            mark=self.mark,
             lag=self._lag,
             faults=control.faults,
             schemas=schemas_of(pipeline, opened.folder, opened.identity.pipeline_id),
@@ -426,10 +439,13 @@ class Run:
             self._identity = attrs.evolve(self._identity, topics=current)
             self._opened.folder.write(identity.FILE, self._identity.dump())
 
-    def ranges(self, batch_id: int) -> Ranges:
-        """Return the offsets of a batch from Spark's log of them."""
+    def mark(self, batch_id: int) -> Mark:
+        """Return the mark of a batch, with the offsets from Spark's log of them."""
         start = self._entry(batch_id - 1) if batch_id else self._identity.start
-        return Ranges.between(start, self._entry(batch_id))
+        ranges = Ranges.between(start, self._entry(batch_id))
+        topics = {part.topic for part in ranges.ranges}
+        ids = {name: id_ for name, id_ in self._identity.topics.items() if name in topics}
+        return Mark(self._identity.pipeline_id, batch_id, ranges, ids)
 
     def _entry(self, batch_id: int) -> Offsets:
         return read_entry(self._opened.spark_checkpoint, batch_id)

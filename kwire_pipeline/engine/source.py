@@ -1,5 +1,6 @@
 """The options of Spark's Kafka source, and of the client beside it."""
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -44,6 +45,15 @@ def options(pipeline: Pipeline, topics: Mapping[str, str], start: Offsets) -> di
     else:
         chosen["subscribe"] = ",".join(sorted(topics))
     return {**chosen, **source.options}
+
+
+def batch_options(pipeline: Pipeline, start: Offsets, end: Offsets) -> dict[str, str]:
+    """Return the options of a frame of the records from ``start`` to ``end``, and no others."""
+    chosen = options(pipeline, {}, start)
+    for name in ("maxOffsetsPerTrigger", "subscribePattern", "subscribe"):
+        chosen.pop(name, None)
+    partitions = {topic: sorted(offsets) for topic, offsets in end.items()}
+    return {**chosen, "assign": json.dumps(partitions), "endingOffsets": dump(end)}
 
 
 def _security(security: Security) -> dict[str, str]:

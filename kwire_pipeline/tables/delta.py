@@ -32,7 +32,7 @@ from kwire_pipeline.tables.table import (
     Upkeep,
     keys_of,
     mark_of,
-    newest_mark,
+    own_marks,
     owners_of,
     positions_of_rows,
     session_settings,
@@ -133,8 +133,8 @@ class DeltaTable(Atomic):
         version = self._snapshot().transactions().get(pipeline_id)
         return int(version.get()) if version.isDefined() else None
 
-    def last_mark(self, pipeline: str) -> Mark | None:
-        return newest_mark(self._marks(), self.owners(), pipeline)
+    def marks(self, pipeline: str) -> list[Mark]:
+        return own_marks(self._marks(), self.owners(), pipeline)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         self._appender(frame).option("txnAppId", mark.pipeline_id).option(

@@ -32,7 +32,7 @@ from kwire_pipeline.tables.table import (
     Upkeep,
     keys_of,
     mark_of,
-    newest_mark,
+    own_marks,
     owners_of,
     positions_of_rows,
     summary_of,
@@ -143,10 +143,10 @@ class IcebergTable(Atomic):
         batches = [int(s.get(BATCH)) for s in summaries if s.get(PIPELINE) == pipeline_id]
         return max(batches, default=None)
 
-    def last_mark(self, pipeline: str) -> Mark | None:
+    def marks(self, pipeline: str) -> list[Mark]:
         snapshots = sorted(self._table().snapshots(), key=lambda each: each.sequenceNumber())
         marks = (mark_of(dict(snapshot.summary())) for snapshot in snapshots)
-        return newest_mark(marks, self.owners(), pipeline)
+        return own_marks(marks, self.owners(), pipeline)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         writer = self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true")

@@ -11,7 +11,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kwire_pipeline.tables.table import BATCH, OFFSETS, PIPELINE, Mark
+from kwire_pipeline.tables.table import BATCH, LETTER_COUNT, OFFSETS, PIPELINE, Mark
 
 PREFIX: Final = "kwire."
 NAME: Final = f"{PREFIX}pipeline"
@@ -24,10 +24,11 @@ HEADERS: Final = (
     TABLE,
     PIPELINE,
     BATCH,
+    LETTER_COUNT,
     OFFSETS,
 )
 """The headers of a letter; the offsets are those that the batch has of the record's partition."""
-MARK: Final = ("pipeline", "table", "pipeline_id", "batch_id", "offsets")
+MARK: Final = ("pipeline", "table", "pipeline_id", "batch_id", "letter_count", "offsets")
 """The columns with the other headers of a letter."""
 WRITTEN: Final = "written"
 """The column with the time of the record in its topic."""
@@ -57,6 +58,7 @@ def headers_of(mark: Mark, owner: Owner) -> Column:
         TABLE: F.lit(owner.table),
         PIPELINE: F.lit(mark.pipeline_id),
         BATCH: F.lit(str(mark.batch_id)),
+        LETTER_COUNT: F.lit("" if mark.letter_count is None else str(mark.letter_count)),
         OFFSETS: F.to_json(F.create_map("topic", F.create_map(partition, own_range))),
     }
     own = F.array(

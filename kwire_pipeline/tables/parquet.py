@@ -12,7 +12,7 @@ commit of each pipeline; Spark and others skip names that begin with an undersco
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -61,6 +61,8 @@ class Commit:
     batch_id: int
     ranges: str
     moves: tuple[tuple[str, str], ...]
+    topic_ids: Mapping[str, str] = attrs.field(factory=dict)
+    letter_count: int | None = None
 
     def dump(self) -> str:
         return json.dumps(attrs.asdict(self), indent=1) + "\n"
@@ -147,12 +149,20 @@ class ParquetTable(Atomic):
         commit = self._commit(pipeline_id)
         return None if commit is None else commit.batch_id
 
-    def last_mark(self, pipeline: str) -> Mark | None:
+    def marks(self, pipeline: str) -> list[Mark]:
         pipeline_id = self.owners().get(pipeline)
         commit = None if pipeline_id is None else self._commit(pipeline_id)
         if pipeline_id is None or commit is None:
-            return None
-        return Mark(pipeline_id, commit.batch_id, Ranges.parse(commit.ranges))
+            return []
+        return [
+            Mark(
+                pipeline_id,
+                commit.batch_id,
+                Ranges.parse(commit.ranges),
+                commit.topic_ids,
+                commit.letter_count,
+            )
+        ]
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         derived = {
@@ -169,6 +179,8 @@ class ParquetTable(Atomic):
         commit = Commit(
             batch_id=mark.batch_id,
             ranges=mark.ranges.dump(),
+            topic_ids=dict(mark.topic_ids),
+            letter_count=mark.letter_count,
             moves=tuple(
                 (f"{folder}/{path}", _target(path, folder, n)) for n, path in enumerate(files)
             ),

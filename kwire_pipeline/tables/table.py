@@ -1,6 +1,7 @@
 """The operations that the pipeline needs of every format of tables, and the mark of a batch."""
 
 import datetime
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -16,6 +17,8 @@ from kwire_pipeline.engine.schema import Difference
 PIPELINE: Final = "kwire.pipeline-id"
 BATCH: Final = "kwire.batch-id"
 OFFSETS: Final = "kwire.offsets"
+TOPIC_IDS: Final = "kwire.topic-ids"
+LETTER_COUNT: Final = "kwire.dead-letters"
 OWNER: Final = "kwire.pipeline."
 """The prefix of the table property that has a pipeline's id, by the pipeline's name."""
 KEYS: Final = "kwire.keys"
@@ -29,6 +32,10 @@ class Mark:
     pipeline_id: str
     batch_id: int
     ranges: Ranges
+    topic_ids: Mapping[str, str] = attrs.field(factory=dict)
+    """The ids of the batch's topics by name; none in marks of earlier versions."""
+    letter_count: int | None = None
+    """The number of the batch's dead letters; None in marks of earlier versions."""
 
 
 @attrs.frozen
@@ -98,33 +105,40 @@ class Upkeep:
 
 def summary_of(mark: Mark) -> dict[str, str]:
     """Return a mark as texts."""
-    return {
+    summary = {
         PIPELINE: mark.pipeline_id,
         BATCH: str(mark.batch_id),
         OFFSETS: mark.ranges.dump(),
     }
+    if mark.topic_ids:
+        ids = {topic: mark.topic_ids[topic] for topic in sorted(mark.topic_ids)}
+        summary[TOPIC_IDS] = json.dumps(ids, separators=(",", ":"))
+    if mark.letter_count is not None:
+        summary[LETTER_COUNT] = str(mark.letter_count)
+    return summary
 
 
 def mark_of(summary: Mapping[str, str]) -> Mark | None:
     """Return the mark that texts have, None if they have none."""
     try:
-        ranges = Ranges.parse(summary[OFFSETS])
-        return Mark(summary[PIPELINE], int(summary[BATCH]), ranges)
+        return Mark(
+            summary[PIPELINE],
+            int(summary[BATCH]),
+            Ranges.parse(summary[OFFSETS]),
+            dict(json.loads(summary.get(TOPIC_IDS, "{}"))),
+            int(summary[LETTER_COUNT]) if LETTER_COUNT in summary else None,
+        )
     except (ValueError, LookupError, TypeError):
         return None
 
 
-def newest_mark(marks: Iterable[Mark | None], owners: Mapping[str, str], own: str) -> Mark | None:
-    """Return the last of several marks that is not another pipeline's.
+def own_marks(marks: Iterable[Mark | None], owners: Mapping[str, str], own: str) -> list[Mark]:
+    """Return the marks that are not another pipeline's, in their order.
 
     ``owners`` are the ids of pipelines by name, ``own`` the name of this one.
     """
     others = {pipeline_id for name, pipeline_id in owners.items() if name != own}
-    chosen = None
-    for mark in marks:
-        if mark is not None and mark.pipeline_id not in others:
-            chosen = mark
-    return chosen
+    return [mark for mark in marks if mark is not None and mark.pipeline_id not in others]
 
 
 def keys_of(text: str | None) -> tuple[str, ...]:
@@ -209,8 +223,11 @@ class Letters(Protocol):
     def last_batch(self, pipeline_id: str) -> int | None:
         """Return the last batch with a mark of the pipeline, None if there is no such mark."""
 
-    def last_mark(self, pipeline: str) -> Mark | None:
-        """Return the newest mark that is not another pipeline's, None if there is none."""
+    def has_all_letters(self, mark: Mark) -> bool:
+        """Whether all dead letters of a batch are there."""
+
+    def marks(self, pipeline: str) -> list[Mark]:
+        """Return the marks that are there and not another pipeline's, the newest last."""
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         """Append the rows of a batch with its mark; into a table, all or none of them."""
@@ -281,6 +298,9 @@ class Atomic:
 
     def check_ready(self) -> None:
         """A run makes the table."""
+
+    def has_all_letters(self: Letters, mark: Mark) -> bool:
+        return self.has_batch(mark, by_rows=False)
 
     def append_rest(self, letters: DataFrame, mark: Mark) -> None:
         """Some letters of a batch are all of them."""

@@ -104,32 +104,51 @@ class LetterTopic:
         number: int | None = own.agg(F.max(F.col("batch_id").cast("bigint"))).collect()[0][0]
         return number
 
-    def last_mark(self, pipeline: str) -> Mark | None:
-        """Return the newest batch of which letters are there, with the ranges of their partitions.
+    def has_all_letters(self, mark: Mark) -> bool:
+        if mark.letter_count is None:
+            return False
+        # A note of a lost checkpoint can be of any batch.
+        there = of_batch(self._own(None), mark).select(*SPOT).distinct()
+        return there.count() == mark.letter_count
 
-        Partitions of the batch without a letter are not known here.
+    def marks(self, pipeline: str) -> list[Mark]:
+        """Return the mark of the newest batch, with the ranges of its partitions that have letters.
+
+        What the batch has of other partitions is not known here.
         """
         own = self._own(None)
-        number = F.col("batch_id").cast("bigint")
+        number = F.col("batch_id").cast("bigint").alias("number")
         newest = own.orderBy(F.desc(WRITTEN), F.desc(number)).limit(1).collect()
         if not newest:
-            return None
-        pipeline_id = newest[0]["pipeline_id"]
+            return []
         batches = (
-            own.where(F.col("pipeline_id") == pipeline_id)
-            .groupBy(number.alias("number"))
-            .agg(F.collect_set("offsets"))
+            own.where(F.col("pipeline_id") == newest[0]["pipeline_id"])
+            .groupBy(number, "letter_count")
+            .agg(F.collect_set("offsets").alias("offsets"))
             .orderBy(F.desc("number"))
             .limit(1)
             .collect()
         )
-        parts = [part for text in batches[0][1] for part in Ranges.parse(text).ranges]
-        return Mark(pipeline_id, batches[0][0], Ranges(tuple(sorted(parts))))
+        parts = [part for text in batches[0]["offsets"] for part in Ranges.parse(text).ranges]
+        count = batches[0]["letter_count"]
+        return [
+            Mark(
+                newest[0]["pipeline_id"],
+                batches[0]["number"],
+                Ranges(tuple(sorted(parts))),
+                letter_count=int(count) if count else None,
+            )
+        ]
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         with self._cluster() as cluster:
             topic = self._describe(cluster)
-            note = {"topic_id": topic.topic_id, "offsets": json.loads(dump(cluster.ends([topic])))}
+            note = {
+                "topic_id": topic.topic_id,
+                "pipeline_id": mark.pipeline_id,
+                "batch_id": mark.batch_id,
+                "offsets": json.loads(dump(cluster.ends([topic]))),
+            }
         self._files.write(FILE, json.dumps(note) + "\n")
         self._send(frame, mark)
 
@@ -212,8 +231,7 @@ class LetterTopic:
 
     def _batch(self, mark: Mark) -> DataFrame:
         """Return the letters of a batch that are there."""
-        own = self._own(self._note_offsets()).where(F.col("pipeline_id") == mark.pipeline_id)
-        return own.where(F.col("batch_id") == str(mark.batch_id))
+        return of_batch(self._own(self._note_offsets(mark)), mark)
 
     def _own(self, since: Offsets | None) -> DataFrame:
         """Return the letters of this pipeline, from some offsets of the topic or from its start."""
@@ -233,8 +251,11 @@ class LetterTopic:
         is_own = (F.col("pipeline") == self._owner.pipeline) & (F.col("table") == self._owner.table)
         return letters_of(records).where(is_own)
 
-    def _note_offsets(self) -> Offsets | None:
-        """Return the end offsets before the last batch with letters; None if they are not known."""
+    def _note_offsets(self, mark: Mark | None = None) -> Offsets | None:
+        """Return offsets of the topic before the letters of a batch; None if none are known.
+
+        Without a mark they are those before the last batch.
+        """
         text = self._files.read(FILE)
         if text is None:
             return None
@@ -242,7 +263,12 @@ class LetterTopic:
             topic_id = self._describe(cluster).topic_id
         try:
             note = json.loads(text)
-            return parse(json.dumps(note["offsets"])) if note["topic_id"] == topic_id else None
+            is_later = mark is not None and (
+                note["pipeline_id"] == mark.pipeline_id and note["batch_id"] > mark.batch_id
+            )
+            if is_later or note["topic_id"] != topic_id:
+                return None
+            return parse(json.dumps(note["offsets"]))
         except (ValueError, LookupError, TypeError, AttributeError):
             return None  # All of the topic is read.
 
@@ -262,3 +288,9 @@ class LetterTopic:
             yield cluster
         finally:
             cluster.close()
+
+
+def of_batch(letters: DataFrame, mark: Mark) -> DataFrame:
+    """Return the letters of a batch."""
+    is_own = F.col("pipeline_id") == mark.pipeline_id
+    return letters.where(is_own & (F.col("batch_id") == str(mark.batch_id)))

@@ -13,7 +13,7 @@ from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.parquet import ParquetTable
-from kwire_pipeline.tables.table import Origin
+from kwire_pipeline.tables.table import Mark, Origin
 
 
 @pytest.mark.parametrize("error", [Failure("no broker answers"), Refusal("no such topic")])
@@ -34,8 +34,7 @@ def test_batch_is_written_though_its_lag_is_not_known(
         destinations=Destinations(table=table, dead_letters=None),
         max_bad_share=1.0,
         by_rows=True,
-        ranges=lambda batch_id: Ranges.between({}, {"t": {0: 1}}),
-        pipeline_id="1",
+        mark=lambda batch_id: Mark("1", batch_id, Ranges.between({}, {"t": {0: 1}})),
         lag=lag,
         clock=lambda: 0.0,
     )

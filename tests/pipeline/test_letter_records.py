@@ -21,7 +21,7 @@ from kwire_pipeline.tables.letter_records import (
 from kwire_pipeline.tables.table import Mark
 
 TIME = datetime.datetime(2026, 11, 23, 1, 2, 3, 456000, datetime.UTC)
-MARKED = Mark("11", 3, Ranges.between({"t.1": {0: 5}}, {"t.1": {0: 9, 1: 4}}))
+MARKED = Mark("11", 3, Ranges.between({"t.1": {0: 5}}, {"t.1": {0: 9, 1: 4}}), letter_count=2)
 LETTERS = [
     (b"key", None, [("kwire.topic", b"other"), ("h", None)], "t.1", 0, 5, TIME, 0, "null"),
     (None, b"\xff", None, "t.1", 1, 2, TIME, 1, 'not "JSON"; é'),
@@ -59,8 +59,8 @@ def test_letter_is_the_same_after_its_way_through_a_topic(spark: SparkSession) -
     assert [(each.key, each.value) for each in headers[0]] == LETTERS[0][2]
     assert headers[1] is None
     assert [tuple(row) for row in letters.select(*MARK).collect()] == [
-        ("orders", "shop.orders", "11", "3", '{"t.1":{"0":[5,9]}}'),
-        ("orders", "shop.orders", "11", "3", '{"t.1":{"1":[0,4]}}'),
+        ("orders", "shop.orders", "11", "3", "2", '{"t.1":{"0":[5,9]}}'),
+        ("orders", "shop.orders", "11", "3", "2", '{"t.1":{"1":[0,4]}}'),
     ]
 
 

@@ -1,5 +1,6 @@
 """Marks, their order, and statements of SQL, for tables of every format."""
 
+import attrs
 import pytest
 
 from kwire_pipeline.config.values import Partition
@@ -8,26 +9,26 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta import partition_column
 from kwire_pipeline.tables.iceberg import is_whole
 from kwire_pipeline.tables.merge import merge_statement
-from kwire_pipeline.tables.table import Mark, mark_of, newest_mark, summary_of
+from kwire_pipeline.tables.table import Mark, mark_of, own_marks, summary_of
 
 RANGES = Ranges.between({}, {"t": {0: 5}})
 
 
 def test_mark_is_kept_as_texts() -> None:
-    mark = Mark("11", 3, RANGES)
-    assert mark_of(summary_of(mark)) == mark
+    earlier = Mark("11", 3, RANGES)
+    mark = attrs.evolve(earlier, topic_ids={"t": "id"}, letter_count=0)
+    for each in (earlier, mark):
+        assert mark_of(summary_of(each)) == each
     for summary in ({}, {"operation": "append"}, {**summary_of(mark), "kwire.offsets": "x"}):
         assert mark_of(summary) is None
 
 
-def test_newest_mark_is_not_one_of_another_pipeline() -> None:
+def test_marks_of_a_pipeline_are_not_those_of_another_one() -> None:
     """An earlier id of this pipeline counts, which no owner has any more."""
     marks = [Mark(pipeline_id, 0, RANGES) for pipeline_id in ("11", "former", "22")]
     owners = {"orders": "11", "returns": "22"}
-    newest = newest_mark([*marks, None], owners, "orders")
-    assert newest is not None
-    assert newest.pipeline_id == "former"
-    assert newest_mark([], owners, "orders") is None
+    own = own_marks([*marks, None], owners, "orders")
+    assert [mark.pipeline_id for mark in own] == ["11", "former"]
 
 
 def test_merge_deletes_updates_and_inserts_by_all_keys() -> None:

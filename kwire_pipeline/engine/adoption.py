@@ -1,0 +1,156 @@
+"""The adoption of a batch that is half written: its dead letters are written first.
+
+A run writes the rows of a batch, then its dead letters, then begins the next batch. So when a
+checkpoint is lost, the newest batch that the tables have can lack dead letters, and no other. Its
+mark has its offsets and the number of its dead letters. If some are absent, the records of those
+offsets are read and classified again. The rows are never written again: their mark is proof that
+all of them are there, and so it is for changes by key.
+
+Rules of this file: nothing is written if this file's classification differs from that of the run
+that began the batch, as far as the number of dead letters shows it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.engine import source
+from kwire_pipeline.engine.batch import Destinations, count
+from kwire_pipeline.engine.cluster import Cluster, Topic
+from kwire_pipeline.engine.identity import FROM_START
+from kwire_pipeline.engine.offsets import Range, offsets_of
+from kwire_pipeline.engine.parts import origin_of
+from kwire_pipeline.engine.schemas import schemas_of
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import frames
+from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.tables.table import LETTERS, Letters, Mark
+
+SPOT = (LETTERS.topic, LETTERS.partition, LETTERS.offset)
+
+
+@attrs.frozen(kw_only=True)
+class Adoption:
+    """The parts of a run that adopts a table."""
+
+    spark: SparkSession
+    pipeline: Pipeline
+    folder: Folder
+    shape: Shape
+    destinations: Destinations
+    cluster: Cluster
+    topics: Mapping[str, Topic]
+    former_topics: Mapping[str, str]
+    """The topic ids of the lost or former checkpoint, as far as they are known."""
+
+
+def finish_newest(adoption: Adoption) -> None:
+    """Write the dead letters that the newest batch of the tables lacks."""
+    name = adoption.pipeline.name
+    table, letters = adoption.destinations.table, adoption.destinations.dead_letters
+    of_rows = table.marks(name)[-1:]
+    if letters is None:
+        if any(mark.letter_count for mark in of_rows):
+            raise Refusal(
+                f"the newest batch of {adoption.pipeline.table.name} has dead letters, and this "
+                "file has no place for them: name their table or topic in dead_letters"
+            )
+        return
+    newest = newest_of(of_rows, letters.marks(name)[-1:], table.owners().get(name))
+    for mark in newest:
+        if mark.letter_count != 0 and not letters.has_all_letters(mark):
+            _finish(adoption, mark, letters, has_rows=mark in of_rows)
+
+
+def newest_of(of_rows: Sequence[Mark], of_letters: Sequence[Mark], owner: str | None) -> list[Mark]:
+    """Return the newer of two marks, or both if their order is not known; each may be absent.
+
+    ``owner`` is the id that the table has for the pipeline. Of one batch the rows' mark has all
+    offsets.
+    """
+    marks = [*of_rows, *of_letters]
+    if len(marks) < 2:
+        return marks
+    if len({mark.pipeline_id for mark in marks}) == 1:
+        return [max(marks, key=lambda mark: mark.batch_id)]
+    return [mark for mark in marks if mark.pipeline_id == owner] or marks
+
+
+def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool) -> None:
+    """Write the dead letters of a batch that are not there."""
+    parts, is_whole = _readable(adoption, mark)
+    if not parts:
+        return
+    raw = _records(adoption, parts)
+    schemas = schemas_of(adoption.pipeline, adoption.folder, mark.pipeline_id)
+    shape = adoption.shape
+    if schemas is None:
+        batch = frames.classify(raw, shape).persist()
+    else:
+        batch, shape = schemas.classify(raw, shape, mark.batch_id, may_be_repeated=True)
+    try:
+        table = adoption.destinations.table
+        origin = origin_of(adoption.pipeline)
+        columns = (origin.topic, origin.partition, origin.offset)
+        rows = table.read().where(origin.condition(mark.ranges))
+        expected = without(frames.misfits(batch, shape), rows, columns)
+        counts = count(batch, shape)
+        if has_rows:
+            is_other = is_whole and mark.letter_count not in (None, expected.count())
+        else:
+            # The rows are written first: a batch without any has letters only.
+            is_other = counts.good + counts.deletions > 0
+        if is_other:
+            raise Refusal(
+                f"the newest batch of {adoption.pipeline.table.name} lacks dead letters, and this "
+                "file classifies its records differently than the run that began it: adopt with "
+                f"the former file first, or run with {FROM_START}"
+            )
+        rest = without(expected, letters.read(), SPOT).persist()
+        if rest.count():
+            letters.check_sizes(rest, mark)
+            if letters.has_batch(mark, by_rows=False):
+                letters.append_rest(rest, mark)
+            else:
+                letters.append(rest, mark)
+        rest.unpersist()
+    finally:
+        batch.unpersist()
+
+
+def _readable(adoption: Adoption, mark: Mark) -> tuple[list[Range], bool]:
+    """Return the ranges of a batch that the topics still have, and whether these are all."""
+    parts = []
+    topics = [
+        topic
+        for name, topic in adoption.topics.items()
+        if mark.topic_ids.get(name, adoption.former_topics.get(name)) in (None, topic.topic_id)
+    ]
+    beginnings = adoption.cluster.beginnings(topics)
+    for part in mark.ranges.ranges:
+        first = beginnings.get(part.topic, {}).get(part.partition)
+        if first is not None and first < part.end:
+            parts.append(attrs.evolve(part, start=max(first, part.start)))
+    names = {part.topic for part in parts}
+    is_compacted = bool(adoption.cluster.topics_with_compaction(names))
+    return parts, tuple(parts) == mark.ranges.ranges and not is_compacted
+
+
+def _records(adoption: Adoption, parts: Sequence[Range]) -> DataFrame:
+    """Return the records of some ranges, raw."""
+    start = offsets_of((part.topic, part.partition, part.start) for part in parts)
+    end = offsets_of((part.topic, part.partition, part.end) for part in parts)
+    options = source.batch_options(adoption.pipeline, start, end)
+    return adoption.spark.read.format("kafka").options(**options).load()
+
+
+def without(letters: DataFrame, others: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the dead letters whose topic, partition and offset another frame does not have."""
+    spots = others.select(
+        *[F.col(f"`{column}`").alias(name) for column, name in zip(columns, SPOT, strict=True)]
+    )
+    return letters.join(spots.distinct(), list(SPOT), "left_anti")
