@@ -119,6 +119,23 @@ def test_adoption_with_another_file_than_that_of_the_half_written_batch_is_refus
 
 
 @pytest.mark.long
+def test_topic_that_was_made_again_while_the_checkpoint_was_lost_is_not_adopted(
+    scene: LetterScene,
+) -> None:
+    scene.produce(range(20))
+    scene.run()
+    scene.lose_checkpoint()
+    scene.delete_topic()
+    scene.create_topic()
+    scene.produce(range(20, 60))
+    with pytest.raises(Refusal, match="was deleted and made again since its rows were written to"):
+        scene.run(Intent.ADOPT)
+    scene.check_each_once(range(20))
+    scene.run(Intent.FROM_START)
+    scene.check_each_once(range(20, 60))
+
+
+@pytest.mark.long
 def test_adoption_of_a_table_that_is_changed_by_key(scene: LetterScene) -> None:
     """The dead letters are written, and no change is applied a second time."""
     scene.pipeline = attrs.evolve(

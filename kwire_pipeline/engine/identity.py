@@ -115,6 +115,8 @@ class Facts:
     """None if there is no table yet."""
     owners: Mapping[str, str]
     """The ids of the pipelines that write the table, by name."""
+    written_topics: Mapping[str, str] = attrs.field(factory=dict)
+    """The topic ids in the newest marks, by name; only looked up if there is no checkpoint."""
     checkpoint_batch: int | None = None
     """The last batch in Spark's checkpoint of the stored identity."""
     table_batch: int | None = None
@@ -185,6 +187,12 @@ def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts
             f"{table} has rows of an earlier topic of the same name, which have the "
             f"same offsets as those of this one: run with {FROM_START}"
         )
+    for topic, topic_id in sorted(facts.written_topics.items()):
+        if stored is None and facts.topics.get(topic, topic_id) != topic_id:
+            raise Refusal(
+                f"topic {topic} was deleted and made again since its rows were written to {table}, "
+                f"so their offsets are not its own: run with {FROM_START}, or choose a new table"
+            )
 
 
 def verify_offsets(stored: Identity | None, facts: Facts, start: Offsets) -> Offsets:

@@ -125,6 +125,7 @@ def topics_of(pipeline: Pipeline, cluster: Cluster) -> dict[str, Topic]:
 
 
 def facts_of(
+    name: str,
     stored: Identity | None,
     folder: Folder,
     destinations: Destinations,
@@ -148,9 +149,19 @@ def facts_of(
         topics={topic.name: topic.topic_id for topic in topics.values()},
         table_id=table.table_id() if exists else None,
         owners=table.owners() if exists else {},
+        written_topics=written_topics(name, _tables(destinations)) if stored is None else {},
         checkpoint_batch=checkpoint_batch,
         table_batch=table_batch,
     )
+
+
+def written_topics(name: str, tables: Sequence[Letters]) -> dict[str, str]:
+    """Return the ids of the topics that a pipeline wrote rows or dead letters of last."""
+    ids: dict[str, str] = {}
+    for table in tables:
+        for mark in table.marks(name) if table.exists() else []:
+            ids.update(mark.topic_ids)
+    return ids
 
 
 def open_run(
@@ -163,7 +174,7 @@ def open_run(
     shape = shape_of(pipeline, ddl)
     destinations = destinations_of(spark, pipeline)
     topics = topics_of(pipeline, cluster)
-    facts = facts_of(stored, folder, destinations, cluster, topics)
+    facts = facts_of(pipeline.name, stored, folder, destinations, cluster, topics)
     begin = identity.decide(
         pipeline.name, pipeline.checkpoint, pipeline.table.name, stored, facts, intent
     )

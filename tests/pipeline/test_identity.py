@@ -139,6 +139,18 @@ def test_second_adoption_after_a_topic_was_made_again_is_refused() -> None:
         assert decide(stored, facts, Intent.FROM_START) is Begin.FROM_START
 
 
+def test_topic_that_was_made_again_while_the_checkpoint_was_lost_is_not_adopted() -> None:
+    """The marks of the rows have its former id; a topic of other pipelines does not matter."""
+    written = {"orders": "topic-id", "returns": "id"}
+    facts = attrs.evolve(FACTS, written_topics=written)
+    assert decide(None, facts, Intent.ADOPT) is Begin.ADOPT
+    again = attrs.evolve(facts, topics={"orders": "new"})
+    with pytest.raises(Refusal, match="topic orders was deleted and made again since its rows"):
+        decide(None, again, Intent.ADOPT)
+    assert decide(None, again, Intent.FROM_START) is Begin.FROM_START
+    assert decide(STORED, again, Intent.ADOPT) is Begin.ADOPT  # its offsets are not used
+
+
 def test_offsets_before_an_adoption_are_verified_further() -> None:
     topics = {"orders": "topic-id", "returns": "other-id"}
     stored = attrs.evolve(STORED, topics=topics, start={"orders": {0: 5}, "returns": {0: 2}})
