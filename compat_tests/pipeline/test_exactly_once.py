@@ -72,6 +72,28 @@ def test_half_done_batch_is_finished_by_the_file_that_began_it(scene: Scene) -> 
     assert scene.run().batches == 0
 
 
+@pytest.mark.long
+def test_half_done_batch_is_finished_by_the_transform_that_began_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transform with another body is another one, though its name is the same."""
+    body = "def clean(frame):\n    return frame.where('id {} 0')\n"
+    file = scene.folder / "clean_orders.py"
+    file.write_text(body.format(">="))
+    monkeypatch.syspath_prepend(scene.folder)
+    scene.pipeline = attrs.evolve(scene.pipeline, transform="clean_orders:clean")
+    scene.produce(range(20))
+    with pytest.raises(Crash):
+        scene.run(crash=Place.AFTER_TABLE)
+    file.write_text(body.format("<"))
+    check_refused(scene, "run once with the former file")
+    file.write_text(body.format(">="))
+    scene.run()
+    scene.check_each_once(range(20))
+    file.write_text(body.format("<"))
+    assert scene.run().batches == 0
+
+
 def test_rows_have_one_checksum_on_every_broker(scene: Scene) -> None:
     """kwire and Apache Kafka give the same rows, at the same offsets."""
     scene.produce(range(100))

@@ -69,6 +69,8 @@ class Identity:
     """The topic of dead letters; None if they are in a table, or if there are none."""
     definition: str = ""
     """The hash of what decides over each record in the last run; empty if that is not known."""
+    transform_hash: str = ""
+    """The hash of the transform's file in the last run; empty without one, or if not known."""
     former_id: str | None = None
     """The id that the table may still have for this pipeline; none once it has this one."""
     pending_deletion: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from kwire_pipeline.engine.batch import Destinations
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.identity import Identity
 from kwire_pipeline.engine.offsets import Offsets, Ranges
-from kwire_pipeline.engine.parts import destinations_of
+from kwire_pipeline.engine.parts import destinations_of, transform_hash
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.table import Letters, Mark
@@ -87,7 +87,9 @@ def check_definition(
 
     A batch of which nothing is written is no reason: its run may have been refused for the file.
     """
-    if stored.definition in ("", definition_of(pipeline)):
+    hashes = {stored.transform_hash, transform_hash(pipeline.transform)}
+    is_same_transform = "" in hashes or len(hashes) == 1
+    if is_same_transform and stored.definition in ("", definition_of(pipeline)):
         return
     letters = DeadLetters(table=stored.dead_letters, topic=stored.letter_topic)
     former = destinations_of(spark, attrs.evolve(pipeline, dead_letters=letters))

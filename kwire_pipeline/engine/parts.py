@@ -1,7 +1,10 @@
 """The parts of a run, made of the configuration: the shape of rows, and the tables."""
 
+import hashlib
 import importlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -155,6 +158,20 @@ def rows_schema(spark: SparkSession, shape: Shape, destinations: Destinations) -
         raise Refusal(f"transform: the frame lacks {', '.join(lost)}: keep these columns")
     check_keys(frame, shape)
     return frame.schema
+
+
+def transform_hash(place: str | None) -> str:
+    """Return the hash of the file that has the user's function; empty if it is in no file.
+
+    Modules that it imports are not part of it.
+    """
+    if place is None:
+        return ""
+    transform_of(place)
+    path = sys.modules[place.partition(":")[0]].__file__
+    if path is None or not Path(path).is_file():
+        return ""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def transform_of(place: str) -> Callable[[DataFrame], DataFrame]:

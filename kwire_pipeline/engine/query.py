@@ -33,7 +33,7 @@ from kwire_pipeline.engine.offline import (
     read_entry,
 )
 from kwire_pipeline.engine.offsets import Offsets, Ranges
-from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
+from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of, transform_hash
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
@@ -193,6 +193,7 @@ def open_run(
             dead_letters=pipeline.dead_letters.table,
             letter_topic=pipeline.dead_letters.topic,
             definition=definition_of(pipeline),
+            transform_hash=transform_hash(pipeline.transform),
         )
     else:
         if begin is Begin.FROM_START:
@@ -226,6 +227,7 @@ def open_run(
             letter_topic=pipeline.dead_letters.topic,
             schema=ddl or "",
             definition=definition_of(pipeline),
+            transform_hash=transform_hash(pipeline.transform),
             start=start,
             verify_from=identity.verify_offsets(stored, facts, start)
             if begin is Begin.ADOPT
