@@ -127,6 +127,26 @@ def test_expired_marks_do_not_repeat_a_batch(scene: Scene, spark: SparkSession) 
     scene.check_each_once(range(20))
 
 
+@pytest.mark.long
+def test_letters_of_another_pipeline_over_the_same_topic_are_no_proof_of_a_batch(
+    scene: Scene,
+) -> None:
+    scene.produce(range(20))
+    with pytest.raises(Crash):
+        scene.run(crash=Place.AFTER_TABLE)
+    first = scene.pipeline
+    scene.pipeline = attrs.evolve(
+        first,
+        name="others",
+        table=attrs.evolve(first.table, name=f"{first.table.name}_others"),
+        checkpoint=str(scene.folder / "others"),
+    )
+    scene.run()
+    scene.pipeline = first
+    scene.run()
+    assert len(scene.letters()) == 2 * 2
+
+
 def test_batch_without_misfits_leaves_dead_letters_alone(scene: Scene, spark: SparkSession) -> None:
     scene.produce([1, 2, 3])
     scene.run()

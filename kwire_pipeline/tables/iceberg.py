@@ -1,7 +1,8 @@
 """An Iceberg table: a batch is one snapshot, whose summary has the batch's mark.
 
 A batch is in the table if a snapshot has its mark, or, since snapshots expire, if a row has one
-of its offsets: a snapshot is atomic, so one row means all of them. Changes by key that leave no
+of its offsets: a snapshot is atomic, so one row means all of them. Where several pipelines write
+a table, the marks alone count. Changes by key that leave no
 row and whose mark has expired are applied again, which changes nothing.
 """
 
@@ -131,7 +132,9 @@ class IcebergTable(Atomic):
                 mark.batch_id
             ):
                 return True
-        if not by_rows:
+        others = set(self.owners().values()) - {mark.pipeline_id}
+        # The rows of another pipeline over the same topic have the same offsets.
+        if others or not by_rows:
             return False
         return self.read().where(self._origin.condition(mark.ranges)).limit(1).count() > 0
 
