@@ -59,7 +59,10 @@ class Member(NamedTuple):
     """Whether the member has joined and waits for its first generation."""
 
     def metadata(self, protocol: str | None) -> bytes:
-        return next((data for name, data in self.protocols if name == protocol), b"")
+        for name, data in self.protocols:
+            if name == protocol:
+                return data
+        return b""
 
 
 class ClassicGroup(NamedTuple):

@@ -200,7 +200,7 @@ class GroupShard:
         if group is None and request.member_id:
             builder.answer(ticket, join_error(UnknownMemberId, request.member_id))
             return builder.build()
-        fresh_id = f"{request.group_instance_id or client.client_id}-{self.new_id()}"
+        fresh_id = "" if request.member_id else self._fresh_id(request, client)
         if group is not None:
             return builder.build(classic.join(builder, group, request, client, fresh_id))
         created = self._create_group(builder, request.group_id)
@@ -209,6 +209,9 @@ class GroupShard:
             return builder.build()
         builder.records.insert(0, group_record(created))
         return builder.build(joined)
+
+    def _fresh_id(self, request: JoinGroupRequest, client: Client) -> str:
+        return f"{request.group_instance_id or client.client_id}-{self.new_id()}"
 
     def _create_group(self, builder: DecisionBuilder, group_id: str) -> ClassicGroup:
         if not self.groups:
