@@ -11,7 +11,7 @@ members could not keep their sessions (decision 21).
 
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
-from math import inf
+from math import inf, nextafter
 from typing import Protocol
 
 from kwire import attrs
@@ -105,5 +105,10 @@ class DeadlineClock:
         return Moment(self.now(), self.clock.now_ms())
 
     def passes_at(self, deadline: float) -> float:
-        """Return when a deadline passes, in the node's own time, unless the lease ends before."""
-        return deadline + self.lease.lease_over_s
+        """Return when a deadline passes, in the node's own time, unless the lease ends before.
+
+        The sum may be rounded down: whoever waits for it must find the deadline passed.
+        """
+        over_s = self.lease.lease_over_s
+        passes_at = deadline + over_s
+        return passes_at if passes_at - over_s >= deadline else nextafter(passes_at, inf)

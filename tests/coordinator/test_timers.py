@@ -1,11 +1,13 @@
 """Deadlines, compared with a naive model, and the cost of postponing one."""
 
 from math import inf
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.coordinator.timers import Timers
+from kwire import attrs
+from kwire.coordinator.timers import DeadlineClock, Timers
 
 CHANGES = st.lists(
     st.tuples(
@@ -62,3 +64,28 @@ def test_cancelled_deadlines_leave_the_heap() -> None:
     assert len(timers._heap) < 200
     assert timers.pop_due(20_000.0) == "other"
     assert timers.pop_due(20_000.0) is None
+
+
+@attrs.define
+class SetClock:
+    """A clock and a lease that a test sets."""
+
+    time: float = 0.0
+    lease_over_s: float = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def now_ms(self) -> int:
+        return 0
+
+
+def test_deadline_has_passed_at_the_time_to_wait_for() -> None:
+    """A rounded sum would wake the coordinator again and again at a deadline still ahead."""
+    random = Random(7)
+    for _ in range(20_000):
+        source = SetClock(lease_over_s=random.uniform(0, 100))
+        clock = DeadlineClock(source, source)
+        deadline = random.uniform(0, 1e5)
+        source.time = clock.passes_at(deadline)
+        assert clock.now() >= deadline
