@@ -14,7 +14,7 @@ from kwire import attrs
 from kwire.codec.apis import ListenerType
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.broker import BrokerConfig
-from kwire.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration
+from kwire.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
 from kwire.log.directories.directory import LogDirectory
@@ -49,6 +49,8 @@ from kwire.simulation.replication.processes import Gate, start_behind
 from kwire.storage_format.directories import Identity
 
 CONTROLLER: Final = "CONTROLLER"
+_ENDS: Final = (BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError)
+"""Errors that end a process: a lost registration, and no log directory that works."""
 _PROBED_S: Final = 0.01
 """The time that a connection to a broker's process takes, or its refusal."""
 
@@ -139,7 +141,7 @@ class SimMachine:
         try:
             with scope:
                 await server.run()
-        except* (BrokerIdNotRegistered, DuplicateBrokerRegistration) as group:
+        except* _ENDS as group:
             self.cluster.books.note(self.id, f"ends: {group.exceptions[0]!r}")
         finally:
             if self.server is server:
