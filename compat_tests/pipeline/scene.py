@@ -134,6 +134,12 @@ class Scene:
         limits = Limits(max_offsets_per_trigger=offsets)
         self.pipeline = attrs.evolve(self.pipeline, limits=limits)
 
+    def other_pipeline(self) -> Pipeline:
+        """Return a pipeline over the same topic and into the same dead letters."""
+        table = attrs.evolve(self.pipeline.table, name=f"{self.pipeline.table.name}_others")
+        checkpoint = str(self.folder / "others")
+        return attrs.evolve(self.pipeline, name="others", table=table, checkpoint=checkpoint)
+
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.folder / "checkpoint")
 

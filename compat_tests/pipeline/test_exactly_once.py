@@ -135,12 +135,7 @@ def test_letters_of_another_pipeline_over_the_same_topic_are_no_proof_of_a_batch
     with pytest.raises(Crash):
         scene.run(crash=Place.AFTER_TABLE)
     first = scene.pipeline
-    scene.pipeline = attrs.evolve(
-        first,
-        name="others",
-        table=attrs.evolve(first.table, name=f"{first.table.name}_others"),
-        checkpoint=str(scene.folder / "others"),
-    )
+    scene.pipeline = scene.other_pipeline()
     scene.run()
     scene.pipeline = first
     scene.run()

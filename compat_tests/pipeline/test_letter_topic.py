@@ -115,12 +115,7 @@ def test_pipelines_share_a_topic_of_letters(scene: LetterScene) -> None:
     scene.produce(range(20))
     scene.run()
     first = scene.pipeline
-    scene.pipeline = attrs.evolve(
-        first,
-        name="others",
-        table=attrs.evolve(first.table, name=f"{first.table.name}_others"),
-        checkpoint=str(scene.folder / "others"),
-    )
+    scene.pipeline = scene.other_pipeline()
     with pytest.raises(Crash):
         scene.run(crash=Place.AFTER_TABLE)
     scene.run()

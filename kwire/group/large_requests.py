@@ -12,7 +12,7 @@ from kwire.coordinator.draft import Draft
 from kwire.errors import OffsetMetadataTooLarge
 from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.group_change import GroupChange
-from kwire.group.offsets import Committed
+from kwire.group.offsets import pack
 from kwire.group.records import group_tombstone, offset_tombstone, store
 from kwire.group.requests import (
     DECISION_OFFSETS_MAX,
@@ -51,9 +51,7 @@ class LargeCommit:
                     record = commit_record(self.request, topic, partition, self.draft.wall_ms)
                     committed = self.draft.add(*store(record)).committed
                     partitions = committed.setdefault(topic.name, {})
-                    partitions[partition.partition_index] = Committed.from_record(
-                        record.value
-                    ).pack()
+                    partitions[partition.partition_index] = pack(record.value)
                 topic_response.partitions.append(
                     CommitTopicResponse.OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code

@@ -36,22 +36,6 @@ class Committed(NamedTuple):
     topic_id: bytes
 
     @classmethod
-    def from_record(cls, value: OffsetCommitValue) -> "Committed":
-        return cls(
-            value.offset,
-            value.leader_epoch,
-            value.metadata,
-            value.commit_timestamp,
-            value.expire_timestamp,
-            value.topic_id,
-        )
-
-    def pack(self) -> Packed:
-        offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = self
-        numbers = _NUMBERS.pack(offset, leader_epoch, commit_ms, expire_ms, topic_id)
-        return numbers + metadata.encode()
-
-    @classmethod
     def unpack(cls, packed: Packed) -> "Committed":
         offset, leader_epoch, commit_ms, expire_ms, topic_id = _NUMBERS.unpack_from(packed)
         metadata = packed[_NUMBERS.size :].decode()
@@ -62,6 +46,18 @@ class Committed(NamedTuple):
         if self.expire_ms != NO_EXPIRY:
             return now_ms >= self.expire_ms
         return now_ms - since_ms >= retention_ms
+
+
+def pack(value: OffsetCommitValue) -> Packed:
+    """Return the bytes of a record's committed offset."""
+    numbers = _NUMBERS.pack(
+        value.offset,
+        value.leader_epoch,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
+    return numbers + value.metadata.encode()
 
 
 def is_of_deleted_topic(
@@ -131,7 +127,7 @@ class Offsets:
     ) -> None:
         """Apply a written commit or tombstone."""
         group_partition = (key.group, key.topic, key.partition)
-        committed = None if value is None else Committed.from_record(value).pack()
+        committed = None if value is None else pack(value)
         if producer_id != NO_PRODUCER and committed is not None:
             pending = self._pending.setdefault(producer_id, {})
             if group_partition not in pending:

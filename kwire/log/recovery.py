@@ -22,7 +22,6 @@ from kwire.log.epochs_file import SECTOR
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.segments.segment import INT32_MAX, Segment
-from kwire.records.crc import crc32c
 from kwire.records.header import (
     ATTRIBUTES_POS,
     HEADER,
@@ -30,6 +29,8 @@ from kwire.records.header import (
     LENGTH_END,
     NO_PRODUCER,
     BatchHeader,
+    crc_ok,
+    parse,
 )
 from kwire.types import TopicPartition
 
@@ -327,24 +328,15 @@ def _overlap(segment: Segment, end_offset: int) -> int:
 
     Certain is a good batch, and what follows a batch that ends there. Damage is left as it is.
     """
-    start, last_offset = segment.floor(end_offset)
-    first = next(segment.scan(start), None)
-    if last_offset is not None and (first is None or first[1].last_offset != last_offset):
-        start = 0  # The index is wrong.
-    for position, header in segment.scan(start):
-        following = position + header.size
-        if header.next_offset > end_offset:
-            is_good = following <= segment.size and _is_good(segment, position, header)
-            return position if is_good else segment.size
-        if header.next_offset == end_offset:
-            return following
-    return segment.size
-
-
-def _is_good(segment: Segment, position: int, header: BatchHeader) -> bool:
-    """Whether a batch has its CRC."""
-    data = segment.file.read(position, header.size)
-    return crc32c(memoryview(data)[ATTRIBUTES_POS:]) == header.crc
+    located = segment.locate(end_offset - 1)
+    if located is None:
+        return segment.size
+    position, size = located
+    data = segment.file.read(position, size)
+    header = parse(data)
+    if header.next_offset == end_offset:
+        return position + size
+    return position if len(data) == size and crc_ok(data, 0, header) else segment.size
 
 
 def _misplacement(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
@@ -456,8 +448,7 @@ def _good_batches(
             yield None, 0, None
             start, data = position, segment.file.read(position, max(header.size, SLICE_BYTES))
             pos = 0
-        covered = memoryview(data)[pos + ATTRIBUTES_POS : pos + header.size]
-        if crc32c(covered) != header.crc:
+        if not crc_ok(data, pos, header):
             return "wrong CRC"
         gap_allowed = header.base_offset <= gaps_until or not _can_be_torn(position)
         if (

@@ -22,7 +22,7 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.tables.table import LETTERS, Table
 
-SPOT = (LETTERS.topic, LETTERS.partition, LETTERS.offset)
+SPOT = LETTERS.spot
 
 
 def replay(pipeline: Pipeline) -> int:

@@ -171,7 +171,7 @@ def written_of(pipeline: Pipeline, state: State, start: Offsets, end: Offsets) -
     """Return the offsets in the table and the dead letters."""
     table, letters = state.destinations.table, state.destinations.dead_letters
     origin = origin_of(pipeline)
-    written = spots_of(table.read(), (origin.topic, origin.partition, origin.offset))
+    written = spots_of(table.read(), origin.spot)
     if letters is not None:
         written = written.unionAll(spots_of(letters.read(), SPOT))
     return written.where(proof.within(start, end))

@@ -30,7 +30,7 @@ from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.table import LETTERS, Letters, Mark
 
-SPOT = (LETTERS.topic, LETTERS.partition, LETTERS.offset)
+SPOT = LETTERS.spot
 
 
 @attrs.frozen(kw_only=True)
@@ -95,9 +95,8 @@ def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool)
     try:
         table = adoption.destinations.table
         origin = origin_of(adoption.pipeline)
-        columns = (origin.topic, origin.partition, origin.offset)
         rows = table.read().where(origin.condition(mark.ranges))
-        expected = without(frames.misfits(batch, shape), rows, columns)
+        expected = without(frames.misfits(batch, shape), rows, origin.spot)
         counts = count(batch, shape)
         if has_rows:
             is_other = is_whole and mark.letter_count not in (None, expected.count())

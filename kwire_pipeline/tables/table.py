@@ -46,6 +46,10 @@ class Origin:
     partition: str
     offset: str
 
+    @property
+    def spot(self) -> tuple[str, str, str]:
+        return self.topic, self.partition, self.offset
+
     def condition(self, ranges: Ranges) -> str:
         """Return the SQL condition that a row is of one of the ranges."""
         parts = [

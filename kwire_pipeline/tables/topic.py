@@ -43,7 +43,7 @@ from kwire_pipeline.tables.table import (
 )
 
 FILE: Final = "letters.json"
-SPOT: Final = (LETTERS.topic, LETTERS.partition, LETTERS.offset)
+SPOT: Final = LETTERS.spot
 LARGEST_REQUEST_BYTES: Final = 1 << 20
 """The largest request of a producer by default."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
 from kwire.coordinator.decision import Record
-from kwire.group.offsets import Committed, Offsets
+from kwire.group.offsets import Offsets, pack
 from kwire.group.requests import read_offsets
 from kwire.group.shard import GroupShard
 from kwire.records.header import NO_PRODUCER
@@ -85,7 +85,7 @@ def test_batched_changes_have_the_effect_of_single_records(seed: int) -> None:
         ]
         match random.choice(["commit", "commit", "remove", "pending", "pending", "end"]):
             case "commit":
-                committed = Committed.from_record(commit_value(number)).pack()
+                committed = pack(commit_value(number))
                 batched.commit_all("g", {t: dict.fromkeys(p, committed) for t, p in spots.items()})
                 for key in keys:
                     single.apply(key, commit_value(number), NO_PRODUCER)
