@@ -21,7 +21,7 @@ from kwire.errors import KafkaError
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
-    from kwire.coordinator.service import CoordinatorLog
+    from kwire.coordinator.ports import CoordinatorLog
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment, Opaque, TransactionalProducer
 from kwire.coordinator.partitioning import partition_for
-from kwire.coordinator.service import CoordinatorLog, CoordinatorService, LedPartition
+from kwire.coordinator.ports import CoordinatorLog, LedPartition
+from kwire.coordinator.service import CoordinatorService
 from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorLoadInProgress,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from kwire.coordinator.service import LedPartition
+    from kwire.coordinator.ports import LedPartition
     from kwire.net.connection_pool import ConnectionPool
     from kwire.node.core import Core
     from kwire.node.other_brokers import OtherBrokers, Verifier

@@ -16,7 +16,8 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Moment, Opaque
 from kwire.coordinator.partitioning import partition_for
-from kwire.coordinator.service import CoordinatorLog, CoordinatorService, LedPartition
+from kwire.coordinator.ports import CoordinatorLog, LedPartition
+from kwire.coordinator.service import CoordinatorService
 from kwire.drive import Slices
 from kwire.errors import (
     ConcurrentTransactions,
