@@ -5,6 +5,7 @@ import trio
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.describe_producers import DescribeProducersRequest
 from kwire.configs.broker import RACK_AWARE_SELECTOR, BrokerConfig
 from kwire.records import control
 from kwire.records.build import New, batch
@@ -58,6 +59,27 @@ async def test_follower_refuses_what_it_cannot_serve(topic, version, expected) -
     subject, _ = await follower_of_two()
     (data,) = await fetch(subject, topic, version=version)
     assert data.error_code == expected.code
+
+
+async def test_follower_describes_the_producers_of_its_copy() -> None:
+    """Invariant 61: a tool looks for hanging transactions on each broker."""
+    subject = broker()
+    partition = await create_topic(subject, replicas=(2, NODE), leader=2)
+    records = batch(
+        [New(b"k", b"open")],
+        timestamp_ms=NOW_MS,
+        producer_id=5,
+        producer_epoch=3,
+        base_sequence=0,
+        transactional=True,
+    )
+    FollowedPartition(partition, 2, 0).append(records, 1, 0, NOW_MS)
+    topic = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])
+    answer = await subject.call(DescribeProducersRequest(topics=[topic]))
+    (described,) = answer.topics[0].partitions
+    (producer,) = described.active_producers
+    assert (described.error_code, producer.producer_id, producer.producer_epoch) == (0, 5, 3)
+    assert producer.current_txn_start_offset == 0
 
 
 async def test_other_followers_cannot_fetch_from_a_follower() -> None:
