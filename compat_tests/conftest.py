@@ -3,7 +3,8 @@
 ``--broker kwire`` (the default) starts kwire, ``--broker kafka`` Apache Kafka 4.3.1, and
 ``--broker HOST:PORT`` uses a running one. The failure of a test against kwire is meaningful
 because the test passes against Kafka. One broker serves the whole session, so tests use unique
-names; a test that kills or restarts it takes ``own_broker``.
+names; a test that kills or restarts it takes ``own_broker``. With ``--nodes 3`` the session's
+broker is a cluster that replicates; tests marked ``single`` are left out then.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.harness.broker import Broker, make_broker
+from compat_tests.harness.broker import PLAIN_PROFILE, Broker, make_broker
 from compat_tests.harness.jvm import Jvm
+from compat_tests.harness.suite import REPLICATED, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--broker", default="kwire", help="kwire (default), kafka, or the address of a running one"
     )
+    parser.addoption("--nodes", type=int, default=1, help="number of brokers that tests share")
     parser.addoption("--counts", default=None, help="write the counts per folder to this JSON file")
 
 
@@ -37,9 +40,23 @@ def broker_kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The session's broker, shared by all tests."""
-    shared = make_broker(broker_kind, tmp_path_factory.mktemp("broker"))
+def node_count(request: pytest.FixtureRequest) -> int:
+    """The number of brokers behind ``broker``."""
+    return int(request.config.getoption("--nodes"))
+
+
+@pytest.fixture(scope="session")
+def broker(
+    broker_kind: str, node_count: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """The session's broker or cluster, shared by all tests."""
+    directory = tmp_path_factory.mktemp("broker")
+    if node_count > 1:
+        settings = {**PLAIN_PROFILE, **REPLICATED}
+        with running(broker_kind, settings, node_count) as (address, _):
+            yield Broker(kind="address", address=address, directory=directory)
+        return
+    shared = make_broker(broker_kind, directory)
     yield shared
     shared.close()
 
@@ -90,20 +107,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def pytest_configure(config: pytest.Config) -> None:
     target = config.getoption("--counts")
     if target and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Counts(Path(target)))
+        config.pluginmanager.register(Counts(Path(target), config.getoption("--nodes")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--nodes") > 1:
+        left_out = [item for item in items if item.get_closest_marker("single")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("single")]
 
 
 class Counts:
-    """Counts the outcomes by folder, where all reports of the run arrive (workers or not)."""
+    """Counts the outcomes by folder, where all reports of the run arrive (workers or not).
 
-    def __init__(self, target: Path) -> None:
+    A run with several nodes counts for itself, as ``java_3_nodes``.
+    """
+
+    def __init__(self, target: Path, node_count: int) -> None:
         self._target = target
+        self._suffix = f"_{node_count}_nodes" if node_count > 1 else ""
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         failed_outside = report.when != "call" and report.failed
         if report.when == "call" or failed_outside:
-            folder = Path(report.location[0]).parent.name
+            folder = Path(report.location[0]).parent.name + self._suffix
             self._counts[folder]["failed" if failed_outside else report.outcome] += 1
 
     def pytest_sessionfinish(self) -> None:

@@ -17,6 +17,15 @@ from compat_tests.harness import listing  # noqa: E402
 
 SUITES: Final = ROOT / "compat_tests"
 
+REPEATED: Final = {
+    "aiokafka": "aiokafka",
+    "java": "Apache's Java clients and command-line tools, 4.3.1",
+    "kafka_python_suite": "kafka-python's own integration tests",
+    "franz_go": "franz-go's own tests (kgo)",
+    "go_clients": "Go: kafka-go, sarama and franz-go",
+    "java_old": "Java: clients 2.0, 2.8 and 3.9, Kafka Streams, Kafka Connect",
+}
+"""The titles of the suites that also run with `--nodes 3`."""
 TITLES: Final = {
     "kafka_python": "kafka-python 3.0",
     "confluent_kafka": "confluent-kafka 2 (librdkafka)",
@@ -37,6 +46,7 @@ TITLES: Final = {
     "go_clients": "Go: kafka-go, sarama and franz-go at pinned versions",
     "kafkajs": "Node: kafkajs and platformatic's client",
     "java_old": "Java: clients 2.0, 2.8 and 3.9, Kafka Streams, Kafka Connect",
+    **{f"{name}_3_nodes": f"{title}, on three nodes" for name, title in REPEATED.items()},
 }
 HEAD: Final = """\
 # Compatibility

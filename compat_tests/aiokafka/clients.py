@@ -54,9 +54,11 @@ async def admin(address: str) -> AsyncIterator[Any]:
 
 
 async def create(address: str, topic: str, partitions: int = 1, **configs: str) -> None:
+    """Create a topic with three replicas if there are three brokers; aiokafka has no default."""
     named = {key.replace("_", "."): value for key, value in configs.items()}
     async with admin(address) as client:
-        await client.create_topics([NewTopic(topic, partitions, 1, topic_configs=named)])
+        replicas = min(3, len((await client.describe_cluster())["brokers"]))
+        await client.create_topics([NewTopic(topic, partitions, replicas, topic_configs=named)])
 
 
 async def poll(client: Any, timeout_ms: int = 200) -> list[Any]:
@@ -77,11 +79,16 @@ async def collect(client: Any, count: int) -> list[Any]:
 
 
 async def eventually(check: Callable[[], Any], what: str) -> Any:
+    """Call ``check``, which may be a coroutine function, until its result is true; return that."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (answer := check()):
+    while True:
+        answer = check()
+        if isinstance(answer, Coroutine):
+            answer = await answer
+        if answer:
+            return answer
         assert time.monotonic() < deadline, f"not in time: {what}"
         await asyncio.sleep(0.02)
-    return answer
 
 
 async def settle(members: Sequence[Any], sizes: list[int]) -> list[set[Any]]:

@@ -170,7 +170,10 @@ def test_admin(broker, topic, group):
             offsets = await client.list_consumer_group_offsets(group)
             assert {p.partition: o.offset for p, o in offsets.items()} == {0: 5, 1: 5}
             await client.delete_topics([topic])
-            remaining = await client.list_topics()
-            assert topic not in remaining
+
+            async def is_deleted():
+                return topic not in await client.list_topics()
+
+            await eventually(is_deleted, "the topic is deleted on each broker")
 
     run(main())

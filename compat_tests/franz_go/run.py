@@ -51,7 +51,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     environment = {
         **os.environ,
         "KGO_SEEDS": address,
-        "KGO_TEST_RF": "1",
+        "KGO_TEST_RF": str(min(3, len(address.split(",")))),
         "KGO_TEST_RECORDS": RECORDS,
         "KGO_TEST_MAX_TOPIC_PARTS": "7",
         "KGO_LOG_LEVEL": "none",

@@ -42,7 +42,7 @@ func franzTopic(s session, version *kversion.Versions, partitions int32) string 
 	client := s.franzClient(version)
 	defer client.Close()
 	topic, forever := unique("franz"), "-1"
-	answer, err := kadm.NewClient(client).CreateTopic(s, partitions, 1, map[string]*string{"retention.ms": &forever}, topic)
+	answer, err := kadm.NewClient(client).CreateTopic(s, partitions, -1, map[string]*string{"retention.ms": &forever}, topic)
 	must(err, "create topic")
 	must(answer.Err, "create topic")
 	return topic

@@ -44,7 +44,7 @@ func (s session) kafkaGoTopic(partitions int) string {
 	must(err, "dial")
 	defer conn.Close()
 	must(conn.CreateTopics(kafka.TopicConfig{
-		Topic: topic, NumPartitions: partitions, ReplicationFactor: 1,
+		Topic: topic, NumPartitions: partitions, ReplicationFactor: -1,
 		ConfigEntries: []kafka.ConfigEntry{{ConfigName: "retention.ms", ConfigValue: "-1"}},
 	}), "create topics")
 	eventually(s, func() any {
@@ -276,7 +276,7 @@ func kafkaGoConsumerGroup(s session) {
 
 func kafkaGoTopics(s session) {
 	client, topic := s.kafkaGoClient(), unique("kafka-go")
-	config := kafka.TopicConfig{Topic: topic, NumPartitions: 2, ReplicationFactor: 1}
+	config := kafka.TopicConfig{Topic: topic, NumPartitions: 2, ReplicationFactor: -1}
 	for turn := range 2 {
 		answer, err := client.CreateTopics(s, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{config}})
 		must(err, "create topics")

@@ -47,7 +47,7 @@ func (s session) saramaTopic(version sarama.KafkaVersion, partitions int32) stri
 	defer admin.Close()
 	topic, forever := unique("sarama"), "-1"
 	must(admin.CreateTopic(topic, &sarama.TopicDetail{
-		NumPartitions: partitions, ReplicationFactor: 1,
+		NumPartitions: partitions, ReplicationFactor: -1,
 		ConfigEntries: map[string]*string{"retention.ms": &forever},
 	}, false), "create topic")
 	return topic

@@ -134,24 +134,31 @@ def test_offsets_and_delete_records(broker, tool, topic, tmp_path):
     assert "out of range" in refused.lower().replace("outofrange", "out of range")
 
 
-def test_broker_api_versions(tool, broker):
+def test_broker_api_versions(tool, broker, node_count):
     printed = tool("BrokerApiVersionsCommand")
-    assert printed.startswith(broker.address)
+    assert {row.split()[0] for row in printed.splitlines() if " -> (" in row} == set(
+        broker.address.split(",")
+    )
     for api in ("Produce(0)", "Fetch(1)", "JoinGroup(11)", "CreateTopics(19)", "ApiVersions(18)"):
         assert api in printed
-        (line,) = [row for row in printed.splitlines() if api in row]
-        assert "UNSUPPORTED" not in line
+        lines = [row for row in printed.splitlines() if api in row]
+        assert len(lines) == node_count
+        assert not any("UNSUPPORTED" in line for line in lines)
 
 
-def test_log_dirs(broker, tool, topic):
+def test_log_dirs(broker, tool, topic, node_count):
     create(broker.address, topic)
     fill(broker.address, topic, [b"x" * 1000] * 10)
-    printed = tool("LogDirsCommand", "--describe", "--topic-list", topic)
-    answer = json.loads(printed.splitlines()[-1])
-    (directory,) = answer["brokers"][0]["logDirs"]
-    (partition,) = [p for p in directory["partitions"] if p["partition"] == f"{topic}-0"]
-    assert partition["size"] > 10_000
-    assert directory["error"] is None
+
+    def sizes():
+        printed = tool("LogDirsCommand", "--describe", "--topic-list", topic)
+        for answer in json.loads(printed.splitlines()[-1])["brokers"]:
+            (directory,) = answer["logDirs"]
+            assert directory["error"] is None
+            (partition,) = [p for p in directory["partitions"] if p["partition"] == f"{topic}-0"]
+            yield partition["size"]
+
+    eventually(lambda: len([s for s in sizes() if s > 10_000]) == node_count, "all replicas")
 
 
 def test_verifiable_producer_and_consumer(tool, topic, group):
@@ -209,14 +216,14 @@ def test_cluster(jvm, broker):
         assert f"Cluster ID: {client.describe_cluster()['cluster_id']}" in ran.ok()
 
 
-def test_apache_client_compatibility(jvm, broker, tool, topic):
+def test_apache_client_compatibility(jvm, broker, node_count, tool, topic):
     """Apache's own check that a broker's behaviour matches its advertised versions passes."""
     create(broker.address, topic)
     advertised = re.search(r"DescribeAcls\(29\): \d", tool("BrokerApiVersionsCommand"))
     acls = "true" if advertised else "false"
     ran = jvm.tool(
         f"{TOOLS}.ClientCompatibilityTest", "--bootstrap-server", broker.address, "--topic", topic,
-        "--num-cluster-nodes", "1", "--offsets-for-times-supported", "true",
+        "--num-cluster-nodes", str(node_count), "--offsets-for-times-supported", "true",
         "--cluster-id-supported", "true", "--expect-record-too-large-exception", "false",
         "--create-topics-supported", "true", "--describe-acls-supported", acls,
         "--describe-configs-supported", "true", "--idempotent-producer-supported", "true",

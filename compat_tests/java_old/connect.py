@@ -68,7 +68,7 @@ class Worker:
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
             **{f"{store}.storage.topic": f"{name}-{store}" for store in STORES},
-            **{f"{store}.storage.replication.factor": "1" for store in STORES},
+            **{f"{store}.storage.replication.factor": "-1" for store in STORES},
             "offset.flush.interval.ms": "200",
             "heartbeat.interval.ms": "500",
             "listeners": f"http://127.0.0.1:{self.port}",
@@ -220,7 +220,7 @@ def second_run(worker: Worker, source: Path, sink: Path) -> None:
 def killed_source(worker: Worker, address: str) -> None:
     """Kill the worker in the middle of transactions; each line is committed once, in order."""
     source, topic = worker.folder / "in.txt", f"lines-{uuid.uuid4().hex[:8]}"
-    create(address, topic)
+    create(address, topic, replicas=-1)
     source.touch()
     config = {"connector.class": "FileStreamSource", "file": str(source), "topic": topic}
     written: list[str] = []

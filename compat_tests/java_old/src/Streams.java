@@ -73,7 +73,7 @@ public final class Streams {
 
     private String create(String role, int partitions) throws Exception {
         String topic = Report.unique(role);
-        admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1))).all().get();
+        admin.createTopics(List.of(new NewTopic(topic, partitions, (short) -1))).all().get();
         return topic;
     }
 
