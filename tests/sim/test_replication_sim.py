@@ -3,7 +3,9 @@
 import os
 
 import pytest
+import trio
 
+from kwire.simulation.disk import PLENTY
 from kwire.simulation.replication.mutations import MUTATIONS
 from kwire.simulation.replication.sim import (
     ReplicationSim,
@@ -72,6 +74,18 @@ def test_the_simulation_catches(name: str) -> None:
             except ReplicationSimFailure:
                 return
     pytest.fail(f"nothing noticed that {mutation.mistake}")
+
+
+async def test_two_full_disks_in_a_row_leave_room(autojump_clock: object) -> None:
+    """A machine whose disk is filled again while it is full has room when both faults are over."""
+    sim = ReplicationSim(FIRST)
+    machine = sim.machines[1]
+    del machine.disks[1:]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sim.faults._keep_full, machine, 2.0)
+        await trio.sleep(1.0)
+        nursery.start_soon(sim.faults._keep_full, machine, 2.0)
+    assert [disk.capacity for disk in machine.disks] == [PLENTY] * len(machine.disks)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from kwire import attrs
 from kwire.codec.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.simulation.cluster_checks import Books
+from kwire.simulation.disk import PLENTY
 from kwire.simulation.replication.checks import TOPIC, ReplicationChecks
 from kwire.simulation.replication.clients import SimClient, World
 from kwire.simulation.replication.node import SimMachine
@@ -176,13 +177,11 @@ class Faults:
 
     async def _keep_full(self, machine: SimMachine, seconds: float) -> None:
         disk = self.random.choice(machine.disks)
-        capacity = disk.capacity
         self.world.note("full disk", machine.id, round(seconds, 1))
-        disk.capacity = disk.capacity - disk.free() + self.random.randrange(3000)
+        disk.capacity = disk._used_bytes() + self.random.randrange(3000)
         await trio.sleep(seconds)
-        disk.capacity = capacity
-        for survivor in machine.disks:
-            survivor.capacity = capacity
+        for survivor in machine.disks:  # Of this process or of a later one.
+            survivor.capacity = PLENTY
 
     # -- connections
 
