@@ -96,6 +96,8 @@ class Leader:
     pending_isr: frozenset[int] | None = None
     is_eligible: Callable[[int, int], bool] = _all_eligible
     """Returns whether a broker, with the broker epoch of its last fetch, may be in an ISR."""
+    elr: frozenset[int] = frozenset()
+    """The eligible leader replicas: outside the ISR, they may be elected after its members."""
 
     @classmethod
     def take_over(
@@ -291,13 +293,15 @@ class Leader:
         }
 
     def low_watermark(self, log_start: int) -> int:
-        """Return the smallest log start offset of all replicas that may be in sync.
+        """Return the smallest log start offset of all replicas that run or may be elected.
 
-        It is the progress of a deletion; a broker that is down does not hold it up.
+        It is the progress of a deletion. A broker that is down holds it up only while it is in the
+        ISR or eligible: it would bring the deleted records back as the leader.
         """
+        electable = self.maximal_isr | self.elr
         starts = [
             follower.log_start
             for node, follower in self.followers.items()
-            if self.is_eligible(node, follower.broker_epoch)
+            if node in electable or self.is_eligible(node, follower.broker_epoch)
         ]
         return min([log_start, *starts])

@@ -29,6 +29,9 @@ class PartitionState(Protocol):
     def isr(self) -> Sequence[int]: ...
 
     @property
+    def elr(self) -> Sequence[int]: ...
+
+    @property
     def leader(self) -> int: ...
 
     @property

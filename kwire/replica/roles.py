@@ -48,6 +48,7 @@ class Roles:
             self._lead(partition, state)
             return
         leader.on_replicas_changed(state.replicas)
+        leader.elr = frozenset(state.elr)
         self.completion.fetch_waits.mark(partition)
         change = leader.on_isr_committed(state.isr, state.partition_epoch, self.now())
         if change is not None:
@@ -84,6 +85,7 @@ class Roles:
             lag_max_messages=self.lag_max_messages,
             is_eligible=self.is_eligible,
         )
+        leader.elr = frozenset(state.elr)
         partition.lead(leader, now)
         self._on_changed(partition)
         self.syncs.start(partition)

@@ -1,5 +1,6 @@
 """The small APIs of the data path: ListOffsets, OffsetForLeaderEpoch, DeleteRecords and others."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -227,6 +228,26 @@ async def test_records_are_deleted(topic: str, offset: int, expected: tuple[int,
     (result,) = answer.topics[0].partitions
     assert (result.error_code, result.low_watermark) == expected
     assert partition.log.start_offset == (expected[1] if expected[0] == 0 else 0)
+
+
+async def test_deletion_waits_for_eligible_leader_replica():
+    """Invariant 39: the replica would bring the records back if it were elected."""
+    subject = broker()
+    partition = await create_topic(subject, replicas=(1, 2), isr=(1,))
+    write(subject, partition, b"a", b"b")
+    change = partial(r.PartitionChangeRecord, partition_id=0, topic_id=topic_id("t"))
+    Topic = DeleteRecordsRequest.DeleteRecordsTopic
+    deletion = Topic.DeleteRecordsPartition(partition_index=0, offset=2)
+    request = DeleteRecordsRequest(timeout_ms=1, topics=[Topic(name="t", partitions=[deletion])])
+
+    async def delete() -> tuple[int, int]:
+        (result,) = (await subject.call(request)).topics[0].partitions
+        return result.error_code, result.low_watermark
+
+    await subject.publish(change(eligible_leader_replicas=[2]))
+    assert (await delete())[0] == errors.RequestTimedOut.code
+    await subject.publish(change(eligible_leader_replicas=[]))
+    assert await delete() == (errors.NONE, 2)
 
 
 async def test_producer_ids_are_unique():

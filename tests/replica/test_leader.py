@@ -268,3 +268,24 @@ def test_follower_with_too_many_records_missing_leaves_until_it_is_back_within_t
 def test_number_of_missing_records_does_not_matter_by_default() -> None:
     subject = leader(log_end=1 << 40)
     assert not subject.laggards(30.0)
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "expected"),
+    [
+        ((1,), (), 7),  # 2 and 3 are down, and none of them can be elected.
+        ((1,), (3,), 0),
+        ((1, 2), (), 4),  # 2 is fenced, and leaves the ISR in a moment: it may become eligible.
+        ((1, 2), (3,), 0),
+    ],
+)
+def test_deletion_waits_for_replicas_that_may_be_elected(
+    isr: tuple[int, ...], elr: tuple[int, ...], expected: int
+):
+    """Invariant 39."""
+    subject = leader(isr=isr)
+    subject.on_fetched(2, offset=10, log_start=4, now=0.0)
+    subject.on_fetched(3, offset=5, log_start=0, now=0.0)
+    subject.is_eligible = lambda node, epoch: False
+    subject.elr = frozenset(elr)
+    assert subject.low_watermark(7) == expected

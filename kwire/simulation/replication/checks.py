@@ -55,9 +55,8 @@ class ReplicationChecks:
         for node, _, decoded in logs:
             if not self.brokers[node].is_registered:
                 continue  # What its machine lost with the power takes it out of the ISR then.
-            if node in committed.isr:
-                self._check_start(index, node, decoded)
             if node in (*committed.isr, *committed.elr):
+                self._check_start(index, node, decoded)
                 self._check_complete(index, node, decoded)
         for place, (node, watermark, own) in enumerate(logs):
             for other, other_watermark, theirs in logs[:place]:
@@ -90,10 +89,7 @@ class ReplicationChecks:
         )
 
     def _check_start(self, index: int, node: int, decoded: Decoded) -> None:
-        """Check that an in-sync replica lacks what was deleted.
-
-        An eligible replica that is down learns of deletions when it is back.
-        """
+        """Check that an in-sync or eligible replica lacks what was deleted."""
         start_offset, deleted_end = decoded.start_offset, self.history.deleted_end[index]
         demand(
             start_offset >= deleted_end,
