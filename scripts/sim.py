@@ -7,8 +7,9 @@ a broker's logs, their threads and the loss of power, ``--replication`` whole no
 replicas, coordinators and clients. ``--rotate`` begins at a seed that no earlier run had. Exit code
 1: a seed failed.
 
-``--detect`` makes each mistake of the mutation tables instead, and writes to docs/testing.md after
-how many seeds and events it was detected.
+``--detect`` makes each mistake of the mutation tables instead, or those that it names, and writes
+to docs/testing.md after how many seeds and events it was detected. A seed that fails without the
+mistake as well detects nothing.
 """
 
 import argparse
@@ -151,37 +152,48 @@ def detect(task: tuple[str, str, int]) -> tuple[str, str, int, int]:
     kind, name, first = task
     (mutation,) = (m for m in table_of(kind) if m.name == name)
     total = 0
-    with mutation.active():
-        for count, seed in enumerate(range(first, first + 100), 1):
+    for count, seed in enumerate(range(first, first + 100), 1):
+        with mutation.active():
             is_quiet, taken = attempt(kind, seed)
-            total += taken
-            if not is_quiet:
-                return name, mutation.mistake, count, total
+        total += taken
+        if not is_quiet and attempt(kind, seed)[0]:
+            return name, mutation.mistake, count, total
     return name, mutation.mistake, 0, total
 
 
 def detect_all(options: argparse.Namespace, kind: str) -> int:
-    """Write the table of all mistakes; return 1 if one was not detected."""
-    tasks = [(kind, mutation.name, options.first) for mutation in table_of(kind)]
+    """Write the table's rows of the named mistakes, or of all; return 1 if one was not detected."""
+    names = options.detect or [mutation.name for mutation in table_of(kind)]
+    tasks = [(kind, name, options.first) for name in names]
+    rows = {}
     with multiprocessing.Pool(options.jobs) as pool:
-        rows = list(pool.imap(detect, tasks))
+        for name, mistake, seeds, taken in pool.imap_unordered(detect, tasks):
+            rows[name] = f"| {name} | {mistake} | {seeds or 'none'} | {taken} |"
+            print(rows[name], flush=True)
+    write_table(kind, rows)
+    return 1 if any("| none |" in row for row in rows.values()) else 0
+
+
+def write_table(kind: str, rows: dict[str, str]) -> None:
+    """Put rows into a table of docs/testing.md, in place of those with their names."""
     unit = "steps" if kind == "controller" else "events"
     lines = [f"| mutation | mistake | seeds | {unit} until it is noticed |", "|---|---|---|---|"]
-    for name, mistake, seeds, taken in rows:
-        lines.append(f"| {name} | {mistake} | {seeds or 'none'} | {taken} |")
     page = ROOT / "docs" / "testing.md"
     begin, end = f"<!-- {kind} mutations -->\n", "<!-- end -->\n"
     head, rest = page.read_text().split(begin)
-    tail = rest.split(end, 1)[1]
+    table, tail = rest.split(end, 1)
+    rows = {row.split(" | ")[0].removeprefix("| "): row for row in table.splitlines()[2:]} | rows
+    lines += [rows[mutation.name] for mutation in table_of(kind) if mutation.name in rows]
     page.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
-    return 1 if any(not seeds for _, _, seeds, _ in rows) else 0
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--controller", action="store_true", help="simulate the controller")
     parser.add_argument("--cluster", action="store_true", help="simulate a whole cluster")
-    parser.add_argument("--detect", action="store_true", help="make mistakes; write the table")
+    parser.add_argument(
+        "--detect", nargs="*", metavar="NAME", help="make mistakes; write their table"
+    )
     parser.add_argument("--logs", action="store_true", help="simulate a broker's logs")
     parser.add_argument("--replication", action="store_true", help="simulate replication")
     parser.add_argument("--rotate", action="store_true", help="other seeds in each run")
@@ -211,7 +223,7 @@ def main(arguments: list[str]) -> int:
         "replication": run_replication,
     }
     run_seed = runs[kind]
-    if options.detect:
+    if options.detect is not None:
         return detect_all(options, kind)
     if options.seed is not None:
         _, events, failure = run_seed((options.seed, options.events, options.trace))

@@ -15,7 +15,6 @@ from kwire.node.core import Core
 from kwire.node.replication import ClusterConnections
 from kwire.node.transactions import NodeTransactions
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
-from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.replica.coordinator_log import CoordinatorLog
@@ -177,7 +176,7 @@ class BrokerHalf:
             cluster_id=core.identity.cluster_id,
             incarnation_id=core.incarnation_id,
             endpoints=core.broker_listeners,
-            features=SUPPORTED,
+            features=core.services.supported_features,
             log_dirs=[directory.directory_id for directory in core.logs.directories],
             publisher=core.publisher,
             ask=core.local.ask,

@@ -108,7 +108,10 @@ class Core:
     def registration(self) -> ControllerRegistrationRequest:
         """Return the request with which this controller registers with the active one."""
         return controller_registration(
-            self.config, self.incarnation_id, self.controller_listeners, SUPPORTED
+            self.config,
+            self.incarnation_id,
+            self.controller_listeners,
+            self.services.supported_features,
         )
 
 

@@ -1,7 +1,7 @@
 """The invariants of a cluster simulation, checked at every moment by books that no node can see.
 
 * A batch that any node takes as committed is the same at the same offset on every node, and is on
-  the disks of a majority of the voters.
+  the disks of a majority of the voters, who change one at a time.
 * Only one controller writes in an epoch.
 * Every published image equals the committed log replayed up to its offset; it never goes back.
 * A topic is created only while no topic has its name, and a removed topic id is not used again.
@@ -26,8 +26,12 @@ from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.raft.events import Committed, Effect
+from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.simulation.clockwork import Violation
+from kwire.simulation.raft_checks import Checks
 from kwire.simulation.raft_disk import SimStorage
 
 
@@ -37,6 +41,7 @@ class Books:
 
     seed: int
     voters: Sequence[int]
+    """The committed voters."""
     disks: dict[int, SimStorage]
     note: Callable[[int, str], None]
     """Adds a line to the trace."""
@@ -45,6 +50,12 @@ class Books:
     """The metadata image replayed from the committed log."""
     failures: list[Violation] = attrs.field(factory=list)
     """Violations found inside a node, where an exception would end only that node."""
+    voter_sets: list[tuple[int, ...]] = attrs.field(factory=list)
+    """All committed voter sets, in their order."""
+    kraft_version: int = 0
+    """The committed level of kraft.version."""
+    _decisions: list[tuple[int, tuple[int, ...]]] = attrs.field(factory=list)
+    """The end offsets that leaders decided to be committed, each with the leader's voters."""
     _batches: dict[int, tuple[int, int, int]] = attrs.field(factory=dict)
     """Base offset to end offset, epoch and digest."""
     _images: dict[int, int] = attrs.field(factory=dict)
@@ -65,6 +76,29 @@ class Books:
         if writer != node_id:
             self.fail(f"n{writer} and n{node_id} both write in epoch {epoch}")
 
+    def on_step(
+        self, node_id: int, state: RaftState, effects: Sequence[Effect], *, leads: bool
+    ) -> None:
+        """Record the voters with which a leader commits, which are those of its log.
+
+        ``leads``: before the step; a leader that commits its own removal resigns in the same one.
+        """
+        try:
+            Checks.check_voters(node_id, state)
+        except Violation as violation:
+            self.failures.append(violation)
+        ends = [effect.end_offset for effect in effects if isinstance(effect, Committed)]
+        if not ends or not (leads or isinstance(state.role, Leader)):
+            return
+        end_offset = ends[-1]
+        if not self._decisions or end_offset > self._decisions[-1][0]:
+            self._decisions.append((end_offset, state.history.sets[-1][1].ids))
+            voters, self.kraft_version = state.history.at(end_offset)
+            if not self.voter_sets or voters.ids != self.voter_sets[-1]:
+                self.voter_sets.append(voters.ids)
+                self.voters = voters.ids
+                self.note(node_id, f"has committed voters {voters.ids}")
+
     def on_commit(self, node_id: int, batch: CommittedBatch) -> None:
         """Record a committed batch at its first delivery; compare it at later ones."""
         entry = (batch.end_offset, batch.epoch, crc32(repr(batch.records).encode()))
@@ -75,8 +109,14 @@ class Books:
         if batch.base_offset != self.committed_end:
             self.fail(f"n{node_id}: {batch.base_offset} is committed after {self.committed_end}")
             return
-        holders = [n for n in self.voters if self.disks[n].durable.end_offset >= batch.end_offset]
-        if 2 * len(holders) <= len(self.voters):
+        while self._decisions and self._decisions[0][0] < batch.end_offset:
+            del self._decisions[0]
+        if not self._decisions:
+            self.fail(f"n{node_id}: {batch.end_offset} is published, but no leader committed it")
+            return
+        voters = self._decisions[0][1]
+        holders = [n for n in voters if self.disks[n].durable.end_offset >= batch.end_offset]
+        if 2 * len(holders) <= len(voters):
             self.fail(f"n{node_id}: {batch.end_offset} is published, but lies on {holders} alone")
         self._batches[batch.base_offset] = entry
         self.committed_end = batch.end_offset

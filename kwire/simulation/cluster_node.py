@@ -45,6 +45,9 @@ from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
+from kwire.raftmeta.raft.events import Effect
+from kwire.raftmeta.raft.raft import Raft
+from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.voters import Endpoint
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
@@ -56,7 +59,7 @@ from kwire.simulation.raft_quorums import TestClock
 from kwire.storage_format.directories import Identity
 
 if TYPE_CHECKING:
-    from kwire.raftmeta.raft.events import RaftRequest
+    from kwire.raftmeta.raft.events import Event, RaftRequest
 
 CLUSTER_ID: Final = "simulated-cluster-0001"
 SNAPSHOT_BYTES: Final = 6000
@@ -91,11 +94,36 @@ class _Waiting:
     answer: object = None
 
 
+@attrs.define(eq=False)
+class WatchedRaft:
+    """A raft machine whose steps the books see."""
+
+    raft: Raft
+    books: Books
+    node_id: int
+
+    @property
+    def deadline(self) -> float:
+        return self.raft.deadline
+
+    def step(self, event: "Event | None", now: float, now_ms: int) -> tuple[Effect, ...]:
+        state = self.raft.state
+        leads = isinstance(state.role, Leader)
+        effects = self.raft.step(event, now, now_ms)
+        self.books.on_step(self.node_id, state, effects, leads=leads)
+        return effects
+
+
 class WatchedQuorum(RaftService):
-    """A quorum that reports to the books which node appends in which epoch."""
+    """A quorum that reports to the books what it commits, and who appends in which epoch."""
 
     books: Books
     node_id: int
+
+    def watch(self, books: Books, node_id: int) -> None:
+        """Begin to report."""
+        self.books, self.node_id = books, node_id
+        self._driver._machine = WatchedRaft(self._raft, books, node_id)
 
     def append_nowait(
         self,
@@ -135,7 +163,7 @@ class Process:
             configured=build.configured_voters(config),
             peers=RaftPeers(self._links(raft.request_timeout_s)),
         )
-        self.quorum.books, self.quorum.node_id = books, config.node_id
+        self.quorum.watch(books, config.node_id)
         self.publisher = MetadataPublisher()
         self.channel = ControllerChannel(
             self.quorum,

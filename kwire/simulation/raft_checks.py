@@ -93,7 +93,7 @@ class Checks:
                 self._check_own_epoch(node, state.role, effects)
         self._check_belief(node.id, state)
         self._check_start(node.id, state)
-        self._check_voters(node.id, state)
+        self.check_voters(node.id, state)
         for effect in effects:
             if isinstance(effect, TruncateLog):
                 self._check_truncation(node, effect.end_offset)
@@ -115,7 +115,7 @@ class Checks:
             raise Violation(f"n{node_id} {claim}, which n{winner} won")
 
     @staticmethod
-    def _check_voters(node_id: int, state: RaftState) -> None:
+    def check_voters(node_id: int, state: RaftState) -> None:
         """Check that voters change one at a time (Raft's thesis, 4.1), by the log (KIP-853)."""
         if state.history.latest_offset >= max(state.log.end_offset, 1):
             raise Violation(f"n{node_id}: its voters lie beyond the end of its log")

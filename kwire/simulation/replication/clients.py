@@ -222,13 +222,14 @@ class Deleter(SimClient):
 
     async def run(self) -> None:
         while True:
-            await trio.sleep(self.random.expovariate(0.3))
+            await trio.sleep(self.random.expovariate(1.0))
             index = self.random.randrange(self.world.partition_count)
             await self._delete(index)
 
     async def _delete(self, index: int) -> None:
         history = self.world.history
-        offset = self.random.randint(0, max(history.acknowledged[index], default=0))
+        last = max(history.acknowledged[index], default=0)
+        offset = self.random.randint(min(last, history.deleted_end[index]), last)
         history.delete_end[index] = max(history.delete_end[index], offset)
         topic = DeleteRecordsRequest.DeleteRecordsTopic
         partition = topic.DeleteRecordsPartition(partition_index=index, offset=offset)

@@ -21,7 +21,7 @@ from kwire.records.header import BatchHeader, headers
 from kwire.records.iterate import records
 from kwire.simulation.replication.checks import TOPIC
 from kwire.simulation.replication.clients import BEFORE_TOPIC_IDS, SimClient
-from kwire.simulation.replication.history import demand
+from kwire.simulation.replication.history import SimTransaction, demand
 from kwire.types import CONSUMER_OFFSETS
 
 GROUP_PARTITIONS: Final = 2
@@ -43,6 +43,8 @@ class Consumer(SimClient):
     position: int = 0
     values: dict[int, bytes] = attrs.field(factory=dict)
     """The records that it has read, by offset."""
+    _open: dict[int, SimTransaction] = attrs.field(factory=dict)
+    """The transaction of each producer id that no marker has ended so far."""
     _seen_end: int = 0
     """The largest end of the readable records that an answer has shown."""
 
@@ -91,6 +93,7 @@ class Consumer(SimClient):
             f"records below {end}",
         )
         self.position = end
+        self._open.clear()
 
     def _take(self, answer: Answer) -> None:
         end = answer.last_stable_offset if self.is_committed else answer.high_watermark
@@ -109,6 +112,8 @@ class Consumer(SimClient):
                     open_aborted.discard(header.producer_id)
                 continue
             demand(header.next_offset <= end, f"{where}: {header} is at or above {end}")
+            if header.is_transactional:
+                self._check_marked(data, place, header)
             if header.is_control:
                 if _is_abort(data, place, header):
                     open_aborted.discard(header.producer_id)
@@ -117,6 +122,20 @@ class Consumer(SimClient):
                     if record.offset >= self.position:
                         self._read(record.offset, bytes(record.value or b""))
             self.position = header.next_offset
+
+    def _check_marked(self, data: bytes, place: int, header: BatchHeader) -> None:
+        """Check that a marker has ended a producer's transaction before its next one begins."""
+        if header.is_control:
+            self._open.pop(header.producer_id, None)
+            return
+        for record in records(data, place, header):
+            transaction = self.world.history.transactions[bytes(record.value or b"")]
+            former = self._open.setdefault(header.producer_id, transaction)
+            demand(
+                former is transaction,
+                f"partition {self.index} offset {record.offset}: no marker between "
+                f"{former.name} and {transaction.name}",
+            )
 
     def _read(self, offset: int, value: bytes) -> None:
         history = self.world.history

@@ -14,7 +14,9 @@ import trio
 
 from kwire import attrs
 from kwire.codec.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import PartitionImage
+from kwire.raftmeta.storage.levels import ELR
 from kwire.simulation.cluster_checks import Books
 from kwire.simulation.disk import PLENTY
 from kwire.simulation.replication.checks import TOPIC, ReplicationChecks
@@ -34,11 +36,14 @@ class Faults:
     books: Books
     random: Random
     checks: ReplicationChecks
-    has_elr: bool
-    """Whether eligible leader replicas are finalized (KIP-966)."""
     _mended_at: float = float("-inf")
     _fragile: int = -1
     """The machine that lost power last, while it may be in an ISR."""
+
+    @property
+    def has_elr(self) -> bool:
+        """Whether eligible leader replicas are finalized (KIP-966)."""
+        return self.books.image.features.get(ELR, 0) > 0
 
     @property
     def machines(self) -> dict[int, SimMachine]:
@@ -64,6 +69,7 @@ class Faults:
                 (self._resign, 1),
                 (self._break_directory, 1),
                 (self._fill_disk, 1),
+                (self._install, 2),
             ),
             strict=True,
         )
@@ -109,6 +115,18 @@ class Faults:
         if machine is not None:
             self.world.note("stop", machine.id)
             machine.stop()
+
+    def _install(self, nursery: trio.Nursery) -> None:
+        """Install the new release on a machine, and stop its process in order, or kill it."""
+        machines = [m for m in self.machines.values() if m.installed != SUPPORTED]
+        if machines:
+            machine = self.random.choice(machines)
+            self.world.note("install", machine.id)
+            machine.installed = SUPPORTED
+            if self.random.random() < 0.5:
+                machine.stop()
+            elif machine.is_alive:
+                machine.kill(self.random)
 
     def _resign(self, nursery: trio.Nursery) -> None:
         """Let the active controller hand its leadership over."""

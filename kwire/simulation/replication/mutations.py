@@ -20,6 +20,7 @@ from kwire.replica.roles import Roles
 from kwire.replica.service import ReplicaService
 from kwire.simulation.raft_mutations import Mutation
 from kwire.simulation.replication.group_mutations import MUTATIONS as GROUPS
+from kwire.simulation.replication.operator_mutations import MUTATIONS as OPERATORS
 from kwire.simulation.replication.transaction_mutations import MUTATIONS as TRANSACTIONS
 
 _elect = PartitionChangeBuilder._elect
@@ -96,6 +97,15 @@ async def _deleted_here(
     replicas: ReplicaService, partition: Partition, start: int, timeout_s: float
 ) -> int:
     return partition.log.start_offset
+
+
+def _low_watermark_of_running_replicas(leader: Leader, log_start: int) -> int:
+    starts = [
+        follower.log_start
+        for node, follower in leader.followers.items()
+        if leader.is_eligible(node, follower.broker_epoch)
+    ]
+    return min([log_start, *starts])
 
 
 def _joins_with_deleted_records(leader: Leader, node: int) -> bool:
@@ -180,10 +190,16 @@ REPLICAS: Final = (
         invariants=(39,),
     ),
     Mutation(
+        "deletion-without-eligible-replicas",
+        "DeleteRecords is answered while an eligible leader replica that is down has the records",
+        ((Leader, "low_watermark", _low_watermark_of_running_replicas),),
+        invariants=(39,),
+    ),
+    Mutation(
         "followers-join-with-deleted-records",
         "a follower joins the ISR before it has deleted what the leader has",
         ((Leader, "may_join", _joins_with_deleted_records),),
         invariants=(39,),
     ),
 )
-MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS, *GROUPS)
+MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS, *GROUPS, *OPERATORS)

@@ -4,6 +4,7 @@ The node is :class:`kwire.node.server.Server` itself, with a core whose quorum s
 directories, connections, listeners and clock are simulated.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import partial
 from random import Random
 from typing import Final, cast
@@ -35,7 +36,10 @@ from kwire.raftmeta.metadata.image import Endpoint
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
+from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.voters import Endpoint as VoterEndpoint
+from kwire.raftmeta.raft.voters import ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.storage.records import snapshot_chunks
 from kwire.replica.partition import Partition
 from kwire.simulation.cluster_checks import Books, Watch
 from kwire.simulation.cluster_network import Wire
@@ -46,9 +50,13 @@ from kwire.simulation.raft_disk import SimStorage
 from kwire.simulation.raft_quorums import TestClock
 from kwire.simulation.replication.links import SimListener, SimListeners, SimNetwork, address_of
 from kwire.simulation.replication.processes import Gate, start_behind
+from kwire.simulation.replication.releases import Features, ReleaseWatch
 from kwire.storage_format.directories import Identity
 
 CONTROLLER: Final = "CONTROLLER"
+_METADATA: Final = 0xFF
+"""The number of the directory of the metadata log."""
+_START: Final = SnapshotId(0, 0)
 _ENDS: Final = (BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError)
 """Errors that end a process: a lost registration, and no log directory that works."""
 _PROBED_S: Final = 0.01
@@ -63,6 +71,8 @@ class Cluster:
     wire: Wire
     books: Books
     bootstrap: list[MetadataRecord]
+    initial_voters: VoterSet | None = None
+    """The voters that a dynamic quorum begins with; None if the voters are configured."""
 
 
 @attrs.define(eq=False)
@@ -74,12 +84,26 @@ class SimMachine:
     cluster: Cluster
     storage: SimStorage
     disks: list[SimDisk]
+    installed: Features = SUPPORTED
+    """The features of the release that the next process runs."""
+    features: Features = SUPPORTED
+    """The features of the release that the last process runs."""
     lives: int = 0
     """The number of processes so far."""
     server: Server | None = None
     is_stopping: bool = False
     gate: Gate = attrs.field(factory=Gate)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    def __attrs_post_init__(self) -> None:
+        voters = self.cluster.initial_voters
+        if voters is not None and voters.get(self.id) is not None:
+            self.storage.format(_START, _first_snapshot(voters))
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the process runs another release than the installed one."""
+        return self.is_alive and self.features != self.installed
 
     @property
     def is_alive(self) -> bool:
@@ -131,6 +155,7 @@ class SimMachine:
             return
         self.lives += 1
         self.is_stopping = False
+        self.features = self.installed
         self.gate, self._scope = Gate(), trio.CancelScope()
         self.server = SimServer(self.config, core=_make_core(self))
         start_behind(self.gate, nursery, self._live)
@@ -218,7 +243,7 @@ def _make_core(machine: SimMachine) -> Core:
     network = SimNetwork(clock, random, wire, node)
     identity = Identity(CLUSTER_ID, {})
     services = Services(
-        config=config, clock=clock, supported_features=SUPPORTED, cluster_id=CLUSTER_ID
+        config=config, clock=clock, supported_features=machine.features, cluster_id=CLUSTER_ID
     )
     quorum, publisher = _make_quorum(machine, network, identity), MetadataPublisher()
     heartbeat_s = config.broker_heartbeat_interval_ms / 1000
@@ -231,7 +256,10 @@ def _make_core(machine: SimMachine) -> Core:
         client_requests=network.pool("", config.request_timeout_ms / 1000),
     )
     state = ControllerState(
-        config=config, random=random, cluster_id=CLUSTER_ID, supported_features=dict(SUPPORTED)
+        config=config,
+        random=random,
+        cluster_id=CLUSTER_ID,
+        supported_features=dict(machine.features),
     )
     controller = Controller(
         quorum, publisher, state, clock, bootstrap=cluster.bootstrap, own_broker=node
@@ -239,6 +267,7 @@ def _make_core(machine: SimMachine) -> Core:
     cadence = SnapshotCadence(max_bytes=SNAPSHOT_BYTES, max_seconds=0)
     snapshotter = Snapshotter(quorum, publisher, cadence, clock)
     quorum.add_listener(Watch(cluster.books, node, machine.lives, publisher))
+    quorum.add_listener(ReleaseWatch(cluster.books, node, machine.features))
     listeners = _make_listeners(machine, services)
     ports = {name: listener.address.port for name, listener in listeners.listeners.items()}
     return Core(
@@ -262,9 +291,9 @@ def _make_core(machine: SimMachine) -> Core:
 
 def _make_quorum(machine: SimMachine, network: SimNetwork, identity: Identity) -> WatchedQuorum:
     config = machine.config
-    voter = (VoterEndpoint(CONTROLLER, host_of(config.node_id), 9093),)
-    endpoints = voter if config.is_controller else ()
-    raft = build.raft_config(config, identity, directory_id(config.node_id, 0xFF), endpoints)
+    endpoints = controller_endpoints(config.node_id) if config.is_controller else ()
+    directory = metadata_directory(config.node_id)
+    raft = build.raft_config(config, identity, directory, endpoints)
     quorum = WatchedQuorum(
         attrs.evolve(raft, fetch_max_bytes=4000, snapshot_max_bytes=500),
         machine.storage,
@@ -273,8 +302,32 @@ def _make_quorum(machine: SimMachine, network: SimNetwork, identity: Identity) -
         configured=build.configured_voters(config),
         peers=RaftPeers(network.pool("", raft.request_timeout_s)),
     )
-    quorum.books, quorum.node_id = machine.cluster.books, config.node_id
+    quorum.watch(machine.cluster.books, config.node_id)
     return quorum
+
+
+def initial_voters(nodes: Iterable[int]) -> VoterSet:
+    """Return the voters of a dynamic quorum."""
+    return VoterSet.of(
+        Voter(ReplicaKey(node, metadata_directory(node)), controller_endpoints(node))
+        for node in nodes
+    )
+
+
+def metadata_directory(node: int) -> bytes:
+    """Return the id of the directory of a machine's metadata log."""
+    return directory_id(node, _METADATA)
+
+
+def controller_endpoints(node: int) -> tuple[VoterEndpoint, ...]:
+    return (VoterEndpoint(CONTROLLER, host_of(node), 9093),)
+
+
+def _first_snapshot(voters: VoterSet) -> Iterator[bytes]:
+    """Return the checkpoint 0-0 of a dynamic quorum."""
+    return snapshot_chunks(
+        _START, [], voters=voters, kraft_version=1, last_timestamp_ms=0, now_ms=0
+    )
 
 
 def _make_listeners(machine: SimMachine, services: Services) -> SimListeners:

@@ -6,6 +6,8 @@ from typing import Final
 NODES: Final = (1, 2, 3, 4)
 """The brokers."""
 CONTROLLERS: Final = (1, 2, 3)
+MORE_CONTROLLERS: Final = (1, 2, 3, 4, 105)
+"""The controllers of a growing quorum, any of which may be voters."""
 REPLICAS: Final = 3
 SESSION_MS: Final = 3_000
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -16,7 +18,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "replica.fetch.max.bytes": "1000",
     "replica.fetch.backoff.ms": "500",
     "min.insync.replicas": "2",
-    "log.dirs": "/data/0,/data/1",
     "log.index.interval.bytes": "300",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
@@ -28,8 +29,10 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-def settings_of(node: int, controllers: Sequence[int]) -> dict[str, str]:
-    """Return the settings of one node."""
+def settings_of(
+    node: int, controllers: Sequence[int], directory_count: int, *, is_dynamic: bool
+) -> dict[str, str]:
+    """Return the settings of one node; ``is_dynamic``: the log has the voters (KIP-853)."""
     roles = {"broker": node in NODES, "controller": node in controllers}
     listeners = {"broker": f"PLAINTEXT://node-{node}:9092"}
     listeners["controller"] = f"CONTROLLER://node-{node}:9093"
@@ -37,9 +40,15 @@ def settings_of(node: int, controllers: Sequence[int]) -> dict[str, str]:
         **_SETTINGS,
         "process.roles": ",".join(role for role in roles if roles[role]),
         "node.id": str(node),
-        "controller.quorum.voters": ",".join(f"{n}@node-{n}:9093" for n in controllers),
+        "log.dirs": ",".join(f"/data/{index}" for index in range(directory_count)),
         "listeners": ",".join(listeners[role] for role in roles if roles[role]),
     }
+    if is_dynamic:
+        addresses = ",".join(f"node-{n}:9093" for n in controllers)
+        settings["controller.quorum.bootstrap.servers"] = addresses
+    else:
+        voters = ",".join(f"{n}@node-{n}:9093" for n in controllers)
+        settings["controller.quorum.voters"] = voters
     if roles["broker"]:
         settings["advertised.listeners"] = listeners["broker"]
     return settings

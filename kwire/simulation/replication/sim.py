@@ -1,15 +1,17 @@
 """A whole cluster in one deterministic world, from one seed: quorum, brokers, replicas, clients.
 
-Four machines run the product's node: logs, replicas, coordinators and three controllers, which are
-also brokers in some runs. Clients produce, also in transactions, consume, delete records and commit
-offsets. Machines are killed, paused, lose power and stop in order; connections are cut, split and
-slow; directories fail and disks are full; partitions are reassigned.
+Four machines run the product's node: logs, replicas, coordinators and three to five controllers,
+which are also brokers in most runs. Clients produce, also in transactions, consume, delete records
+and commit offsets. Machines are killed, paused, lose power and stop in order; connections are cut,
+split and slow; directories fail and disks are full; partitions are reassigned. Voters are added and
+removed; nodes begin with an old release in some runs, get the new one, and feature levels rise.
 :mod:`kwire.simulation.replication.checks` looks at the replicas all the time, the clients at their
 answers. When all faults are mended, all logs become equal and every client goes on. In some runs a
-minority of the controllers stays dead for a while, and clients must go on without it.
+minority of the voters stays dead for a while, and clients must go on without it.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 
@@ -18,8 +20,8 @@ import trio.testing
 
 from kwire import attrs
 from kwire.configs.load import broker_config
+from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
-from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEWEST
 from kwire.simulation.cluster_checks import Books
 from kwire.simulation.cluster_network import Wire
 from kwire.simulation.disk import SimDisk
@@ -31,12 +33,19 @@ from kwire.simulation.replication.end import HEAL_S, check_end
 from kwire.simulation.replication.faults import Faults
 from kwire.simulation.replication.history import History, demand
 from kwire.simulation.replication.members import GroupBook, Member
-from kwire.simulation.replication.node import Cluster, SimMachine
+from kwire.simulation.replication.node import Cluster, SimMachine, initial_voters
+from kwire.simulation.replication.operators import Operator
 from kwire.simulation.replication.processes import SimThreads, simulated_processes
-from kwire.simulation.replication.settings import CONTROLLERS, NODES, settings_of
+from kwire.simulation.replication.releases import Release
+from kwire.simulation.replication.settings import (
+    CONTROLLERS,
+    MORE_CONTROLLERS,
+    NODES,
+    settings_of,
+)
 from kwire.simulation.replication.topics import create_topics
 from kwire.simulation.replication.transactions import TransactionalProducer
-from kwire.storage_format.format import TRANSACTION_VERSION, feature_records
+from kwire.storage_format.format import feature_records
 
 PARTITIONS: Final = (1, 2, 2, 3, 4, 12)
 """The numbers of partitions, one of which a run draws."""
@@ -47,9 +56,7 @@ CHECK_S: Final = 0.05
 SETTLE_S: Final = 5.0
 """The time after the last fault in which clients need not succeed."""
 _ADMIN: Final = -1000
-_NONE: Final = -1
 TRACE_LINES: Final = 80
-DIRECTORIES: Final = 2
 
 
 class ReplicationSimFailure(AssertionError):
@@ -68,6 +75,8 @@ class ReplicationSim:
     checks: ReplicationChecks = attrs.field(init=False)
     faults: Faults = attrs.field(init=False)
     threads: SimThreads = attrs.field(init=False)
+    release: Release = attrs.field(init=False)
+    operator: Operator = attrs.field(init=False)
     clients: list[SimClient] = attrs.field(factory=list)
     trace: deque[str] = attrs.field(factory=lambda: deque(maxlen=TRACE_LINES))
     events: int = 0
@@ -75,30 +84,44 @@ class ReplicationSim:
     def __attrs_post_init__(self) -> None:
         self.random = Random(self.seed)
         self.threads = SimThreads(Random(f"{self.seed} threads"))
-        has_elr = self.random.random() < 0.5
-        is_combined = self.random.random() < 0.7
+        self.release = self.random.choice((Release.old, Release.newest))(self.random)
         partition_count = self.random.choice(PARTITIONS)
-        levels = {METADATA_VERSION: NEWEST, TRANSACTION_VERSION: 2, ELR: int(has_elr)}
         wire = Wire(Random(f"{self.seed} wire"))
-        controllers = CONTROLLERS if is_combined else tuple(100 + n for n in CONTROLLERS)
-        self.books = Books(self.seed, controllers, {}, self._on_note)
-        cluster = Cluster(self.seed, wire, self.books, feature_records(levels))
-        self.machines = {
-            node: self._machine(cluster, node, controllers)
-            for node in sorted({*NODES, *controllers})
-        }
+        self.machines = self._make_machines(wire)
         self.books.disks.update((m.id, m.storage) for m in self.machines.values())
         history = History.of(partition_count)
         self.world = World(wire, self.machines, history, partition_count, self.note)
         self.checks = ReplicationChecks(self.machines, history)
-        self.faults = Faults(self.world, self.books, self.random, self.checks, has_elr=has_elr)
+        self.faults = Faults(self.world, self.books, self.random, self.checks)
         self._make_clients()
 
-    @staticmethod
-    def _machine(cluster: Cluster, node: int, controllers: tuple[int, ...]) -> SimMachine:
-        config = broker_config(settings_of(node, controllers))
-        disks = [SimDisk() for _ in range(DIRECTORIES if config.is_broker else 0)]
-        return SimMachine(node, config, cluster, SimStorage(), disks)
+    def _make_machines(self, wire: Wire) -> dict[int, SimMachine]:
+        """Return the machines, of which some are voters, and some may become voters."""
+        is_dynamic = self.random.random() < 0.5
+        controllers: tuple[int, ...] = MORE_CONTROLLERS if is_dynamic else CONTROLLERS
+        if self.random.random() < 0.3:  # No node is both controller and broker.
+            controllers = tuple(100 + node % 100 for node in controllers)
+        count = self.random.choice((1, 2, 3, 3)) if is_dynamic else len(CONTROLLERS)
+        voters = controllers[:count]
+        self.books = Books(self.seed, voters, {}, self._on_note)
+        records = feature_records(self.release.levels)
+        cluster = Cluster(self.seed, wire, self.books, records)
+        cluster.initial_voters = initial_voters(voters) if is_dynamic else None
+        directory_count = 2 if self.release.has_directories else 1
+        return {
+            node: self._machine(cluster, node, controllers, directory_count)
+            for node in sorted({*NODES, *controllers})
+        }
+
+    def _machine(
+        self, cluster: Cluster, node: int, controllers: Sequence[int], directory_count: int
+    ) -> SimMachine:
+        is_dynamic = cluster.initial_voters is not None
+        settings = settings_of(node, controllers, directory_count, is_dynamic=is_dynamic)
+        config = broker_config(settings)
+        disks = [SimDisk() for _ in range(directory_count if config.is_broker else 0)]
+        features = self.release.features
+        return SimMachine(node, config, cluster, SimStorage(), disks, installed=features)
 
     def _make_clients(self) -> None:
         def basis() -> tuple[int, World, Random]:
@@ -115,6 +138,13 @@ class ReplicationSim:
         self.clients.append(Committer(*basis()))
         for number in range(2):
             self.clients.append(TransactionalProducer(*basis(), name=f"tx-{number}"))
+        self.operator = Operator(
+            *basis(),
+            books=self.books,
+            changes_voters=self.random.random() < 0.7,
+            raises_levels=self.random.random() < 0.7,
+        )
+        self.clients.append(self.operator)
         book = GroupBook(self.world.partition_count)
         for _ in range(MEMBERS):
             self.clients.append(Member(*basis(), book=book))
@@ -161,10 +191,13 @@ class ReplicationSim:
                 await trio.sleep(self.random.expovariate(1.4))
                 self.faults.act(nursery)
                 self.check()
+            await self.operator.rest()
             await self._heal(nursery)
             if self.random.random() < 0.4:
-                await self._heal(nursery, self.random.choice(self.books.voters))
+                await self._heal(nursery, self._draw_minority())
                 await self._heal(nursery)
+            if self.operator.raises_levels:
+                await self._upgrade(nursery)
             await check_end(self.world, self.clients, self.checks, self.seed)
             self.check()
             nursery.cancel_scope.cancel()
@@ -188,35 +221,76 @@ class ReplicationSim:
 
     # -- the end
 
-    async def _heal(self, nursery: trio.Nursery, dead: int = _NONE) -> None:
-        """Mend all faults but a dead controller; the cluster must recover by itself."""
-        self.note("heal", dead)
+    def _draw_minority(self) -> frozenset[int]:
+        """Return less than half of the voters, of which at most one is a broker."""
+        voters = list(self.books.voters)
+        self.random.shuffle(voters)
+        brokers = [node for node in voters if self.machines[node].config.is_broker]
+        others = [node for node in voters if node not in brokers]
+        return frozenset([*brokers[:1], *others][: (len(voters) - 1) // 2])
+
+    async def _upgrade(self, nursery: trio.Nursery) -> None:
+        """Restart every node of the old release with the new one, and raise all levels."""
+        for machine in self.machines.values():
+            machine.installed = SUPPORTED
+            if machine.is_outdated:
+                self.note("restart", machine.id)
+                machine.stop()
+                while machine.is_alive:  # noqa: ASYNC110
+                    await trio.sleep(0.1)
+                await self._wait_whole(nursery, trio.current_time() + HEAL_S)
+        await self.operator.raise_all(trio.current_time() + HEAL_S)
+        await self._heal(nursery)
+
+    async def _heal(self, nursery: trio.Nursery, dead: frozenset[int] = frozenset()) -> None:
+        """Mend all faults but dead controllers; the cluster must recover by itself."""
+        self.note("heal", *dead)
         self.faults.mend_all()
-        if dead != _NONE:
-            self.machines[dead].kill(self.random)
+        for node in sorted(dead):
+            self.machines[node].kill(self.random)
         deadline = trio.current_time() + HEAL_S
-        healed_at = trio.current_time()
-        count = 0
-        while not (count and self._is_whole(dead)):
-            for machine in self.machines.values():
-                if machine.id != dead:
-                    machine.start(nursery)
-            demand(trio.current_time() < deadline, f"not whole after {HEAL_S} s")
-            await trio.sleep(0.5)
-            self.check()
-            if trio.current_time() > healed_at + SETTLE_S and not count:
-                count = self.world.history.acknowledgement_count
+        self._start_all(nursery, dead)
+        await trio.sleep(SETTLE_S)
+        await self._wait_whole(nursery, deadline, dead)
         before = self.world.history.acknowledgement_count
         while self.world.history.acknowledgement_count < before + 3:
             demand(trio.current_time() < deadline, "producers do not go on")
             await trio.sleep(0.5)
 
-    def _is_whole(self, dead: int) -> bool:
-        """Whether all machines but the dead one serve, and all replicas on them are in sync."""
+    async def _wait_whole(
+        self, nursery: trio.Nursery, deadline: float, dead: frozenset[int] = frozenset()
+    ) -> None:
+        """Start what does not run, until all but the dead serve and are in sync."""
+        while not self._is_whole(dead):
+            self._start_all(nursery, dead)
+            demand(trio.current_time() < deadline, f"not whole after {HEAL_S} s")
+            await trio.sleep(0.5)
+            self.check()
+
+    def _is_current(self, machine: SimMachine) -> bool:
+        """Whether a machine serves, with the committed voters and levels."""
+        server = machine.server
+        if server is None or not server.is_serving:
+            return False
+        quorum, features = server.core.quorum, server.core.publisher.image.features
+        return (
+            quorum.voters.ids == self.books.voters
+            and quorum.kraft_version == self.books.kraft_version
+            and features == self.books.image.features
+        )
+
+    def _start_all(self, nursery: trio.Nursery, dead: frozenset[int]) -> None:
+        for machine in self.machines.values():
+            if machine.id not in dead:
+                machine.start(nursery)
+
+    def _is_whole(self, dead: frozenset[int]) -> bool:
+        """Whether all machines but the dead are current, and all replicas on them in sync."""
         image: MetadataImage = self.books.image
-        return all(m.is_serving for m in self.machines.values() if m.id != dead) and all(
-            set(partition.isr) - {dead} == set(partition.replicas) - {dead}
-            and (dead != _NONE or not partition.is_reassigning)
+        living = [m for m in self.machines.values() if m.id not in dead]
+        return all(map(self._is_current, living)) and all(
+            set(partition.isr) - dead == set(partition.replicas) - dead
+            and (bool(dead) or not partition.is_reassigning)
             for topic in image.topics.values()
             for partition in topic.partitions.values()
         )

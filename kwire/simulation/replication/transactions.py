@@ -26,12 +26,15 @@ from kwire.simulation.replication.checks import TOPIC
 from kwire.simulation.replication.clients import RETRIABLE, TIME_MS, SimClient
 from kwire.simulation.replication.consumers import GROUP_PARTITIONS, fetch_offset
 from kwire.simulation.replication.history import Outcome, SimTransaction, demand
+from kwire.storage_format.format import TRANSACTION_VERSION
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 TRANSACTION_PARTITIONS: Final = 2
 TIMEOUT_MS: Final = 6_000
 _ATTEMPTS: Final = 15
 _UNKNOWN: Final = -99
+_NEW_LEVEL: Final = 2
+"""The `transaction.version` from which new clients leave it to brokers to add partitions."""
 
 
 class GivenUp(Exception):
@@ -97,7 +100,9 @@ class TransactionalProducer(SimClient):
             self._remember_producer()
         self._producer = answer.producer_id, answer.producer_epoch
         demand(self._producer not in self._former, f"{self.name}: {self._producer} is given twice")
-        self._is_new = self.random.random() < 0.6
+        image = self.world.image(self.random)
+        level = 0 if image is None else image.features.get(TRANSACTION_VERSION, 0)
+        self._is_new = level >= _NEW_LEVEL and self.random.random() < 0.6
 
     async def _transact(self) -> None:
         await trio.sleep(self.random.uniform(0.0, 1.2))
