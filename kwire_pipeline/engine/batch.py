@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping
 
 import attrs
 from py4j.protocol import Py4JError
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from kwire_pipeline.config.values import Action
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.figures import Batch
-from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.schemas import Schemas
 from kwire_pipeline.engine.upsert import all_changes, last_changes
 from kwire_pipeline.errors import Failure, Refusal
@@ -70,7 +68,7 @@ class Writer:
     """Whether a row with one of a batch's offsets proves that the batch is written."""
     mark: Callable[[int], Mark]
     """The mark of a batch by its id, without the number of its dead letters."""
-    lag: Callable[[Ranges], int]
+    lag: Callable[[Mark], int]
     """The offsets that are still to read after a batch; an error of it leaves the batch written."""
     faults: Faults = NO_FAULTS
     clock: Callable[[], float] = time.monotonic
@@ -108,16 +106,16 @@ class Writer:
             unmet=counts.unmet,
             bytes=counts.bytes,
             offsets=mark.ranges.count,
-            lag=self._lag(mark.ranges),
+            lag=self._lag(mark),
             elapsed_s=self.clock() - start_s,
             is_repeated=is_repeated,
         )
         return Result(figures, reasons)
 
-    def _lag(self, ranges: Ranges) -> int | None:
+    def _lag(self, mark: Mark) -> int | None:
         """Return the lag after a batch that is written, None if it is not known."""
         try:
-            return self.lag(ranges)
+            return self.lag(mark)
         except (Failure, Refusal, ValueError, Py4JError):
             return None
 
@@ -196,23 +194,7 @@ class Result:
 def count(batch: DataFrame, shape: Shape) -> Counts:
     """Count a classified batch; this is the job that reads the topic and parses."""
 
-    def of(number: int) -> Column:
-        return F.count_if(F.col(frames.CLASS) == number)
-
-    unmet = [
-        F.count_if(F.array_contains(F.col(frames.UNMET), name)).alias(f"unmet {name}")
-        for name in shape.expectations
-    ]
-    row = batch.agg(
-        of(frames.GOOD).alias("good"),
-        F.count_if(F.col(frames.CLASS).isin(frames.MISFIT, frames.KEYLESS)).alias("misfits"),
-        of(frames.UNEXPECTED).alias("unexpected"),
-        of(frames.DROPPED).alias("dropped"),
-        of(frames.DELETION).alias("deletions"),
-        of(frames.IGNORED).alias("ignored"),
-        F.coalesce(F.sum(frames.BYTES), F.lit(0)).alias("bytes"),
-        *unmet,
-    ).collect()[0]
+    row = batch.agg(*shape.sums).collect()[0]
     return Counts(
         good=row["good"],
         misfits=row["misfits"],

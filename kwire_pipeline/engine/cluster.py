@@ -4,10 +4,11 @@ The client is that of Spark's connector, in Spark's JVM: what connects the sourc
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Final
 
 import attrs
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaClass, JavaObject, JVMView
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
@@ -28,12 +29,42 @@ class Topic:
     partitions: tuple[int, ...]
 
 
+@attrs.frozen
+class Classes:
+    """The classes that each batch needs, looked up in the JVM once."""
+
+    jvm: JVMView
+
+    @cached_property
+    def array_list(self) -> JavaClass:
+        return self.jvm.java.util.ArrayList
+
+    @cached_property
+    def hash_map(self) -> JavaClass:
+        return self.jvm.java.util.HashMap
+
+    @cached_property
+    def topic_partition(self) -> JavaClass:
+        return self.jvm.org.apache.kafka.common.TopicPartition
+
+    @cached_property
+    def specs(self) -> JavaClass:
+        return self.jvm.org.apache.kafka.clients.admin.OffsetSpec
+
+    @cached_property
+    def committed_offsets(self) -> JavaObject:
+        """The options that make the end offset that of a reader of committed records."""
+        kafka = self.jvm.org.apache.kafka
+        return kafka.clients.admin.ListOffsetsOptions(kafka.common.IsolationLevel.READ_COMMITTED)
+
+
 class Cluster:
     """A client of the brokers' Admin API."""
 
     def __init__(self, spark: SparkSession, client: Mapping[str, str]) -> None:
         """Make a client of the connector's properties, such as ``bootstrap.servers``."""
         self._jvm = jvm_of(spark)
+        self._classes = Classes(self._jvm)
         self._servers = client["bootstrap.servers"]
         properties = self._jvm.java.util.HashMap()
         for name, value in {**TIMEOUTS, **client}.items():
@@ -56,17 +87,18 @@ class Cluster:
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Describe topics; raise Refusal if there is no such topic."""
-        listed = self._jvm.java.util.ArrayList()
+        listed = self._classes.array_list()
         for name in names:
             listed.add(name)
-        described = self._call(lambda: self._admin.describeTopics(listed).allTopicNames().get())
+        answers = self._call(lambda: self._admin.describeTopics(listed).allTopicNames().get())
+        described = {str(answer.name()): answer for answer in answers.values()}
         return {
-            str(name): Topic(
-                str(name),
-                str(described[name].topicId().toString()),
-                tuple(sorted(int(part.partition()) for part in described[name].partitions())),
+            name: Topic(
+                name,
+                str(answer.topicId().toString()),
+                tuple(range(answer.partitions().size())),  # Kafka numbers them without gaps.
             )
-            for name in described
+            for name, answer in described.items()
         }
 
     def topic(self, name: str) -> Topic | None:
@@ -136,25 +168,22 @@ class Cluster:
             ) from failure
 
     def _specs(self) -> JavaObject:
-        return self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        return self._classes.specs
 
     def _offsets(self, topics: Iterable[Topic], spec: JavaObject) -> Offsets:
-        classes = self._jvm.org.apache.kafka
-        wanted_specs = self._jvm.java.util.HashMap()
-        for topic in topics:
-            for partition in topic.partitions:
-                wanted_specs.put(classes.common.TopicPartition(topic.name, partition), spec)
-        options = classes.clients.admin.ListOffsetsOptions(
-            classes.common.IsolationLevel.READ_COMMITTED
-        )
+        parts = {
+            (topic.name, number): self._classes.topic_partition(topic.name, number)
+            for topic in topics
+            for number in topic.partitions
+        }
+        wanted_specs = self._classes.hash_map()
+        for part in parts.values():
+            wanted_specs.put(part, spec)
+        options = self._classes.committed_offsets
         answers = self._call(lambda: self._admin.listOffsets(wanted_specs, options).all().get())
         return offsets_of(
-            (
-                str(entry.getKey().topic()),
-                int(entry.getKey().partition()),
-                int(entry.getValue().offset()),
-            )
-            for entry in answers.entrySet()
+            (topic, number, int(answers.get(part).offset()))
+            for (topic, number), part in parts.items()
         )
 
     def _call(self, request: Callable[[], JavaObject]) -> JavaObject:

@@ -356,7 +356,10 @@ class Run:
         self._tally = Tally()
         self._error: Exception | None = None
         self._identity = opened.identity
-        self._half_done = half_done(opened.spark_checkpoint)
+        self._checkpoint = opened.spark_checkpoint
+        self._half_done = half_done(self._checkpoint)
+        self._entries: dict[int, Offsets] = {}
+        self._topics: Mapping[str, Topic] = {}
         self._writer = Writer(
             shape=opened.shape,
             destinations=opened.destinations,
@@ -393,7 +396,7 @@ class Run:
         stream = self._spark.readStream.format("kafka").options(**options).load()
         writer = (
             stream.writeStream.queryName(self._pipeline.name)
-            .option("checkpointLocation", self._opened.spark_checkpoint.url)
+            .option("checkpointLocation", self._checkpoint.url)
             .foreachBatch(self._on_batch)
         )
         interval = self._pipeline.trigger.interval
@@ -429,7 +432,7 @@ class Run:
         """Commit the offsets at which this run begins, so that the lag is right at once."""
         group = self._pipeline.commit_group
         if group is not None:
-            done = last_entry(self._opened.spark_checkpoint, "commits")
+            done = last_entry(self._checkpoint, "commits")
             start = self._identity.start if done is None else self._entry(done)
             self._cluster.commit(group, start)
 
@@ -445,8 +448,8 @@ class Run:
 
     def _check_topics(self) -> None:
         """Raise Refusal if a topic was made again; remember new topics of a pattern."""
-        topics = topics_of(self._pipeline, self._cluster)
-        current = {name: topic.topic_id for name, topic in topics.items()}
+        self._topics = topics_of(self._pipeline, self._cluster)
+        current = {name: topic.topic_id for name, topic in self._topics.items()}
         identity.check_cluster(self._identity, self._identity.cluster_id, current)
         if current.keys() - self._identity.topics.keys():
             self._identity = attrs.evolve(self._identity, topics=current)
@@ -461,13 +464,17 @@ class Run:
         return Mark(self._identity.pipeline_id, batch_id, ranges, ids)
 
     def _entry(self, batch_id: int) -> Offsets:
-        return read_entry(self._opened.spark_checkpoint, batch_id)
+        """Return the end offsets of a batch; Spark writes them once, so they are read once."""
+        if batch_id not in self._entries:
+            former = {
+                number: self._entries[number] for number in self._entries.keys() & {batch_id - 1}
+            }
+            self._entries = {**former, batch_id: read_entry(self._checkpoint, batch_id)}
+        return self._entries[batch_id]
 
-    def _lag(self, ranges: Ranges) -> int:
-        ends = self._cluster.ends(topics_of(self._pipeline, self._cluster).values())
-        batch_id = last_entry(self._opened.spark_checkpoint, "offsets")
-        position = ranges.ends if batch_id is None else self._entry(batch_id)
-        return offsets.lag(position, ends)
+    def _lag(self, mark: Mark) -> int:
+        """Return the offsets after a batch, of the topics that there were before it."""
+        return offsets.lag(self._entry(mark.batch_id), self._cluster.ends(self._topics.values()))
 
 
 def first_line(error: PySparkException) -> str:

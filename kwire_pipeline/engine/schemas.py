@@ -82,10 +82,15 @@ class Schemas:
         self._last = None if text is None else Outcome.parse(text)
         is_same = self._last is not None and self._last.url == registry.url
         self._schemas = dict(self._last.schemas) if self._last is not None and is_same else {}
+        self._shapes: tuple[Shape, Mapping[int, str], Shape] | None = None
+        """The shape without schemas, the schemas, and the shape with them."""
 
     def shape(self, shape: Shape) -> Shape:
-        """Return a shape with the schemas that are known."""
-        return with_schemas(shape, self._schemas, {})
+        """Return a shape with the schemas that are known; the same one while they are the same."""
+        if self._shapes is None or self._shapes[:2] != (shape, self._schemas):
+            extended = with_schemas(shape, self._schemas, {})
+            self._shapes = (shape, dict(self._schemas), extended)
+        return self._shapes[2]
 
     def classify(
         self, raw: DataFrame, shape: Shape, batch_id: int, *, may_be_repeated: bool

@@ -7,10 +7,11 @@ and after an end in between the file cannot be read.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import attrs
-from py4j.java_gateway import JavaObject, JVMView
+from py4j.java_gateway import JavaClass, JavaObject, JavaPackage, JVMView
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
@@ -35,11 +36,45 @@ def gateway_of(spark: SparkSession) -> "JavaGateway":
 
 
 @attrs.frozen
+class Hadoop:
+    """Hadoop's classes, file systems and configuration, each looked up in the JVM once."""
+
+    spark: SparkSession
+
+    @cached_property
+    def package(self) -> JavaPackage:
+        return jvm_of(self.spark).org.apache.hadoop.fs
+
+    @cached_property
+    def path_class(self) -> JavaClass:
+        return self.package.Path
+
+    @cached_property
+    def texts(self) -> JavaClass:
+        return jvm_of(self.spark).org.apache.commons.io.IOUtils
+
+    @cached_property
+    def configuration(self) -> JavaObject:
+        return self.spark._jsparkSession.sessionState().newHadoopConf()
+
+    @cached_property
+    def raw_local(self) -> JavaObject:
+        files = self.package.RawLocalFileSystem()
+        files.initialize(self.path_class("file:///").toUri(), self.configuration)
+        return files
+
+
+@attrs.frozen
 class Folder:
     """A folder by its URL or path; it is made when the first file is written."""
 
     spark: SparkSession
     url: str
+    _hadoop: Hadoop = attrs.field(
+        default=attrs.Factory(lambda self: Hadoop(self.spark), takes_self=True),
+        eq=False,
+        repr=False,
+    )
 
     def read(self, name: str) -> str | None:
         """Return a file's text, None if there is no such file."""
@@ -48,7 +83,7 @@ class Folder:
             return None
         stream = files.open(path)
         try:
-            text: str = jvm_of(self.spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            text: str = self._hadoop.texts.toString(stream, "UTF-8")
         finally:
             stream.close()
         return text
@@ -121,7 +156,7 @@ class Folder:
 
     def at(self, name: str) -> "Folder":
         """Return the folder of that name in this one."""
-        return Folder(self.spark, f"{self.url.rstrip('/')}/{name}")
+        return attrs.evolve(self, url=f"{self.url.rstrip('/')}/{name}")
 
     def _scratch(self, name: str, text: str) -> str:
         scratch = f".{name}{SCRATCH}"
@@ -132,30 +167,21 @@ class Folder:
         return scratch
 
     def _rename(self, path: JavaObject, target: JavaObject, *, replace: bool) -> None:
-        options = getattr(jvm_of(self.spark).org.apache.hadoop.fs, "Options$Rename")
+        options = getattr(self._hadoop.package, "Options$Rename")
         chosen = gateway_of(self.spark).new_array(options, 1)
         chosen[0] = options.OVERWRITE if replace else options.NONE
-        configuration = self._configuration()
+        configuration = self._hadoop.configuration
         if _is_local(path):
             configuration.set("fs.AbstractFileSystem.file.impl", RAW_LOCAL_CONTEXT)
-        context = jvm_of(self.spark).org.apache.hadoop.fs.FileContext.getFileContext(
-            path.toUri(), configuration
-        )
+        context = self._hadoop.package.FileContext.getFileContext(path.toUri(), configuration)
         context.rename(path, target, chosen)
 
     def _at(self, name: str) -> tuple[JavaObject, JavaObject]:
         text = f"{self.url.rstrip('/')}/{name}" if name else self.url
-        package = jvm_of(self.spark).org.apache.hadoop.fs
-        path = package.Path(text)
-        files = path.getFileSystem(self._configuration())
+        path = self._hadoop.path_class(text)
+        files = path.getFileSystem(self._hadoop.configuration)
         path = files.makeQualified(path)
-        if _is_local(path):
-            files = package.RawLocalFileSystem()
-            files.initialize(package.Path("file:///").toUri(), self._configuration())
-        return files, path
-
-    def _configuration(self) -> JavaObject:
-        return self.spark._jsparkSession.sessionState().newHadoopConf()
+        return (self._hadoop.raw_local if _is_local(path) else files), path
 
 
 def _is_local(path: JavaObject) -> bool:

@@ -4,10 +4,13 @@
 record is lost: each is in one class, and the classes' counts add up to the batch.
 
 Rules of this file: names of the frame's own columns begin with ``__``, which no column of a table
-may; the raw key, value and headers are carried for misfits only.
+may; the raw key, value and headers are carried for misfits only; columns are made once for a shape
+and kept, since making them is thousands of calls to the JVM, which cost a small batch more than its
+records do.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final
 
 import attrs
@@ -22,6 +25,7 @@ from kwire_pipeline.records import changes, json_text, rescue
 from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.fields import DebeziumFields, Fields, JsonFields
+from kwire_pipeline.records.steps import Step, add, choose, keep, take
 from kwire_pipeline.records.timestamps import Units
 
 OWN: Final = "__"
@@ -106,6 +110,26 @@ class Shape:
             more.append(self.rescue_column)
         return (*fields, *more, *(f"{self.origin_prefix}{name}" for name in ORIGIN))
 
+    @cached_property
+    def classification(self) -> tuple[Step, ...]:
+        """The steps of `classify`."""
+        return _classification(self)
+
+    @cached_property
+    def row_steps(self) -> tuple[Step, ...]:
+        """The steps of `rows`."""
+        return keep(F.col(CLASS) == GOOD), choose([F.col(f"`{name}`") for name in self.names])
+
+    @cached_property
+    def letter_steps(self) -> tuple[Step, ...]:
+        """The steps of `misfits`."""
+        return _letter_steps(self)
+
+    @cached_property
+    def sums(self) -> tuple[Column, ...]:
+        """The aggregates of a classified batch: the records of classes, and the bytes."""
+        return _sums(self)
+
     def check(self) -> None:
         """Raise Refusal if two columns have one name, or a name that the frames use."""
         names: dict[str, str] = {}
@@ -122,19 +146,32 @@ class Shape:
 
 def classify(raw: DataFrame, shape: Shape) -> DataFrame:
     """Return the frame with the row, the class and what a dead letter needs of each record."""
-    parsed = _with_envelopes(raw, shape)
+    return take(raw, shape.classification)
+
+
+def _classification(shape: Shape) -> tuple[Step, ...]:
     columns = _columns(shape)
     keyless = _lacks_key({name.lower(): column for name, column in columns.items()}, shape)
     carried = [F.col(name).alias(f"{OWN}{name}") for name in RAW]
     size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
-    whole = parsed.select(
+    whole = [
         *[column.alias(name) for name, column in columns.items()],
         *carried,
         F.col("timestampType").alias(f"{OWN}{TIMESTAMP_TYPE}"),
         size.cast("bigint").alias(BYTES),
         _with_changes(_fits(shape), keyless, shape).alias(CLASS),
+    ]
+    # The table has the bytes of rows in its columns.
+    is_letter = F.col(CLASS).isin(*LETTERS)
+    only_of_letters = {f"{OWN}{name}": F.when(is_letter, F.col(f"{OWN}{name}")) for name in RAW[:3]}
+    if not shape.expectations:
+        only_of_letters[UNMET] = F.lit(None).cast("array<string>")
+    return (
+        *_envelope_steps(shape),
+        choose(whole),
+        *_expectation_steps(shape),
+        add(only_of_letters),
     )
-    return _only_misfits_raw(_with_expectations(whole, shape))
 
 
 def classify_misfits(batch: DataFrame, shape: Shape) -> DataFrame:
@@ -147,15 +184,17 @@ def classify_misfits(batch: DataFrame, shape: Shape) -> DataFrame:
     return batch.where(~is_misfit).unionByName(classify(raw, shape))
 
 
-def _with_envelopes(frame: DataFrame, shape: Shape) -> DataFrame:
+def _envelope_steps(shape: Shape) -> list[Step]:
     """Add the envelopes of value and key; of changes, an envelope with the row as its value."""
     parts = ((PARSED, "value", shape.fields), (PARSED_KEY, "key", shape.key_fields))
-    for name, part, fields in parts:
-        if fields is not None:
-            frame = frame.withColumn(name, fields.parse(F.col(part), F.col("offset")))
+    steps = [
+        add({name: fields.parse(F.col(part), F.col("offset"))})
+        for name, part, fields in parts
+        if fields is not None
+    ]
     if shape.changes.envelope is Envelope.DEBEZIUM:
-        frame = frame.withColumn(PARSED, changes.open_envelope(F.col(PARSED)))
-    return frame
+        steps.append(add({PARSED: changes.open_envelope(F.col(PARSED))}))
+    return steps
 
 
 def _columns(shape: Shape) -> dict[str, Column]:
@@ -272,35 +311,47 @@ def _is_text(data: Column) -> Column:
     return F.coalesce(F.is_valid_utf8(data.cast("string")), F.lit(True))
 
 
-def _with_expectations(frame: DataFrame, shape: Shape) -> DataFrame:
+def _expectation_steps(shape: Shape) -> list[Step]:
     """Add the names of the expectations that a fitting row does not meet, and their effect."""
     if not shape.expectations:
-        return frame.withColumn(UNMET, F.lit(None).cast("array<string>"))
+        return []
     unmet = [
         F.when(~F.coalesce(F.expr(sql).cast("boolean"), F.lit(False)), F.lit(name))
         for name, (sql, _) in shape.expectations.items()
     ]
     listed = F.when(F.col(CLASS) == GOOD, F.array_compact(F.array(*unmet)))
-    frame = frame.withColumn(UNMET, listed)
     column = F.col(CLASS)
     for action, number in ((Action.DROP, DROPPED), (Action.DEAD_LETTER, UNEXPECTED)):
         names = [name for name, (_, chosen) in shape.expectations.items() if chosen is action]
         if names:
             among = F.arrays_overlap(F.col(UNMET), F.array(*map(F.lit, names)))
             column = F.when(among, F.lit(number)).otherwise(column)
-    return frame.withColumn(CLASS, column)
+    return [add({UNMET: listed}), add({CLASS: column})]
 
 
-def _only_misfits_raw(frame: DataFrame) -> DataFrame:
-    """Drop the raw bytes of rows, which the table has in columns."""
-    is_letter = F.col(CLASS).isin(*LETTERS)
-    raw = {f"{OWN}{name}": F.when(is_letter, F.col(f"{OWN}{name}")) for name in RAW[:3]}
-    return frame.withColumns(raw)
+def _sums(shape: Shape) -> tuple[Column, ...]:
+    def of(*numbers: int) -> Column:
+        return F.count_if(F.col(CLASS).isin(*numbers))
+
+    unmet = [
+        F.count_if(F.array_contains(F.col(UNMET), name)).alias(f"unmet {name}")
+        for name in shape.expectations
+    ]
+    return (
+        of(GOOD).alias("good"),
+        of(MISFIT, KEYLESS).alias("misfits"),
+        of(UNEXPECTED).alias("unexpected"),
+        of(DROPPED).alias("dropped"),
+        of(DELETION).alias("deletions"),
+        of(IGNORED).alias("ignored"),
+        F.coalesce(F.sum(BYTES), F.lit(0)).alias("bytes"),
+        *unmet,
+    )
 
 
 def rows(frame: DataFrame, shape: Shape) -> DataFrame:
     """Return the rows for the table."""
-    return frame.where(F.col(CLASS) == GOOD).select(*[F.col(f"`{n}`") for n in shape.names])
+    return take(frame, shape.row_steps)
 
 
 def changes_of(frame: DataFrame, shape: Shape) -> DataFrame:
@@ -319,24 +370,30 @@ LETTER: Final = (
 
 def misfits(frame: DataFrame, shape: Shape) -> DataFrame:
     """Return the dead letters, each with the reason in words."""
-    letters = frame.where(F.col(CLASS).isin(*LETTERS)).select(
+    return take(frame, shape.letter_steps)
+
+
+def _letter_steps(shape: Shape) -> tuple[Step, ...]:
+    raw = [
         *[F.col(f"{OWN}{name}").alias(name) for name in RAW],
         F.col(f"{OWN}{TIMESTAMP_TYPE}").alias(TIMESTAMP_TYPE),
         F.col(UNMET),
         F.col(CLASS),
-    )
-    letters = _with_envelopes(letters, shape)
-    words = F.concat_ws("; ", _value_words(shape), _key_words(shape))
-    letters = letters.withColumn("reason", words)
+    ]
     unmet = F.concat(F.lit("expectation not met: "), F.concat_ws(", ", F.col(UNMET)))
     keys = ", ".join(shape.changes.keys)
     reason = (
         F.when(F.size(F.col(UNMET)) > 0, unmet)
         .when(F.col(CLASS) == KEYLESS, F.lit(f"the table's key ({keys}) is null"))
-        .otherwise(F.col("reason"))
+        .otherwise(F.concat_ws("; ", _value_words(shape), _key_words(shape)))
     )
-    names = [*RAW, TIMESTAMP_TYPE]
-    return letters.select(*names, reason.alias("reason"))
+    names = [F.col(name) for name in (*RAW, TIMESTAMP_TYPE)]
+    return (
+        keep(F.col(CLASS).isin(*LETTERS)),
+        choose(raw),
+        *_envelope_steps(shape),
+        choose([*names, reason.alias("reason")]),
+    )
 
 
 def _value_words(shape: Shape) -> Column:

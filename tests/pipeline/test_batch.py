@@ -20,7 +20,7 @@ from kwire_pipeline.tables.table import Mark, Origin
 def test_batch_is_written_though_its_lag_is_not_known(
     spark: SparkSession, tmp_path: Path, error: Exception
 ) -> None:
-    def lag(ranges: Ranges) -> int:
+    def lag(mark: Mark) -> int:
         raise error
 
     shape = Shape(format=Format.STRING)
