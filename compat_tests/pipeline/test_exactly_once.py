@@ -76,10 +76,14 @@ def test_half_done_batch_is_finished_by_the_file_that_began_it(scene: Scene) -> 
 def test_half_done_batch_is_finished_by_the_transform_that_began_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transform with another body is another one, though its name is the same."""
-    body = "def clean(frame):\n    return frame.where('id {} 0')\n"
-    file = scene.folder / "clean_orders.py"
+    """A transform with another body is another one, and so is one that imports another text."""
+    body = "CONDITION = 'id {} 0'\n"
+    file = scene.folder / "clean_condition.py"
     file.write_text(body.format(">="))
+    (scene.folder / "clean_orders.py").write_text(
+        "import clean_condition\n"
+        "def clean(frame):\n    return frame.where(clean_condition.CONDITION)\n"
+    )
     monkeypatch.syspath_prepend(scene.folder)
     scene.pipeline = attrs.evolve(scene.pipeline, transform="clean_orders:clean")
     scene.produce(range(20))

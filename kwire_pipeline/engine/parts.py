@@ -2,9 +2,7 @@
 
 import hashlib
 import importlib
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -13,6 +11,7 @@ from kwire_pipeline.config.model import Pipeline, RecordFormat
 from kwire_pipeline.config.values import Evolution, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_fields
 from kwire_pipeline.engine.batch import Destinations
+from kwire_pipeline.engine.own_files import own_files
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.engine.source import client
 from kwire_pipeline.engine.storage import Folder
@@ -161,17 +160,17 @@ def rows_schema(spark: SparkSession, shape: Shape, destinations: Destinations) -
 
 
 def transform_hash(place: str | None) -> str:
-    """Return the hash of the file that has the user's function; empty if it is in no file.
-
-    Modules that it imports are not part of it.
-    """
+    """Return the hash of the files that the user's function is made of; empty if there are none."""
     if place is None:
         return ""
     transform_of(place)
-    path = sys.modules[place.partition(":")[0]].__file__
-    if path is None or not Path(path).is_file():
+    files = own_files(place.partition(":")[0])
+    if not files:
         return ""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    whole = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        whole.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return whole.hexdigest()
 
 
 def transform_of(place: str) -> Callable[[DataFrame], DataFrame]:
