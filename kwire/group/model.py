@@ -199,10 +199,13 @@ class ClassicGroup(NamedTuple):
         )
 
     def replace_static_member(self, old_id: str, new_id: str) -> "ClassicGroup":
-        """Return the group with a new member id for a static member that restarted."""
+        """Return the group with a new member id for a static member that restarted.
+
+        It is not new, as in Kafka: its session does not end while it waits for the next generation.
+        """
         old = self.members[old_id]
         assert old.instance_id is not None
-        member = old._replace(member_id=new_id, join_ticket=None, sync_ticket=None)
+        member = old._replace(member_id=new_id, join_ticket=None, sync_ticket=None, is_new=False)
         pending_sync = self.pending_sync
         if old_id in pending_sync:
             pending_sync = pending_sync.delete(old_id)

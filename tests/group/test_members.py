@@ -154,6 +154,26 @@ def test_returning_static_member_keeps_assignment_and_fences_older_process() -> 
     assert sim.fetch_offsets() == {}
 
 
+def test_static_member_that_restarts_in_its_first_rebalance_waits_for_its_end() -> None:
+    """Invariant 68: its session timeout does not end its wait for members that are slow to rejoin.
+
+    Apache Kafka's ``replaceStaticMember`` makes a member that is not new.
+    """
+    sim = Sim()
+    ids = sim.form_group("a")
+    generation = generation_of(sim)
+    sim.join("b", instance="i-b")
+    restarted = sim.join("b2", instance="i-b")
+    for _ in range(6):
+        sim.advance(3)
+        heartbeat = sim.reply(sim.heartbeat("a", ids["a"], generation))
+        assert heartbeat.error_code == RebalanceInProgress.code
+    assert sim.reply(restarted) is None
+    sim.join("a", ids["a"])
+    reply = sim.reply(restarted)
+    assert (reply.error_code, reply.generation_id) == (0, generation + 1)
+
+
 def test_static_member_is_removed_only_by_timeout_or_administrator() -> None:
     """Invariant 68: it stays while it is away for less than its session timeout."""
     sim = Sim()
