@@ -48,7 +48,7 @@ class CoordinatorLog(Protocol):
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
         """Return whole batches from the one with ``offset`` on, empty at the end of the log.
 
-        They may be uncommitted.
+        They may be uncommitted.  Raises KafkaError if they cannot be read yet.
         """
 
 

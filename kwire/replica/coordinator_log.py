@@ -2,6 +2,7 @@
 
 from kwire import attrs
 from kwire.clock import Clock
+from kwire.errors import KafkaStorageError
 from kwire.records.header import Buffer, parse
 from kwire.replica.partition import ACKS_ALL
 from kwire.replica.service import ReplicaService
@@ -72,9 +73,15 @@ class CoordinatorLog:
         await self.replicas.wait_committed(leader, end_offset, COMMIT_TIMEOUT_S)
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
-        """Return whole batches from the one with ``offset`` on; empty at the end."""
+        """Return whole batches from the one with ``offset`` on; empty at the end.
+
+        Raises KafkaStorageError while they wait for a slow disk: a coordinator without them would
+        serve other state than the one that loads the partition next.
+        """
         log = self.replicas.partitions.get(*partition).log
         if offset >= log.writer.written_offset:
+            if offset < log.end_offset:
+                raise KafkaStorageError(f"{partition}: not written yet from offset {offset} on")
             return b""
         region = log.read(offset, READ_BYTES, end_offset=log.writer.written_offset)
         try:
