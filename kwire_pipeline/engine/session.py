@@ -112,7 +112,9 @@ def set_warehouse(spark: SparkSession, pipeline: Pipeline) -> None:
     is_folder = table.catalog.type is CatalogType.HADOOP and table.warehouse is not None
     if table.format is TableFormat.ICEBERG and is_folder:
         key = f"spark.sql.catalog.{table.catalog.name}.warehouse"
-        spark.conf.set(key, Folder(spark, spark.conf.get(key)).full_url())
+        warehouse = spark.conf.get(key)
+        assert warehouse is not None, "the session is configured with it"
+        spark.conf.set(key, Folder(spark, warehouse).full_url())
 
 
 def _comma_list(*parts: str) -> str:
