@@ -151,10 +151,10 @@ async def measure_service(service: NetService, client: Callable[[], None]) -> fl
 
 async def measure(connections: int, requests: int) -> None:
     dispatcher = Dispatcher(Services(), ListenerType.BROKER)
-    handler = Handler(HeartbeatRequest, "0-4", heartbeat, lambda request, error: None)
+    handler = Handler(HeartbeatRequest, heartbeat, lambda request, error: None)
     route = dispatcher.route(18, 0)
     dispatcher._routes[KEY, VERSION] = attrs.evolve(
-        route, serve=handler, decode=decoder(HeartbeatRequest, VERSION), widen=None, narrow=None
+        route, handler=handler, decode=decoder(HeartbeatRequest, VERSION), widen=None, narrow=None
     )
     service = NetService()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.for_connection).port
