@@ -27,7 +27,7 @@ from kwire.raftmeta.controller.leader_updates import (
     take_out,
 )
 from kwire.raftmeta.controller.state import ControllerState, Decision
-from kwire.raftmeta.metadata.image import BrokerImage
+from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_records import endpoint_structures
 from kwire.types import RESERVED_UUIDS, uuid_text
 
@@ -159,13 +159,24 @@ def _out_of_isr(
 ) -> tuple[list[r.MetadataRecord], bool]:
     """Take a new incarnation out of the ISRs, since it has to catch up first.
 
-    A broker that did not stop cleanly may have lost records that were not flushed: with ELR it is
-    not eligible either. Without ELR, the only member of an ISR stays in it and leads once the
-    broker is unfenced.
+    A broker that did not stop cleanly may have lost records that were not flushed, and one that
+    comes without a log directory has lost those in it: with ELR it is not eligible there either.
+    Without ELR, the only member of an ISR stays in it and leads once the broker is unfenced.
     """
     clean = existing is not None and request.previous_broker_epoch == existing.epoch
-    lost = state.elr_enabled and not clean
-    return slice_without(state, request.broker_id, lost=lost)
+    if not state.elr_enabled:
+        return slice_without(state, request.broker_id)
+    if not clean:
+        return slice_without(state, request.broker_id, lost=True)
+
+    def is_lost(partition: PartitionImage) -> bool:
+        directory = partition.directory(request.broker_id)
+        is_named = directory is not None and int.from_bytes(directory) >= RESERVED_UUIDS
+        return is_named and directory not in request.log_dirs
+
+    lost, is_more_lost = slice_without(state, request.broker_id, lost=True, where=is_lost)
+    others, is_more_left = slice_without(state, request.broker_id, where=lambda p: not is_lost(p))
+    return [*lost, *others], is_more_lost or is_more_left
 
 
 def _registration(

@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from kwire import errors
+from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
+from kwire.configs.resource_types import TOPIC
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller.brokers import (
     begin_sessions,
@@ -16,9 +19,11 @@ from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_broker,
     decide_unregister_broker,
+    fencing,
     keep_session,
 )
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.partitions import decide_assign_directories
 from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
@@ -181,6 +186,39 @@ def test_broker_without_controlled_shutdown_is_not_eligible(
         (),
     )
     assert partition.recovering == (previous == -1), "the last leader, uncleanly"
+
+
+@pytest.mark.parametrize(("is_kept", "elr"), [(True, (2,)), (False, ())])
+def test_broker_that_comes_back_without_a_directory_is_not_eligible_for_its_replicas(
+    is_kept: bool, elr: tuple[int, ...]
+) -> None:
+    """KIP-966: the replica begins again in another directory, without the committed records."""
+    cluster = Cluster((1, 2))
+    cluster.write(*feature_records({ELR: 1}))
+    topic_id = cluster.topic("t", [1, 2])
+    out_of_isr = r.PartitionChangeRecord(
+        partition_id=0, topic_id=topic_id, isr=[1], eligible_leader_replicas=[2]
+    )
+    minimum = r.ConfigRecord(
+        resource_type=TOPIC, resource_name="t", name="min.insync.replicas", value="2"
+    )
+    cluster.write(minimum, out_of_isr)
+    cluster.state.sessions.forget(2)
+    healthy_dir = b"k" * 16
+    log_dirs = [directory(2), healthy_dir] if is_kept else [healthy_dir]
+    stopped_cleanly = register(2, log_dirs=log_dirs, previous_broker_epoch=200)
+    epoch = cluster.do(decide_register_broker, stopped_cleanly).broker_epoch
+    assert cluster.partition("t").elr == elr
+    cluster.do(decide_heartbeat, beat(2, epoch))
+    data = AssignReplicasToDirsRequest.DirectoryData
+    partitions = [data.TopicData.PartitionData(partition_index=0)]
+    topics = [data.TopicData(topic_id=topic_id, partitions=partitions)]
+    assignment = AssignReplicasToDirsRequest(
+        broker_id=2, broker_epoch=epoch, directories=[data(id=log_dirs[0], topics=topics)]
+    )
+    cluster.do(decide_assign_directories, assignment)
+    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    assert cluster.partition("t").leader == (2 if is_kept else -1), "1 has all records"
 
 
 def test_unregistered_broker_is_not_eligible_when_it_registers_again() -> None:
