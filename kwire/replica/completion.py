@@ -57,10 +57,14 @@ class Completion:
         if may_end_transaction and after.stable > before.stable:
             self.fetch_waits.on_transaction_ended(partition)
 
-    def on_role_changed(self, partition: Partition) -> None:
-        """End all waits of a partition: their requests have to check its role again."""
-        self.on_sync_failed(partition)
-        partition.deletions.end_all()
+    def on_role_changed(self, partition: Partition, *, leads_on: bool = False) -> None:
+        """End all waits of a partition: their requests have to check its role again.
+
+        With ``leads_on`` this broker led in the epoch before: offsets mean the same as before.
+        """
+        if not leads_on:
+            self.on_sync_failed(partition)
+            partition.deletions.end_all()
         self.fetch_waits.on_changed(partition)
 
     def on_sync_failed(self, partition: Partition) -> None:

@@ -73,6 +73,8 @@ class Leader:
 
     node: int
     leader_epoch: int
+    first_epoch: int
+    """The epoch since which this broker has led without interruption; its log was not cut since."""
     partition_epoch: int
     log_end: int
     """The end offset of the records stored as durably as the topic requires."""
@@ -115,12 +117,17 @@ class Leader:
         lag_max: float = 30.0,
         lag_max_messages: int | None = None,
         is_eligible: Callable[[int, int], bool] = _all_eligible,
+        former: "Leader | None" = None,
     ) -> "Leader":
-        """Begin a leader epoch; the followers in the ISR count as caught up now."""
+        """Begin a leader epoch; the followers in the ISR count as caught up now.
+
+        ``former`` is the state of the epoch before, if this broker led in it too.
+        """
         log.high_watermark = min(log.high_watermark, log_end)
         return cls(
             node=node,
             leader_epoch=leader_epoch,
+            first_epoch=leader_epoch if former is None else former.first_epoch,
             partition_epoch=partition_epoch,
             log_end=log_end,
             epoch_start=log_end,

@@ -1,7 +1,9 @@
 """This broker's role in each of its partitions, as the metadata assigns it.
 
 The leader of a partition is set up here, and changed settings reach it here. When the role changes,
-all waits of the partition end: their requests check the role again.
+all waits of the partition end: their requests check the role again. A leader that goes on in the
+next epoch keeps its producers' waits: its log is the same, and clients that got an error would
+send their records twice. Such an epoch begins when a reassignment has removed a replica.
 """
 
 from collections.abc import Callable
@@ -70,7 +72,9 @@ class Roles:
                 self.completion.on_committed(partition, change)
 
     def _lead(self, partition: Partition, state: PartitionState) -> None:
-        now = self.now()
+        now, former = self.now(), partition.leader
+        if former is not None and former.leader_epoch != state.leader_epoch - 1:
+            former = None  # Another broker may have led in between.
         leader = Leader.take_over(
             node=self.node,
             leader_epoch=state.leader_epoch,
@@ -84,17 +88,18 @@ class Roles:
             lag_max=self.lag_max_s,
             lag_max_messages=self.lag_max_messages,
             is_eligible=self.is_eligible,
+            former=former,
         )
         leader.elr = frozenset(state.elr)
         partition.lead(leader, now)
-        self._on_changed(partition)
+        self._on_changed(partition, leads_on=former is not None)
         self.syncs.start(partition)
 
     def _follow(self, partition: Partition, leader: int, leader_epoch: int) -> None:
         partition.follow(leader, leader_epoch)
         self._on_changed(partition)
 
-    def _on_changed(self, partition: Partition) -> None:
-        self.completion.on_role_changed(partition)
+    def _on_changed(self, partition: Partition, *, leads_on: bool = False) -> None:
+        self.completion.on_role_changed(partition, leads_on=leads_on)
         for listener in self._listeners:
             listener(partition)

@@ -242,9 +242,9 @@ class ReplicaService:
             raise KafkaStorageError(f"{partition.log.partition}: not synced")
 
     def _checked_leader(self, partition: Partition, epoch: int) -> Leader:
-        """Return the leader's state if this broker still leads in this epoch."""
+        """Return the leader's state if this broker has led ever since this epoch."""
         leader = partition.leader
-        if leader is None or leader.leader_epoch != epoch:
+        if leader is None or epoch < leader.first_epoch:
             if self.partitions.is_offline(partition):
                 raise KafkaStorageError
             raise NotLeaderOrFollower

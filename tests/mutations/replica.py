@@ -49,7 +49,7 @@ MUTATIONS = (
         name="epoch-of-the-acknowledgement-taken-late",
         invariants=(1, 9),
         path="kwire/replica/service.py",
-        old="if leader is None or leader.leader_epoch != epoch:",
+        old="if leader is None or epoch < leader.first_epoch:",
         new="if leader is None:",
         test="tests/handlers/test_faults.py::test_truncated_batch_is_not_acknowledged",
     ),

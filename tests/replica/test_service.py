@@ -160,6 +160,41 @@ async def test_isr_from_the_metadata_advances_the_high_watermark():
     assert partition.high_watermark == 1
 
 
+@pytest.mark.parametrize(
+    ("leaders", "expected"), [((1,), None), ((2, 1), errors.NotLeaderOrFollower)]
+)
+async def test_producer_waits_on_while_its_leader_goes_on_in_the_next_epoch(
+    leaders: tuple[int, ...], expected: type[Exception] | None
+):
+    """An error would make a producer without idempotence send its records twice."""
+    subject = broker()
+    partition = await create_partition(subject, replicas=(1, 2, 3))
+    produced = append(subject, partition)
+    answers: list[type[Exception] | None] = []
+
+    async def wait() -> None:
+        try:
+            await subject.replicas.wait_acknowledged(partition, produced, -1, math.inf)
+        except errors.KafkaError as error:
+            answers.append(type(error))
+        else:
+            answers.append(None)
+
+    def lead(leader: int) -> r.PartitionChangeRecord:
+        return r.PartitionChangeRecord(
+            partition_id=0, topic_id=topic_id("t"), leader=leader, replicas=[1, 2], isr=[1, 2]
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        await subject.publish(*map(lead, leaders))
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers == ([] if expected is None else [expected])
+        subject.replicas.on_follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=-1)
+    assert answers == [expected]
+
+
 async def test_records_of_a_slow_directory_count_once_they_are_written(autojump_clock: Any):
     """Records in the queue of a slow disk are neither acknowledged nor read."""
     subject = broker()
