@@ -38,7 +38,7 @@ from kwire.replica.fetch_waits import EventWatch
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.read_replicas import ReadReplica, select
-from kwire.replica.service import ReplicaService
+from kwire.replica.service import ReplicaService, check_follower
 from kwire.replica.throttles import is_throttled
 from kwire.types import ZERO_UUID
 
@@ -398,8 +398,7 @@ class _Reading:
         else:
             leader = partition.check_leader(requested.leader_epoch)
             if self.replica > _CONSUMER:
-                if self.replica not in leader.followers:
-                    raise NotLeaderOrFollower(f"broker {self.replica} holds no replica")
+                check_follower(leader, self.replica, self.broker_epoch)
                 holds_back = _must_hold_back(self, partition, leader)
         if not self.zstd_allowed and partition.config.compression_type == "zstd":
             raise UnsupportedCompressionType

@@ -50,6 +50,18 @@ from kwire.replica.unpacking import Unpacker
 from kwire.replica.verification import Guard
 
 
+def check_follower(leader: Leader, node: int, broker_epoch: int) -> None:
+    """Raise NotLeaderOrFollower for the fetch of a broker that holds no replica.
+
+    Also for one that a follower sent before it was started again.
+    """
+    follower = leader.followers.get(node)
+    if follower is None:
+        raise NotLeaderOrFollower(f"broker {node} holds no replica")
+    if 0 <= broker_epoch < follower.broker_epoch:
+        raise NotLeaderOrFollower(f"broker {node} has been started again since")
+
+
 @attrs.define(eq=False)
 class ReplicaService:
     """The partitions of one broker, and the requests to them."""
@@ -266,14 +278,11 @@ class ReplicaService:
     def on_follower_fetched(
         self, partition: Partition, node: int, *, offset: int, log_start: int, broker_epoch: int
     ) -> None:
-        """Record the offsets of a follower's fetch.
+        """Record the offsets of a follower's fetch that :func:`check_follower` has let pass.
 
-        That may move the high watermark, and so wake producers and consumers. Raises
-        NotLeaderOrFollower for a fetch that the broker sent before it was started again.
+        That may move the high watermark, and so wake producers and consumers.
         """
         leader = partition.check_leader()
-        if 0 <= broker_epoch < leader.followers[node].broker_epoch:
-            raise NotLeaderOrFollower(f"broker {node} has been started again since")
         change = leader.on_fetched(
             node,
             offset=offset,

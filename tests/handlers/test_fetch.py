@@ -457,6 +457,22 @@ async def test_files_are_released_after_a_fetch(autojump_clock: Any):
     assert file.pins == 0
 
 
+async def test_late_fetch_of_a_follower_that_was_started_again_keeps_no_file():
+    """KIP-903: it is refused; the answer would have had records."""
+    subject = broker()
+    partition = await create_topic(subject, replicas=(1, 2))
+    write(subject, partition, b"a")
+    file = partition.log.segments.active.file
+    assert isinstance(file, SimFile)
+    codes = []
+    for epoch in (5, 4):
+        replica = FetchRequest.ReplicaState(replica_id=2, replica_epoch=epoch)
+        answer = await subject.call(request(at("t"), replica_state=replica), 17)
+        codes.append(answer.responses[0].partitions[0].error_code)
+    assert codes == [0, errors.NotLeaderOrFollower.code]
+    assert file.pins == 0
+
+
 @pytest.mark.parametrize(
     "place",
     [
