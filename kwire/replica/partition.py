@@ -44,6 +44,8 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 NO_EPOCH: Final = -1
 ACKS_ALL: Final = -1
+UNCOMMITTED_MAX: Final = 1024
+"""Batches above the high watermark whose sizes are kept one by one."""
 
 
 class ProduceResult(NamedTuple):
@@ -107,13 +109,23 @@ class Traffic:
 
 
 class Uncommitted(deque[tuple[int, int]]):
-    """End offset and size of each batch above the high watermark, in the order of the log."""
+    """End offset and size of each batch above the high watermark, in the order of the log.
+
+    The last of :data:`UNCOMMITTED_MAX` entries counts for all batches after it: with acks=1 a
+    leader accepts records for hours while its high watermark waits for replicas.
+    """
+
+    def add(self, end_offset: int, size: int) -> None:
+        """Count a batch at the end of the log."""
+        if len(self) >= UNCOMMITTED_MAX:
+            size += self.pop()[1]
+        self.append((end_offset, size))
 
     def on_copied(self, end_offset: int, size: int) -> None:
         """Count a copied range; what a truncation has removed is not counted any more."""
         while self and self[-1][0] >= end_offset:
             self.pop()
-        self.append((end_offset, size))
+        self.add(end_offset, size)
 
     def on_committed(self, end_offset: int) -> int:
         """Return the bytes that became readable as the high watermark moved to an offset.
@@ -286,7 +298,7 @@ class Partition:
         stored_end = self._stored_end(leader.log_end) if log.must_flush else written
         change = leader.on_appended(stored_end, now)
         if change is None or change.to_offset < end_offset:
-            self.uncommitted.append((end_offset, size))
+            self.uncommitted.add(end_offset, size)
         if change is None:
             return _FOLLOWERS
         unstable = log.producers.first_unstable(change.to_offset)

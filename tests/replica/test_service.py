@@ -15,7 +15,7 @@ from kwire.codec.messages import metadata_records as r
 from kwire.log.config import LogConfig
 from kwire.records import header
 from kwire.replica.byte_waits import FetchIsolation
-from kwire.replica.partition import Partition, ProduceResult
+from kwire.replica.partition import UNCOMMITTED_MAX, Partition, ProduceResult
 from kwire.simulation.disk import PLENTY
 from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
 
@@ -158,6 +158,21 @@ async def test_isr_from_the_metadata_advances_the_high_watermark():
             r.PartitionChangeRecord(partition_id=0, topic_id=topic_id("t"), isr=[1])
         )
     assert partition.high_watermark == 1
+
+
+async def test_records_that_wait_for_replicas_for_hours_take_no_more_memory():
+    """The leader takes records with acks=1 although too few replicas are in sync."""
+    subject = broker()
+    partition = await create_partition(subject, replicas=(1, 2), isr=(1,), min_insync_replicas=2)
+    batch = one_batch()
+    size_bytes = 0
+    for _ in range(UNCOMMITTED_MAX + 100):
+        parsed = header.parse(batch)
+        size_bytes += subject.replicas.append(partition, batch, parsed, 1, NOW_MS).size_bytes
+    assert partition.high_watermark == 0
+    assert len(partition.uncommitted) == UNCOMMITTED_MAX
+    assert sum(size for _, size in partition.uncommitted) == size_bytes
+    assert partition.uncommitted[-1][0] == partition.log.end_offset
 
 
 @pytest.mark.parametrize(
