@@ -160,7 +160,9 @@ class PartitionChangeBuilder:
         record.leader = elected.leader
         if elected.leader in self.elr:
             self.isr = [elected.leader]
-            self.elr = [replica for replica in self.elr if replica != elected.leader]
+            # The minimum may be smaller by now than when the others became eligible.
+            others = [replica for replica in self.elr if replica != elected.leader]
+            self.elr = [] if len(self.isr) >= self.min_isr else others
         if elected.unclean:
             record.isr = [elected.leader]
             self.recovering = True

@@ -32,7 +32,7 @@ from kwire.raftmeta.metadata.image import (
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import Steps, applying, run_steps
 from kwire.raftmeta.storage.levels import ELR, level_of
-from kwire.types import DirectoryId, random_uuid
+from kwire.types import NO_LEADER, DirectoryId, TopicIdPartition, random_uuid
 
 R = TypeVar("R")
 Settings: TypeAlias = Mapping[str, str]
@@ -269,15 +269,48 @@ class ControllerState:
         )
 
 
-def clear_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[r.ClearElrRecord]:
-    """Clear the eligible replicas when min.insync.replicas changes, as they depend on it."""
+def clear_elr(
+    state: ControllerState, settings: Iterable[r.ConfigRecord]
+) -> list[r.ClearElrRecord | r.PartitionChangeRecord]:
+    """Clear the eligible replicas when min.insync.replicas changes, as they depend on it.
+
+    Those of partitions without an in-sync replica stay: nothing is committed there until one of
+    them leads, and without them no replica could lead any more but uncleanly.
+    """
     if not state.elr_enabled:
         return []
-    return [
-        r.ClearElrRecord(topic_name=setting.resource_name if setting.resource_type == TOPIC else "")
+    names = dict.fromkeys(
+        setting.resource_name if setting.resource_type == TOPIC else ""
         for setting in settings
         if setting.name == "min.insync.replicas"
+    )
+    leaderless = {key: None for name in names for key in _without_isr(state, name)}
+    return [
+        *(r.ClearElrRecord(topic_name=name) for name in names),
+        *(_unchanged_elr(state, topic_id, number) for topic_id, number in leaderless),
     ]
+
+
+def _without_isr(state: ControllerState, topic_name: str) -> Iterator[TopicIdPartition]:
+    """Yield a topic's partitions with eligible replicas only; of all topics without a name."""
+    keys: Iterable[TopicIdPartition] = state.index.led_by(NO_LEADER)
+    if topic_name:
+        topic = state.image.topic(topic_name)
+        keys = [] if topic is None else [(topic.id, number) for number in sorted(topic.partitions)]
+    for topic_id, number in keys:
+        partition = state.image.topics[topic_id].partitions[number]
+        if not partition.isr and (partition.elr or partition.last_known_elr):
+            yield topic_id, number
+
+
+def _unchanged_elr(state: ControllerState, topic_id: bytes, number: int) -> r.PartitionChangeRecord:
+    partition = state.image.topics[topic_id].partitions[number]
+    return r.PartitionChangeRecord(
+        topic_id=topic_id,
+        partition_id=number,
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
+    )
 
 
 def _metric_name(name: str) -> str:

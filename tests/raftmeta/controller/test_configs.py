@@ -11,6 +11,7 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.configs.resource_types import BROKER, TOPIC
+from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
 from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.state import ControllerState
@@ -156,3 +157,28 @@ def test_new_min_insync_replicas_clears_eligible_replicas(
     assert cluster.kinds() == ["Config", "ClearElr"]
     assert cluster.records[-1].topic_name == topic_name
     assert cluster.partition("t").elr == ()
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])
+@pytest.mark.parametrize("minimum", ["1", "3"])
+def test_partition_whose_brokers_are_all_down_keeps_its_eligible_replicas(
+    kind: int, name: str, minimum: str
+) -> None:
+    """Without them it would stay without a leader when its brokers come back."""
+    cluster = Cluster()
+    cluster.write(r.FeatureLevelRecord(name=ELR, feature_level=1))
+    cluster.do(decide_incremental_alter, alter(BROKER, "", ("min.insync.replicas", SET, "2")))
+    cluster.topic("t", [1, 2, 3])
+    cluster.topic("single", [2])
+    for broker in (3, 2, 1):
+        cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
+    elected = cluster.partition("t").elr
+    assert (elected, cluster.partition("single").elr) == ((1, 2), (2,))
+    cluster.do(decide_incremental_alter, alter(kind, name, ("min.insync.replicas", SET, minimum)))
+    assert (cluster.partition("t").elr, cluster.partition("single").elr) == ((1, 2), (2,))
+    assert cluster.partition("single").last_known_elr == (2,)
+    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.recovering) == (2, (2,), False)
+    assert partition.elr == (() if minimum == "1" else (1,)), "2 commits alone if it may"
+    assert cluster.partition("single").leader == 2
