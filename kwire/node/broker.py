@@ -1,5 +1,6 @@
 """The broker half of a node: partitions, groups, producer ids, the session with the controller."""
 
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -22,6 +23,7 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.log_config import log_config
 from kwire.replica.markers import Markers
+from kwire.replica.partition import Partition
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
 from kwire.replica.throttles import RateLimit, Throttles
@@ -216,8 +218,7 @@ class BrokerHalf:
         await nursery.start(self.groups.service.run)
         self.transactions.nursery = nursery
         await nursery.start(self.replicas.run)
-        if len(core.logs.directories) > 1:
-            await nursery.start(self._assign_directories)
+        self._report_directories(nursery)
         await nursery.start(core.publisher.run)
         await self.lifecycle.start(core.logs.previous_epoch)
         if core.controller.is_alone:
@@ -228,23 +229,31 @@ class BrokerHalf:
         self.groups.on_metadata_caught_up()
         await nursery.start(self.lifecycle.run)
 
-    async def _assign_directories(
-        self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Report to the controller in which of several directories each partition lies."""
-        from kwire.node.directory_assignments import DirectoryAssignments
+    def _report_directories(self, nursery: trio.Nursery) -> None:
+        """Report to the controller in which directory each partition lies.
 
+        What is needed for that is loaded with the first partition.
+        """
         core = self.core
         ids = {directory.disk: directory.directory_id for directory in core.logs.directories}
-        assignments = DirectoryAssignments(
-            core.config.node_id,
-            lambda: core.publisher.image,
-            lambda partition: ids[partition.log.disk],
-            lambda: self.lifecycle.epoch,
-            core.local.assign_directories,
-        )
-        self.replicas.roles.subscribe(assignments.on_role_changed)
-        await assignments.run(task_status)
+        reports: list[Callable[[Partition], None]] = []
+
+        def on_role_changed(partition: Partition) -> None:
+            if not reports:
+                from kwire.node.directory_assignments import DirectoryAssignments
+
+                assignments = DirectoryAssignments(
+                    core.config.node_id,
+                    lambda: core.publisher.image,
+                    lambda partition: ids[partition.log.disk],
+                    lambda: self.lifecycle.epoch,
+                    core.local.assign_directories,
+                )
+                nursery.start_soon(assignments.run)
+                reports.append(assignments.on_role_changed)
+            reports[0](partition)
+
+        self.replicas.roles.subscribe(on_role_changed)
 
     def _serves(self, image: MetadataImage) -> bool:
         """Whether the image has this incarnation of the broker, unfenced."""

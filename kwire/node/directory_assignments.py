@@ -1,7 +1,8 @@
 """Reports to the controller in which log directory each replica of this broker lies (KIP-858).
 
-Only a broker with several directories does: with one, the controller knows. When a directory fails,
-the controller moves the leaders of the partitions that it knows to lie there.
+When a directory fails, the controller moves the leaders of the partitions that it knows to lie
+there. A broker with one directory has nothing to report until that directory takes the place of a
+lost one: in a directory that its broker does not have, a replica cannot lead.
 
 Rules: what differs from the metadata is sent, many partitions in a request, one request at a time;
 a request without an answer is sent again, with a growing delay; an idle broker sends nothing.
@@ -10,20 +11,26 @@ a request without an answer is sent again, with a growing delay; an idle broker 
 import logging
 from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from kwire import attrs
-from kwire.codec.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsResponse,
-)
 from kwire.errors import KafkaError, raise_for_code
 from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.storage.levels import DIRECTORIES, level_of
 from kwire.replica.partition import Partition
 from kwire.types import TopicIdPartition
 from kwire.waits import Signal
+
+if TYPE_CHECKING:
+    from kwire.codec.messages.assign_replicas_to_dirs import (
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
+    )
+
+    RequestDirectory = AssignReplicasToDirsRequest.DirectoryData
+    RequestTopic = RequestDirectory.TopicData
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +38,6 @@ REQUEST_PARTITIONS: Final = 2250
 """Partitions in one request, at most; as many as Apache Kafka's brokers send."""
 RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 10.0
-
-RequestDirectory = AssignReplicasToDirsRequest.DirectoryData
-RequestTopic = RequestDirectory.TopicData
 
 
 @attrs.define(eq=False)
@@ -45,7 +49,7 @@ class DirectoryAssignments:
     directory_of: Callable[[Partition], bytes]
     """Returns the id of the directory with a partition's log."""
     broker_epoch: Callable[[], int]
-    assign: Callable[[AssignReplicasToDirsRequest], Awaitable[AssignReplicasToDirsResponse]]
+    assign: "Callable[[AssignReplicasToDirsRequest], Awaitable[AssignReplicasToDirsResponse]]"
     """Sends a request to the active controller; raises KafkaError."""
     _pending: dict[TopicIdPartition, bytes] = attrs.field(factory=dict)
     _has_pending: Signal = attrs.field(factory=Signal)
@@ -59,7 +63,10 @@ class DirectoryAssignments:
             self._has_pending.notify()
 
     def _is_missing(self, key: TopicIdPartition, directory: bytes) -> bool:
-        topic = self.image().topics.get(key[0])
+        image = self.image()
+        if level_of(image.features) < DIRECTORIES:
+            return False
+        topic = image.topics.get(key[0])
         state = None if topic is None else topic.partitions.get(key[1])
         return (
             state is not None
@@ -90,6 +97,8 @@ class DirectoryAssignments:
     async def _send(self, batch: dict[TopicIdPartition, bytes]) -> None:
         if not batch:
             return
+        from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+
         request = AssignReplicasToDirsRequest(
             broker_id=self.node, broker_epoch=self.broker_epoch(), directories=_by_directory(batch)
         )
@@ -106,15 +115,19 @@ class DirectoryAssignments:
                         )
 
 
-def _by_directory(batch: dict[TopicIdPartition, bytes]) -> list[RequestDirectory]:
+def _by_directory(batch: dict[TopicIdPartition, bytes]) -> "list[RequestDirectory]":
     """Return the request's form of assignments, grouped by directory and topic."""
+    from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+
+    directory_structure = AssignReplicasToDirsRequest.DirectoryData
+    topic_structure = directory_structure.TopicData
     directories: dict[bytes, RequestDirectory] = {}
     topics: dict[tuple[bytes, bytes], RequestTopic] = {}
     for (topic_id, index), directory_id in batch.items():
-        directory = directories.setdefault(directory_id, RequestDirectory(id=directory_id))
+        directory = directories.setdefault(directory_id, directory_structure(id=directory_id))
         topic = topics.get((directory_id, topic_id))
         if topic is None:
-            topic = topics[directory_id, topic_id] = RequestTopic(topic_id=topic_id)
+            topic = topics[directory_id, topic_id] = topic_structure(topic_id=topic_id)
             directory.topics.append(topic)
-        topic.partitions.append(RequestTopic.PartitionData(partition_index=index))
+        topic.partitions.append(topic_structure.PartitionData(partition_index=index))
     return list(directories.values())

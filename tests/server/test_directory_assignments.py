@@ -11,6 +11,8 @@ from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.node.directory_assignments import REQUEST_PARTITIONS, DirectoryAssignments
 from kwire.raftmeta.controller.brokers import decide_heartbeat
 from kwire.raftmeta.controller.partitions import decide_assign_directories
+from kwire.raftmeta.storage.levels import DIRECTORIES
+from kwire.storage_format.format import feature_records
 from kwire.types import DirectoryId
 from tests.support.raftmeta.clusters import Cluster, directory, registration
 
@@ -102,6 +104,17 @@ async def test_what_the_metadata_have_is_not_sent(autojump_clock: Clock) -> None
         await report(controllers, [Replica(topic_id, 0, OTHER_DIR)])
     await report(controllers, [Replica(bytes(16), 0, OTHER_DIR)])
     assert len(controllers.requests) == 1
+
+
+async def test_nothing_is_sent_below_the_level_that_has_directories(
+    autojump_clock: Clock,
+) -> None:
+    """Each request would write records that change nothing."""
+    cluster, topic_id = two_directories()
+    cluster.write(*feature_records({"metadata.version": DIRECTORIES - 1}))
+    controllers = Controllers(cluster)
+    await report(controllers, [Replica(topic_id, 0, OTHER_DIR)])
+    assert controllers.requests == []
 
 
 async def test_refused_request_is_sent_again(autojump_clock: Clock) -> None:

@@ -1,6 +1,7 @@
 """A node is an object: several live in one process, one after the other or side by side."""
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import trio
 from kwire.log.disk import RealDisk
 from kwire.net.service import NetService
 from kwire.node.server import Server, format_node
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.storage_format.directories import CannotOpenError
-from kwire.types import uuid_text
+from kwire.types import NO_LEADER, uuid_text
 from tests.log.test_unusable_partitions import old_format_segment
 from tests.support.server.nodes import config, create, running, topics
 
@@ -58,6 +60,26 @@ async def test_metadata_log_may_have_a_directory_of_its_own(tmp_path: Path) -> N
     assert (metadata / "__cluster_metadata-0").exists()
     async with running(data, metadata_log_dir=str(metadata)) as node:
         assert await topics(node) == {"t"}
+
+
+async def test_broker_leads_again_after_its_only_log_directory_was_replaced(tmp_path: Path) -> None:
+    """The new disk has a new directory id; the metadata have the lost one for its replicas."""
+    data, metadata = tmp_path / "data", str(tmp_path / "metadata")
+
+    def has_leaders(image: MetadataImage) -> bool:
+        states = [image.partition("t", index) for index in range(2)]
+        return all(state is not None and state.leader != NO_LEADER for state in states)
+
+    async with running(data, metadata_log_dir=metadata) as node:
+        assert await create(node, "t", 2) == 0
+    shutil.rmtree(data)
+    async with running(data, metadata_log_dir=metadata) as node:
+        directory_id = node.core.identity.directories[str(data)]
+        with trio.fail_after(20):
+            await node.core.publisher.wait_for(has_leaders)
+        partition = node.core.publisher.image.partition("t", 0)
+        assert partition is not None
+        assert partition.directories == (directory_id,)
 
 
 async def test_controller_moves_leaders_off_a_failed_directory(tmp_path: Path) -> None:
