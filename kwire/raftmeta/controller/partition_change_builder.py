@@ -66,6 +66,8 @@ class PartitionChangeBuilder:
     recovering: bool = False
     unclean_shutdown: int = NO_LEADER
     """A broker that may have lost unflushed records, so it is no longer eligible."""
+    has_lost_last_known: bool = False
+    """Whether the last known leader has lost its log, so that others may have more records."""
 
     def __attrs_post_init__(self) -> None:
         old = self.partition
@@ -154,6 +156,8 @@ class PartitionChangeBuilder:
         last_known = self.partition.last_known_elr
         if not self.elr_enabled or self.isr or self.elr or len(last_known) != 1:
             return False
+        if self.has_lost_last_known:
+            return False
         return last_known[0] in self.replicas and self._may_lead(last_known[0])
 
     def _install_leader(self, record: PartitionChangeRecord, elected: Elected) -> None:
@@ -191,7 +195,7 @@ class PartitionChangeBuilder:
             return
         if record.leader == NO_LEADER and old.leader in self.replicas and not old.last_known_elr:
             record.last_known_elr = [old.leader]
-        elif record.leader >= 0 and old.last_known_elr:
+        elif (record.leader >= 0 or self.has_lost_last_known) and old.last_known_elr:
             record.last_known_elr = []
 
     def _assign(self, record: PartitionChangeRecord) -> None:

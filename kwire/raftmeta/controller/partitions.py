@@ -20,7 +20,7 @@ from kwire.raftmeta.controller.leader_updates import elect_for_leaderless
 from kwire.raftmeta.controller.partition_change_builder import Election, PartitionChangeBuilder
 from kwire.raftmeta.controller.placement import check_assignment
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
-from kwire.raftmeta.metadata.image import PartitionImage
+from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER, apply_partition_change
 from kwire.types import NO_LEADER, TopicIdPartition
 
@@ -333,6 +333,20 @@ def _revert(change: PartitionChangeBuilder, name: str) -> None:
     change.recovering = True
 
 
+def _has_lost_last_known(partition: PartitionImage, broker: BrokerImage) -> bool:
+    """Whether a broker led last, begins with a new log, and another replica may have records.
+
+    Elected as the last known leader it would remove them all from the others.
+    """
+    directory = partition.directory(broker.id)
+    return (
+        partition.last_known_elr == (broker.id,)
+        and len(partition.replicas) > 1
+        and directory is not None
+        and not broker.has_online(directory)
+    )
+
+
 def decide_assign_directories(
     state: ControllerState, request: AssignReplicasToDirsRequest, now: float
 ) -> Decision[AssignReplicasToDirsResponse]:
@@ -360,6 +374,7 @@ def decide_assign_directories(
                 else:
                     change = state.change(topic.topic_id, number)
                     change.directories[broker.id] = directory.id
+                    change.has_lost_last_known = _has_lost_last_known(partition, broker)
                     if not broker.has_online(directory.id):
                         change.isr = [member for member in change.isr if member != broker.id]
                     if (record := change.build()) is not None:

@@ -57,6 +57,15 @@ def beat(broker: int, epoch: int, **more: Any) -> BrokerHeartbeatRequest:
     return BrokerHeartbeatRequest(**{**fields, **more})
 
 
+def assignment(broker: int, epoch: int, topic_id: bytes, log_dir: bytes) -> Any:
+    data = AssignReplicasToDirsRequest.DirectoryData
+    partitions = [data.TopicData.PartitionData(partition_index=0)]
+    topics = [data.TopicData(topic_id=topic_id, partitions=partitions)]
+    return AssignReplicasToDirsRequest(
+        broker_id=broker, broker_epoch=epoch, directories=[data(id=log_dir, topics=topics)]
+    )
+
+
 def test_register_then_unfence() -> None:
     cluster = Cluster((1,))
     offset = cluster.state.next_offset
@@ -210,15 +219,33 @@ def test_broker_that_comes_back_without_a_directory_is_not_eligible_for_its_repl
     epoch = cluster.do(decide_register_broker, stopped_cleanly).broker_epoch
     assert cluster.partition("t").elr == elr
     cluster.do(decide_heartbeat, beat(2, epoch))
-    data = AssignReplicasToDirsRequest.DirectoryData
-    partitions = [data.TopicData.PartitionData(partition_index=0)]
-    topics = [data.TopicData(topic_id=topic_id, partitions=partitions)]
-    assignment = AssignReplicasToDirsRequest(
-        broker_id=2, broker_epoch=epoch, directories=[data(id=log_dirs[0], topics=topics)]
-    )
-    cluster.do(decide_assign_directories, assignment)
+    cluster.do(decide_assign_directories, assignment(2, epoch, topic_id, log_dirs[0]))
     cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
     assert cluster.partition("t").leader == (2 if is_kept else -1), "1 has all records"
+
+
+@pytest.mark.parametrize(("replicas", "leader"), [([2, 1], -1), ([2], 2)])
+def test_last_known_leader_without_its_log_does_not_lead_where_others_have_records(
+    replicas: list[int], leader: int
+) -> None:
+    """All replicas were killed, and the disk of the one that led last was replaced."""
+    cluster = Cluster((1, 2))
+    cluster.write(*feature_records({ELR: 1}))
+    topic_id = cluster.topic("t", replicas)
+    cluster.write(
+        r.PartitionChangeRecord(
+            partition_id=0, topic_id=topic_id, leader=-1, isr=[], last_known_elr=[2]
+        )
+    )
+    cluster.state.sessions.forget(2)
+    new_dir = b"n" * 16
+    epoch = cluster.do(decide_register_broker, register(2, log_dirs=[new_dir])).broker_epoch
+    cluster.do(decide_heartbeat, beat(2, epoch))
+    assert cluster.partition("t").leader == -1, "its replica is in the lost directory"
+    cluster.do(decide_assign_directories, assignment(2, epoch, topic_id, new_dir))
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.last_known_elr) == (leader, ())
+    assert partition.directory(2) == new_dir
 
 
 def test_unregistered_broker_is_not_eligible_when_it_registers_again() -> None:
