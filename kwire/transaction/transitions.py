@@ -69,13 +69,15 @@ def initialize(
     """Return the state for a producer that (re)starts; PrepareAbort if it has to come again.
 
     ``expected`` is the identity of a producer that goes on after an error; a newer producer of the
-    same id fences it.
+    same id fences it, and only the newest one ends the open transaction in this way.
     """
     if transaction.state.is_prepared:
         raise ConcurrentTransactions
     if expected is not None and not _may_continue(transaction, expected):
         raise ProducerFenced
     if transaction.state is State.ONGOING:
+        if expected not in (None, Producer(transaction.producer_id, transaction.producer_epoch)):
+            raise ProducerFenced
         return fence(transaction, change)
     start = attrs.evolve(transaction, timeout_ms=timeout_ms, partitions=frozenset(), start_ms=-1)
     return _enter(State.EMPTY, transaction, _bump(start, expected, change), change)

@@ -312,6 +312,32 @@ async def test_new_producer_aborts_the_open_transaction_of_the_older(
         assert subject.directions() == [False, True]
 
 
+async def test_zombie_that_goes_on_does_not_abort_the_transaction_of_the_newer_producer(
+    autojump_clock: object,
+) -> None:
+    """Invariant 54: a zombie's InitProducerId after an error (KIP-360), and a late retry of it."""
+    async with world() as subject:
+        zombie = await subject.init()
+        heir = await subject.init(producer=zombie)
+        await subject.add(heir, T0)
+        stranger = Producer(heir.id, heir.epoch + 1)
+        for former in (zombie, stranger):
+            with pytest.raises(ProducerFenced):
+                await subject.init(producer=former)
+        await subject.settle()
+        await subject.add(heir, T1)
+        heir = await subject.end(heir, commit=True)
+        await subject.settle()
+        assert subject.directions(T0) == subject.directions(T1) == [True]
+        subject.set_epoch(MAX_EPOCH - 1)
+        used_up = Producer(heir.id, MAX_EPOCH - 1)
+        heir = await subject.init(producer=used_up)
+        await subject.add(heir, T0)
+        with pytest.raises(ProducerFenced):
+            await subject.init(producer=used_up)
+        await subject.end(heir, commit=True)
+
+
 @pytest.mark.parametrize("version", [0, 2])
 async def test_transaction_that_takes_too_long_is_aborted(
     version: int, autojump_clock: object

@@ -102,6 +102,8 @@ class Reference:
             if not had_it_before:
                 return ProducerFenced
         if self.is_ongoing:
+            if expected is not None and expected != self.owner:
+                return ProducerFenced  # Kafka ends the owner's transaction, then answers this.
             self.fence(level)
             return ConcurrentTransactions
         owner, last_epoch = self.owner, self.last_epoch
