@@ -23,8 +23,8 @@ STEP_OFFSETS: Final = 100
 """Offsets that one step checks, about 1 ms of work if all of them are removed."""
 
 Since = Callable[[Committed], int]
-IsOver = Callable[[int, Committed], bool]
-"""Whether the offset of a partition is to be removed."""
+IsOver = Callable[[Committed], bool]
+"""Whether an offset is to be removed."""
 
 
 class ShardState(Protocol):
@@ -88,9 +88,8 @@ def _expire_offsets(
         return NOTHING  # State or subscriptions may have changed; the next expiry checks it.
     retention_ms = shard.settings().offsets_retention_ms
 
-    def is_over(partition: int, committed: Committed) -> bool:
-        is_expired = committed.is_expired(since(committed), moment.wall_ms, retention_ms)
-        return is_expired and not shard.offsets.is_unstable(group.group_id, topic, partition)
+    def is_over(committed: Committed) -> bool:
+        return committed.is_expired(since(committed), moment.wall_ms, retention_ms)
 
     return _remove(shard, group.group_id, topic, partitions, is_over)
 
@@ -121,7 +120,7 @@ def _remove_deleted_topic(
     moment: Moment,
 ) -> Decision:
     ids = (topic_id, ZERO_UUID)
-    return _remove(shard, group_id, topic, partitions, lambda _, c: c.topic_id in ids)
+    return _remove(shard, group_id, topic, partitions, lambda c: c.topic_id in ids)
 
 
 def remove_missing_topics(shard: ShardState) -> Iterator[Step]:
@@ -137,7 +136,7 @@ def _remove_missing_topic(
 ) -> Decision:
     topic_ids = shard.topic_ids()
 
-    def is_over(partition: int, committed: Committed) -> bool:
+    def is_over(committed: Committed) -> bool:
         return is_of_deleted_topic(topic_ids, topic, committed)
 
     return _remove(shard, group_id, topic, partitions, is_over)
@@ -152,10 +151,17 @@ def _chunks(shard: ShardState, group_id: str, topic: str) -> Iterator[list[int]]
 def _remove(
     shard: ShardState, group_id: str, topic: str, partitions: list[int], is_over: IsOver
 ) -> Decision:
+    """Remove offsets, but none that an open transaction may change.
+
+    A tombstone would drop the transaction's offset too, which may be one of a later topic.
+    """
     committed = shard.offsets.of(group_id).get(topic, {})
+    unstable = shard.offsets.unstable_partitions(group_id)
     records = tuple(
         offset_tombstone(group_id, topic, partition)
         for partition in partitions
-        if partition in committed and is_over(partition, Committed.unpack(committed[partition]))
+        if partition in committed
+        and (topic, partition) not in unstable
+        and is_over(Committed.unpack(committed[partition]))
     )
     return Decision(records=records) if records else NOTHING

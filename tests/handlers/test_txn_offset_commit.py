@@ -10,6 +10,7 @@ from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire.replica.partition import Partition
 from kwire.types import CONSUMER_OFFSETS, TopicPartition
+from tests.handlers.test_offset_commit import make_again
 from tests.support.handlers.group_node import GroupNode, group_node, topic_id
 from tests.support.handlers.transactions import ScriptedVerifier, markers_request
 
@@ -186,6 +187,28 @@ async def test_later_plain_commit_wins_over_a_pending_one() -> None:
         await node.commit({"t": {0: 9}})
         await end(node, is_commit=True)
         assert await fetch(node, require_stable=True) == (9, 0)
+
+
+@pytest.mark.parametrize("removal", ["notified", "loaded"])
+async def test_removal_of_a_deleted_topic_takes_no_pending_offset_of_a_later_one_along(
+    removal: str, autojump_clock: object
+) -> None:
+    """Invariants 40 and 62: the offset that the transaction commits is that of the new topic."""
+    async with group_node() as node:
+        verifier_of(node)
+        await node.commit({"t": {0: 3}})
+        await make_again(node, "t")
+        assert await commit(node, 7) == {"t": [0]}
+        if removal == "notified":
+            node.groups.on_topics_deleted({topic_id("t"): "t"})
+        else:
+            node.groups.on_metadata_caught_up()
+        await trio.sleep(1)
+        assert await fetch(node) == (-1, 0)
+        assert await end(node, is_commit=True) == 0
+        assert await fetch(node) == (7, 0)
+        await load_again(node)
+        assert await fetch(node) == (7, 0)
 
 
 async def test_commit_of_a_zombie_producer_is_refused() -> None:
