@@ -319,7 +319,7 @@ def on_session_timeout(
     """
     if member_id in group.pending_join:
         log.info("pending member expired group=%s member=%s", group.group_id, member_id)
-        return _complete_without_member(builder, group.remove(member_id))
+        return complete_if_joined(builder, group.remove(member_id))
     member = group.members.get(member_id)
     if member is None:
         return group
@@ -331,11 +331,6 @@ def on_session_timeout(
     group = group.remove(member_id)
     if group.state in (State.STABLE, State.COMPLETING):
         return prepare(builder, group, f"{member_id} failed")
-    return _complete_without_member(builder, group)
-
-
-def _complete_without_member(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
-    """Complete a rebalance if it waited only for a member that failed."""
     if group.state is State.PREPARING and group.all_joined:
         return complete(builder, group)
     return group

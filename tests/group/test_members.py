@@ -94,6 +94,20 @@ def test_member_ids_that_no_client_uses_expire() -> None:
     assert sim.groups.groups["g"].state is State.STABLE
 
 
+def test_unused_member_id_does_not_end_the_wait_for_the_first_members() -> None:
+    """Invariant 67: clients that start one after the other get one generation, as in Kafka."""
+    sim = Sim(GroupSettings(group_initial_rebalance_delay_ms=5_000))
+    assert sim.reply(sim.join("lost", session_ms=6_000)).error_code == 79, "MEMBER_ID_REQUIRED"
+    waits = []
+    for name in "ab":
+        member_id = sim.reply(sim.join(name)).member_id
+        waits.append(sim.join(name, member_id))
+        sim.advance(4)
+    assert [sim.reply(wait) for wait in waits] == [None, None]
+    sim.advance(2)
+    assert [sim.reply(wait).generation_id for wait in waits] == [1, 1]
+
+
 def test_number_of_unused_member_ids_is_limited() -> None:
     """Invariant 67: clients that never join with their ids cost a bounded amount of memory."""
     settings = GroupSettings(group_initial_rebalance_delay_ms=0, max_pending_members=3)
