@@ -67,7 +67,7 @@ def test_verify_knows_compacted_topics(scene: Scene, spark: SparkSession) -> Non
 
 
 @pytest.mark.long
-def test_maintenance_keeps_marks_and_waits_for_a_half_done_batch(
+def test_maintenance_keeps_marks_and_is_refused_beside_a_run(
     scene: Scene, spark: SparkSession
 ) -> None:
     scene.with_limit(20)
@@ -87,10 +87,18 @@ def test_maintenance_keeps_marks_and_waits_for_a_half_done_batch(
     assert read_status(spark, scene.pipeline).is_half_done
     with pytest.raises(Refusal, match="half done"):
         maintain_tables(spark, scene.pipeline, later)
-    scene.run()
+
+    class MaintainHere:
+        def reach(self, place: Place) -> None:
+            with pytest.raises(Refusal, match="writes with the checkpoint"):
+                maintain_tables(spark, scene.pipeline, later)
+
+    scene.run(faults=MaintainHere())
 
     class CrashHere:
         def reach(self, place: Place) -> None:
+            with pytest.raises(Refusal, match="writes with the checkpoint"):
+                scene.run()
             raise Crash(place.value)
 
     with pytest.raises(Crash):
@@ -182,6 +190,8 @@ def test_replay_moves_letters_that_fit_today(scene: Scene, spark: SparkSession) 
 
     class CrashHere:
         def reach(self, place: Place) -> None:
+            with pytest.raises(Refusal, match="writes with the checkpoint"):
+                scene.run()
             raise Crash(place.value)
 
     with pytest.raises(Crash):

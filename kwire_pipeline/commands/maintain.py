@@ -1,7 +1,9 @@
 """`kwire-pipeline maintain`: compact small files, expire snapshots, remove orphan files.
 
-It refuses while a batch is half done. The newest snapshot of each writer of a table is tagged, so
-it does not expire: a writer finds in it which batch was the last.
+It takes the lease of the checkpoint, so it is refused while a run writes, and a run while it works:
+files that a run has written and not committed would be orphans to it, and rows that a run changes
+cannot be compacted. It refuses while a batch is half done, too. The newest snapshot of each writer
+of a table is tagged, so it does not expire: a writer finds in it which batch was the last.
 """
 
 import datetime
@@ -10,9 +12,11 @@ from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
-from kwire_pipeline.engine.offline import state_of
+from kwire_pipeline.engine.lease import Lease, hold
+from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.session import open_session
+from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.table import Upkeep
 
@@ -31,9 +35,16 @@ def maintain(pipeline: Pipeline) -> int:
 def maintain_tables(
     spark: SparkSession, pipeline: Pipeline, now: datetime.datetime, faults: Faults = NO_FAULTS
 ) -> list[str]:
-    """Maintain the tables; raise Refusal while a batch is half done."""
+    """Maintain the tables; raise Refusal while a run writes, or a batch is half done."""
     set_session(spark)
-    state = state_of(spark, pipeline)
+    state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
+    with hold(Folder(spark, pipeline.checkpoint)) as lease:
+        return _maintain(pipeline, state_of(spark, pipeline), now, lease, faults)
+
+
+def _maintain(
+    pipeline: Pipeline, state: State, now: datetime.datetime, lease: Lease, faults: Faults
+) -> list[str]:
     if state.is_half_done:
         raise Refusal(
             f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
@@ -52,5 +63,6 @@ def maintain_tables(
             table.protect_marks()
             compaction = table.compact(upkeep)
             faults.reach(Place.DURING_MAINTAIN)
+            lease.check()
             lines += [f"{table.name}: {line}" for line in (compaction, *table.expire(upkeep))]
     return lines

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import Mode, TableFormat
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
-from kwire_pipeline.engine.lease import Lease
+from kwire_pipeline.engine.lease import hold
 from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.query import prepare_tables, set_session
@@ -57,8 +57,7 @@ def replay_letters(
             "key: correct the schema, and run with --from-start"
         )
     folder = Folder(spark, pipeline.checkpoint)
-    lease = Lease.take(folder)
-    try:
+    with hold(folder):
         state = state_of(spark, pipeline)
         if state.is_half_done:
             raise Refusal(
@@ -89,8 +88,6 @@ def replay_letters(
         finally:
             batch.unpersist()
         return letters.delete_written(table, origin_of(pipeline)), letters.read().count()
-    finally:
-        lease.release()
 
 
 def without_written(rows: DataFrame, table: Table, pipeline: Pipeline) -> DataFrame:

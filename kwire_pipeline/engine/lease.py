@@ -11,19 +11,23 @@ was paused for longer than that time ends itself.
 import json
 import os
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 import attrs
+from py4j.protocol import Py4JError
 
 from kwire_pipeline.errors import Failure, Refusal
 
 FILE: Final = "writer.json"
 BEAT_S: Final = 10.0
 PATIENCE_S: Final = 25.0
+POLL_S: Final = 1.0
 
 
 @attrs.frozen(kw_only=True)
@@ -133,6 +137,42 @@ class Lease:
         text = self._folder.read(FILE)
         if text is not None and Holder.parse(text).lease_id == self._holder.lease_id:
             self._folder.delete(FILE)
+
+
+def wait_poll(ended: threading.Event) -> bool:
+    """Wait for the time between two looks at the clock; return whether the block has ended."""
+    return ended.wait(POLL_S)
+
+
+@contextmanager
+def hold(
+    folder: Files,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[threading.Event], bool] = wait_poll,
+) -> Iterator[Lease]:
+    """Hold a lease for the time of a block that may take hours in one call.
+
+    A thread raises the beat. One that cannot is no reason to end the block: if another run has
+    taken the lease over, `check` says so.
+    """
+    lease = Lease.take(folder, clock=clock)
+    ended = threading.Event()
+
+    def beat() -> None:
+        with suppress(Failure):
+            while not pause(ended):
+                with suppress(Py4JError):
+                    lease.beat()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield lease
+    finally:
+        ended.set()
+        thread.join()
+        lease.release()
 
 
 def is_alive(other: Holder, self_: Holder) -> bool:

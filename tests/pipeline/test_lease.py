@@ -1,9 +1,11 @@
 """One run at a time writes with a checkpoint."""
 
+import threading
+
 import attrs
 import pytest
 
-from kwire_pipeline.engine.lease import BEAT_S, FILE, PATIENCE_S, Holder, Lease
+from kwire_pipeline.engine.lease import BEAT_S, FILE, PATIENCE_S, Holder, Lease, hold
 from kwire_pipeline.errors import Failure, Refusal
 
 
@@ -88,3 +90,37 @@ def test_a_beat_is_written_every_few_seconds() -> None:
     lease.beat()
     assert Holder.parse(files.texts[FILE]).beat == 1
     lease.check()
+
+
+def test_lease_beats_while_a_block_is_busy() -> None:
+    """A run on another host waits for two beats before it takes a lease over."""
+    files = Files()
+    now_s = 0.0
+    beats = threading.Event()
+
+    def pause(ended: threading.Event) -> bool:
+        nonlocal now_s
+        now_s += BEAT_S
+        if Holder.parse(files.texts[FILE]).beat >= 3:
+            beats.set()
+        return ended.is_set()
+
+    with hold(files, clock=lambda: now_s, pause=pause):
+        assert beats.wait(60)
+    assert FILE not in files.texts
+
+
+def test_block_notices_that_its_lease_was_taken_over() -> None:
+    files = Files()
+    looked = threading.Event()
+
+    def pause(ended: threading.Event) -> bool:
+        looked.set()
+        return ended.wait(60)
+
+    with hold(files, pause=pause) as lease:
+        assert looked.wait(60)
+        files.texts[FILE] = ELSEWHERE.dump()
+        with pytest.raises(Failure, match="has taken over"):
+            lease.check()
+    assert files.texts[FILE] == ELSEWHERE.dump()
