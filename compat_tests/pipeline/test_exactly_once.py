@@ -132,7 +132,7 @@ def test_expired_marks_do_not_repeat_a_batch(scene: Scene, spark: SparkSession) 
 
 
 @pytest.mark.long
-def test_letters_of_another_pipeline_over_the_same_topic_are_no_proof_of_a_batch(
+def test_letters_of_another_pipeline_over_the_same_topic_are_no_proof(
     scene: Scene,
 ) -> None:
     scene.produce(range(20))
@@ -144,6 +144,14 @@ def test_letters_of_another_pipeline_over_the_same_topic_are_no_proof_of_a_batch
     scene.pipeline = first
     scene.run()
     assert len(scene.letters()) == 2 * 2
+    proof = scene.verify()
+    assert (proof.is_clean, proof.repeated) == (False, 2)
+    assert "pipeline others writes topic" in proof.words()[1]
+    scene.produce(range(20, 40))
+    scene.lose_checkpoint()
+    check_refused(scene, "there is no checkpoint")
+    with pytest.raises(Refusal, match="pipeline others writes topic"):
+        scene.run(Intent.ADOPT)
 
 
 def test_batch_without_misfits_leaves_dead_letters_alone(scene: Scene, spark: SparkSession) -> None:

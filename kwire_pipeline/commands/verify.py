@@ -27,6 +27,7 @@ from kwire_pipeline.engine.upsert import all_changes, origin_names
 from kwire_pipeline.errors import EXIT_FAILURE, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.tables.table import other_writers
 
 
 def verify(pipeline: Pipeline) -> int:
@@ -67,7 +68,13 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
         return prove_keys(raw, pipeline, state, (start, end), compacted)
     records = with_drops(raw, pipeline, state)
     result = proof.compare(records, written_of(pipeline, state, start, end), compacted)
-    return attrs.evolve(result, letter_copies=copies_of(state))
+    tables = (state.destinations.table, state.destinations.dead_letters)
+    written = [table for table in tables if table is not None]
+    return attrs.evolve(
+        result,
+        letter_copies=copies_of(state),
+        other_writers=other_writers(written, pipeline.name, topics),
+    )
 
 
 def records_of(spark: SparkSession, pipeline: Pipeline, start: Offsets, end: Offsets) -> DataFrame:

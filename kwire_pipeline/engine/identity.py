@@ -119,6 +119,8 @@ class Facts:
     """The ids of the pipelines that write the table, by name."""
     written_topics: Mapping[str, str] = attrs.field(factory=dict)
     """The topic ids in the newest marks, by name; only looked up if there is no checkpoint."""
+    other_writers: Mapping[str, str] = attrs.field(factory=dict)
+    """The topics that another pipeline writes to one of the tables, with its name."""
     checkpoint_batch: int | None = None
     """The last batch in Spark's checkpoint of the stored identity."""
     table_batch: int | None = None
@@ -188,6 +190,12 @@ def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts
         raise Refusal(
             f"{table} has rows of an earlier topic of the same name, which have the "
             f"same offsets as those of this one: run with {FROM_START}"
+        )
+    for topic, other in sorted(facts.other_writers.items()):
+        raise Refusal(
+            f"pipeline {other} writes topic {topic} to the tables of {name} as well, so the "
+            f"offsets in them do not say what {name} has written: restore the checkpoint, or "
+            "choose new tables"
         )
     for topic, topic_id in sorted(facts.written_topics.items()):
         if stored is None and facts.topics.get(topic, topic_id) != topic_id:

@@ -5,7 +5,7 @@ position of the checkpoint. Records that an expectation drops by intention count
 batch that is half done, beyond the position, is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Final
 
@@ -37,6 +37,8 @@ class Proof:
     """The dead letters that are not in their topic any more, which has lost old records."""
     letter_copies: int = 0
     """The records of a topic of dead letters that are there more than once; they are no error."""
+    other_writers: Mapping[str, str] = attrs.field(factory=dict)
+    """The topics that another pipeline writes to the same tables, with its name."""
     examples: tuple[str, ...]
 
     @property
@@ -54,7 +56,8 @@ class Proof:
             counts += f", {self.compacted:,} compacted in the topic"
         if self.expired:
             counts += f", {self.expired:,} dead letters removed by their topic's retention"
-        return [counts, *self.copy_words(), *(f"  {example}" for example in self.examples)]
+        examples = [f"  {example}" for example in self.examples]
+        return [counts, *self.copy_words(), *self.other_words(), *examples]
 
     def copy_words(self) -> list[str]:
         """Return the line about dead letters that a topic has more than once, if there are any."""
@@ -63,6 +66,13 @@ class Proof:
         return [
             f"  {self.letter_copies:,} dead letters are in their topic once more, since a task of "
             "Spark was repeated; kwire.topic, kwire.partition and kwire.offset name the record"
+        ]
+
+    def other_words(self) -> list[str]:
+        """Return the lines about pipelines whose rows are counted with those of this one."""
+        return [
+            f"  pipeline {other} writes topic {topic} to the same tables: its rows count as well"
+            for topic, other in sorted(self.other_writers.items())
         ]
 
 

@@ -39,7 +39,7 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.table import Letters, Mark, Table
+from kwire_pipeline.tables.table import Letters, Mark, Table, other_writers
 
 POLL_S: Final = 1
 PARTITIONS: Final = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions")
@@ -150,6 +150,7 @@ def facts_of(
         table_id=table.table_id() if exists else None,
         owners=table.owners() if exists else {},
         written_topics=written_topics(name, _tables(destinations)) if stored is None else {},
+        other_writers=other_writers(_tables(destinations), name, topics),
         checkpoint_batch=checkpoint_batch,
         table_batch=table_batch,
     )

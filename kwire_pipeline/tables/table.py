@@ -273,6 +273,25 @@ class Letters(Protocol):
         """Delete the rows of topics."""
 
 
+def other_writers(tables: Iterable[Letters], own: str, topics: Iterable[str]) -> dict[str, str]:
+    """Return the topics that another pipeline writes to a table of this one, with its name.
+
+    ``own`` is the name of this pipeline. Only the marks that are there say so. A table that this
+    pipeline has not written yet is left out: its rows may be those of a former name.
+    """
+    names: dict[str, str] = {}
+    own_topics = set(topics)
+    for table in tables:
+        owners = table.owners() if table.exists() else {}
+        if own not in owners:
+            continue
+        for other in sorted(owners.keys() - {own}):
+            for mark in table.marks(other):
+                parts = mark.ranges.ranges if mark.pipeline_id == owners[other] else ()
+                names |= {part.topic: other for part in parts if part.topic in own_topics}
+    return names
+
+
 class Table(Letters, Protocol):
     """A table that one or more pipelines write."""
 

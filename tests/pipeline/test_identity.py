@@ -66,6 +66,17 @@ def test_a_rerun_continues() -> None:
     assert decide() is Begin.CONTINUE
 
 
+@pytest.mark.parametrize("stored", [STORED, None])
+def test_table_with_the_same_topic_from_another_pipeline_is_not_adopted(
+    stored: Identity | None,
+) -> None:
+    """The later of both positions would leave records of the other pipeline out."""
+    facts = attrs.evolve(FACTS, other_writers={"orders": "others"})
+    assert decide(facts=facts) is Begin.CONTINUE
+    with pytest.raises(Refusal, match="pipeline others writes topic orders to the tables of orde"):
+        decide(stored, facts, Intent.ADOPT)
+
+
 def test_first_run_begins_anew_beside_other_pipelines() -> None:
     facts = Facts(cluster_id="c", topics={}, table_id="x", owners={"other": "22"})
     assert decide(None, facts) is Begin.NEW
