@@ -59,6 +59,25 @@ def test_adoption_of_other_formats_does_so_too(scene: LetterScene, format: Table
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
+def test_adoption_after_a_new_start_does_not_continue_after_deleted_rows(
+    scene: LetterScene, format: TableFormat
+) -> None:
+    """The new start ends before its first batch; the marks of the deleted rows are there still."""
+    table = attrs.evolve(scene.pipeline.table, format=format, warehouse=str(scene.folder / "lake"))
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    scene.produce(range(20))
+    scene.run()
+    with pytest.raises(Crash):
+        scene.run(Intent.FROM_START, crash=Place.BEFORE_TABLE)
+    assert scene.rows() == []
+    scene.lose_checkpoint()
+    scene.run(Intent.ADOPT)
+    scene.check_each_once(range(20))
+    assert scene.verify().is_clean
+
+
+@pytest.mark.long
 def test_adoption_that_ends_among_letters_of_a_topic_is_continued(
     scene: LetterScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,6 +250,7 @@ def carry_out(folder: Files, current: Identity, tables: Sequence[Letters]) -> Id
     folder.write(identity.FILE, current.dump())
     for table in tables:
         if current.pending_deletion:
+            table.discard_marks(current.name)
             table.delete(current.pending_deletion)
     for table in tables:
         if table.owners().get(current.name) != current.pipeline_id:

@@ -22,6 +22,7 @@ from kwire_pipeline.engine.storage import Folder, jvm_of
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
+    DISCARDED,
     KEYS,
     OWNER,
     Atomic,
@@ -30,6 +31,7 @@ from kwire_pipeline.tables.table import (
     Size,
     Table,
     Upkeep,
+    discarded_ids,
     keys_of,
     mark_of,
     own_marks,
@@ -37,6 +39,7 @@ from kwire_pipeline.tables.table import (
     positions_of_rows,
     session_settings,
     summary_of,
+    valid_marks,
 )
 
 LOG: Final = "_delta_log"
@@ -134,7 +137,7 @@ class DeltaTable(Atomic):
         return int(version.get()) if version.isDefined() else None
 
     def marks(self, pipeline: str) -> list[Mark]:
-        return own_marks(self._marks(), self.owners(), pipeline)
+        return own_marks(self._marks(), self._detail()["properties"], pipeline)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         self._appender(frame).option("txnAppId", mark.pipeline_id).option(
@@ -159,7 +162,7 @@ class DeltaTable(Atomic):
 
     def positions(self) -> Offsets:
         positions = positions_of_rows(self.read(), self._origin)
-        for mark in self._marks():
+        for mark in valid_marks(self._marks(), self._detail()["properties"]):
             positions = later(positions, mark.ranges.ends)
         return positions
 
@@ -196,6 +199,12 @@ class DeltaTable(Atomic):
 
     def delete(self, topics: Sequence[str]) -> None:
         self._origin.delete_topics(self._spark, self.name, topics)
+
+    def discard_marks(self, pipeline: str) -> None:
+        key = f"{DISCARDED}{pipeline}"
+        ids = {mark.pipeline_id for mark in self._marks()}
+        former = self._detail()["properties"].get(key)
+        self._set_property(key, discarded_ids(former, ids, self.marks(pipeline)))
 
     def _appender(self, frame: DataFrame) -> DataFrameWriter:
         """Return a writer of rows in the table's types, with null in columns that they lack."""

@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Sort
-from kwire_pipeline.engine.offsets import Offsets, Ranges, later
+from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import jvm_of
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     BATCH,
+    DISCARDED,
     KEYS,
-    OFFSETS,
     OWNER,
     PIPELINE,
     Atomic,
@@ -31,12 +31,14 @@ from kwire_pipeline.tables.table import (
     Size,
     Table,
     Upkeep,
+    discarded_ids,
     keys_of,
     mark_of,
     own_marks,
     owners_of,
     positions_of_rows,
     summary_of,
+    valid_marks,
 )
 
 PROPERTIES: Final = {
@@ -147,9 +149,8 @@ class IcebergTable(Atomic):
         return max(batches, default=None)
 
     def marks(self, pipeline: str) -> list[Mark]:
-        snapshots = sorted(self._table().snapshots(), key=lambda each: each.sequenceNumber())
-        marks = (mark_of(dict(snapshot.summary())) for snapshot in snapshots)
-        return own_marks(marks, self.owners(), pipeline)
+        table = self._table()
+        return own_marks(_marks(table), dict(table.properties()), pipeline)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         writer = self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true")
@@ -171,10 +172,9 @@ class IcebergTable(Atomic):
 
     def positions(self) -> Offsets:
         positions = positions_of_rows(self.read(), self._origin)
-        for snapshot in self._table().snapshots():
-            text = snapshot.summary().get(OFFSETS)
-            if text is not None:
-                positions = later(positions, Ranges.parse(text).ends)
+        table = self._table()
+        for mark in valid_marks(_marks(table), dict(table.properties())):
+            positions = later(positions, mark.ranges.ends)
         return positions
 
     def read(self) -> DataFrame:
@@ -249,6 +249,13 @@ class IcebergTable(Atomic):
     def delete(self, topics: Sequence[str]) -> None:
         self._origin.delete_topics(self._spark, self.name, topics)
 
+    def discard_marks(self, pipeline: str) -> None:
+        table = self._table()
+        key = f"{DISCARDED}{pipeline}"
+        ids = {mark.pipeline_id for mark in _marks(table)}
+        text = discarded_ids(table.properties().get(key), ids, self.marks(pipeline))
+        table.updateProperties().set(key, text).commit()
+
     def _table(self) -> JavaObject:
         """Return Iceberg's own table, as it is now."""
         table = jvm_of(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
@@ -256,3 +263,10 @@ class IcebergTable(Atomic):
         )
         table.refresh()
         return table
+
+
+def _marks(table: JavaObject) -> list[Mark]:
+    """Return the marks of all snapshots, the newest last."""
+    snapshots = sorted(table.snapshots(), key=lambda each: each.sequenceNumber())
+    marks = (mark_of(dict(snapshot.summary())) for snapshot in snapshots)
+    return [mark for mark in marks if mark is not None]

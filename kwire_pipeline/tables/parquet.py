@@ -224,6 +224,9 @@ class ParquetTable(Atomic):
     def delete(self, topics: Sequence[str]) -> None:
         self.check_delete()
 
+    def discard_marks(self, pipeline: str) -> None:
+        """A commit belongs to the id that its pipeline has now."""
+
     def check_delete(self) -> None:
         if self._root.names() not in ([], [META]):
             raise Refusal(

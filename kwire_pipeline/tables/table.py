@@ -2,7 +2,7 @@
 
 import datetime
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -21,6 +21,8 @@ TOPIC_IDS: Final = "kwire.topic-ids"
 LETTER_COUNT: Final = "kwire.dead-letters"
 OWNER: Final = "kwire.pipeline."
 """The prefix of the table property that has a pipeline's id, by the pipeline's name."""
+DISCARDED: Final = "kwire.discarded."
+"""The prefix of the table property that has the ids whose rows a pipeline's new start deleted."""
 KEYS: Final = "kwire.keys"
 """The table property that has the columns by which records change rows."""
 
@@ -136,13 +138,37 @@ def mark_of(summary: Mapping[str, str]) -> Mark | None:
         return None
 
 
-def own_marks(marks: Iterable[Mark | None], owners: Mapping[str, str], own: str) -> list[Mark]:
+def own_marks(marks: Iterable[Mark | None], properties: Mapping[str, str], own: str) -> list[Mark]:
     """Return the marks that are not another pipeline's, in their order.
 
-    ``owners`` are the ids of pipelines by name, ``own`` the name of this one.
+    ``properties`` are those of the table, ``own`` is the name of this pipeline.
     """
+    owners = owners_of(properties)
     others = {pipeline_id for name, pipeline_id in owners.items() if name != own}
-    return [mark for mark in marks if mark is not None and mark.pipeline_id not in others]
+    return [mark for mark in valid_marks(marks, properties) if mark.pipeline_id not in others]
+
+
+def valid_marks(marks: Iterable[Mark | None], properties: Mapping[str, str]) -> list[Mark]:
+    """Return the marks whose rows no new start has deleted, in their order."""
+    discarded = {
+        pipeline_id
+        for key, text in properties.items()
+        if str(key).startswith(DISCARDED)
+        for pipeline_id in str(text).split(",")
+    }
+    return [mark for mark in marks if mark is not None and mark.pipeline_id not in discarded]
+
+
+def discarded_ids(former: str | None, all_ids: Collection[str], own: Iterable[Mark]) -> str:
+    """Return the text of the property of discarded ids.
+
+    ``former`` is the text that it has, ``all_ids`` are those of all marks that are there, ``own``
+    the marks that are discarded now. An id without a mark need not be remembered.
+    """
+    earlier_ids = {
+        pipeline_id for pipeline_id in (former or "").split(",") if pipeline_id in all_ids
+    }
+    return ",".join(sorted(earlier_ids | {mark.pipeline_id for mark in own}))
 
 
 def keys_of(text: str | None) -> tuple[str, ...]:
@@ -271,6 +297,9 @@ class Letters(Protocol):
 
     def delete(self, topics: Sequence[str]) -> None:
         """Delete the rows of topics."""
+
+    def discard_marks(self, pipeline: str) -> None:
+        """Make the marks of a pipeline count no more, since its rows are deleted."""
 
 
 def other_writers(tables: Iterable[Letters], own: str, topics: Iterable[str]) -> dict[str, str]:

@@ -211,6 +211,9 @@ class LetterTopic:
     def delete(self, topics: Sequence[str]) -> None:
         """There is nothing to delete, as `check_delete` has found."""
 
+    def discard_marks(self, pipeline: str) -> None:
+        """The marks are those of letters, and there are none."""
+
     def _send(self, letters: DataFrame, mark: Mark) -> None:
         """Write letters; each is acknowledged by all in-sync replicas."""
         limit = max(self._max_bytes() or 0, LARGEST_REQUEST_BYTES)

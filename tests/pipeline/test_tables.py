@@ -9,7 +9,14 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta import partition_column
 from kwire_pipeline.tables.iceberg import is_whole
 from kwire_pipeline.tables.merge import merge_statement
-from kwire_pipeline.tables.table import Mark, mark_of, own_marks, summary_of
+from kwire_pipeline.tables.table import (
+    Mark,
+    discarded_ids,
+    mark_of,
+    own_marks,
+    summary_of,
+    valid_marks,
+)
 
 RANGES = Ranges.between({}, {"t": {0: 5}})
 
@@ -26,9 +33,18 @@ def test_mark_is_kept_as_texts() -> None:
 def test_marks_of_a_pipeline_are_not_those_of_another_one() -> None:
     """An earlier id of this pipeline counts, which no owner has any more."""
     marks = [Mark(pipeline_id, 0, RANGES) for pipeline_id in ("11", "former", "22")]
-    owners = {"orders": "11", "returns": "22"}
-    own = own_marks([*marks, None], owners, "orders")
+    properties = {"kwire.pipeline.orders": "11", "kwire.pipeline.returns": "22"}
+    own = own_marks([*marks, None], properties, "orders")
     assert [mark.pipeline_id for mark in own] == ["11", "former"]
+
+
+def test_marks_from_before_a_new_start_do_not_count() -> None:
+    marks = {pipeline_id: Mark(pipeline_id, 0, RANGES) for pipeline_id in ("1", "2", "3")}
+    text = discarded_ids(None, set(marks), [marks["1"], marks["2"]])
+    properties = {"kwire.discarded.orders": text, "kwire.discarded.returns": ""}
+    assert valid_marks(marks.values(), properties) == [marks["3"]]
+    assert own_marks(marks.values(), properties, "orders") == [marks["3"]]
+    assert discarded_ids(text, {"2", "3"}, [marks["3"]]) == "2,3"
 
 
 def test_merge_deletes_updates_and_inserts_by_all_keys() -> None:
