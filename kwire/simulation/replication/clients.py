@@ -218,13 +218,22 @@ class Producer(SimClient):
 
 @attrs.define(eq=False)
 class Deleter(SimClient):
-    """A client that deletes records from the start of partitions."""
+    """A client that deletes records from the start of partitions, often while followers are out."""
 
     async def run(self) -> None:
         while True:
             await trio.sleep(self.random.expovariate(1.0))
-            index = self.random.randrange(self.world.partition_count)
-            await self._delete(index)
+            await self._delete(self._choose())
+
+    def _choose(self) -> int:
+        """Return any partition, or one of those with the fewest in-sync replicas."""
+        indexes = range(self.world.partition_count)
+        image = self.world.image(self.random)
+        topic = None if image is None else image.topic(TOPIC)
+        if topic is None or self.random.random() < 0.5:
+            return self.random.choice(indexes)
+        fewest = min(len(topic.partitions[index].isr) for index in indexes)
+        return self.random.choice([i for i in indexes if len(topic.partitions[i].isr) == fewest])
 
     async def _delete(self, index: int) -> None:
         history = self.world.history

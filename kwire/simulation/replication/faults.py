@@ -65,6 +65,7 @@ class Faults:
                 (self._mend, 4),
                 (self._slow, 1),
                 (self._stop_in_order, 2),
+                (self._stop_followers, 1),
                 (self._reassign, 2),
                 (self._resign, 1),
                 (self._break_directory, 1),
@@ -115,6 +116,14 @@ class Faults:
         if machine is not None:
             self.world.note("stop", machine.id)
             machine.stop()
+
+    def _stop_followers(self, nursery: trio.Nursery) -> None:
+        """Stop all replicas of a partition but the leader in order."""
+        state = self.books.image.partition(TOPIC, self.random.randrange(self.world.partition_count))
+        followers = [] if state is None else [n for n in state.isr if n != state.leader]
+        self.world.note("stop followers", *followers)
+        for node in followers:
+            self.machines[node].stop()
 
     def _install(self, nursery: trio.Nursery) -> None:
         """Install the new release on a machine, and stop its process in order, or kill it."""

@@ -1,17 +1,13 @@
 """Mistakes in changes of voters and of feature levels; the simulation must catch them."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Mapping
 from typing import Final
 
-from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.raftmeta.controller import feature_updates
 from kwire.raftmeta.controller import service as controller_service
-from kwire.raftmeta.raft import reconfig
-from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import VoterHistory, VoterSet
+from kwire.raftmeta.storage.levels import NEWEST
 from kwire.simulation.raft_mutations import Mutation
-
-_on_add = reconfig.on_add
 
 
 def _half(voters: VoterSet) -> int:
@@ -22,17 +18,12 @@ def _first_voters(history: VoterHistory) -> VoterSet:
     return history.sets[0][1] if history.sets else VoterSet()
 
 
-def _add_at_once(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> None:
-    request.ack_when_committed = False
-    _on_add(state, token, request)
-
-
 def _support_all(*_: object) -> None:
     """Accept every level."""
 
 
-def _keep_all(records: Iterable[object], level: int) -> tuple[object, ...]:
-    return tuple(records)
+def _newest_level(features: Mapping[str, int]) -> int:
+    return NEWEST
 
 
 MUTATIONS: Final = (
@@ -57,7 +48,7 @@ MUTATIONS: Final = (
     Mutation(
         "records-of-the-newest-level",
         "records have fields that nodes of the cluster's metadata.version cannot read",
-        ((controller_service, "at_level", _keep_all),),
+        ((controller_service, "level_of", _newest_level),),
         (),
     ),
 )

@@ -43,7 +43,7 @@ class Release:
     @classmethod
     def newest(cls, random: Random) -> "Release":
         """Return the newest release with all levels at their newest, but perhaps without ELR."""
-        elr = int(random.random() < 0.5)
+        elr = int(random.random() < 0.7)
         levels = {METADATA_VERSION: NEWEST, TRANSACTION_VERSION: 2, ELR: elr}
         return cls(levels, SUPPORTED)
 
