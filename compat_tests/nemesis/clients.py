@@ -57,7 +57,11 @@ WRITER_SETTINGS: Final = {**IMPATIENT, "request.timeout.ms": 8000}
 READER_SETTINGS: Final = {**IMPATIENT, "enable.partition.eof": True}
 UNCOMMITTED: Final = {"isolation.level": "read_uncommitted"}
 TRANSACTION_SECONDS: Final = 10
-"""After this time the coordinator aborts a transaction whose producer is gone."""
+"""After this time the coordinators end the transaction and the membership of a client that is gone.
+
+A transformer begins again as another member after an error; nothing is read before the former
+member is removed, whose LeaveGroup may be lost.
+"""
 CALL_SECONDS: Final = 60
 OFFSETS_SECONDS: Final = 15
 """The time after which a transformer begins again with a new producer.
@@ -403,7 +407,16 @@ class TransactionalRun(ClusterRun):
         writers = ("idempotent", "idempotent-zstd")
         return [
             *(Writer(name, self, settings={"enable.idempotence": True}) for name in writers),
-            *(Transformer(f"transformer-{n}", self, group=group, target=target) for n in (1, 2)),
+            *(
+                Transformer(
+                    f"transformer-{n}",
+                    self,
+                    group=group,
+                    target=target,
+                    settings={"session.timeout.ms": TRANSACTION_SECONDS * 1000},
+                )
+                for n in (1, 2)
+            ),
             Assigned("assigned", self),
             Assigned("results", self, topic=target),
             Assigned("results-uncommitted", self, topic=target, settings=UNCOMMITTED),

@@ -302,6 +302,8 @@ class Nemesis:
     def _full_disk(self) -> End:
         node = self.random.choice(self.cluster.brokers)
         self.report(f"full disk of {node.id}")
+        if node.kind == "kafka":
+            self._down.add(node.id)  # Apache Kafka ends when its only directory fails.
         filler = data(node) / FILLER
         with filler.open("wb") as file, suppress(OSError):
             while True:
