@@ -13,8 +13,8 @@ from pathlib import Path
 import attrs
 
 from compat_tests.harness.broker import ROOT, kafka
+from compat_tests.harness.ports import new_ports
 from compat_tests.harness.wait import eventually
-from kwire.cluster.ports import free_ports
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 from kwire.codec.messages.metadata import MetadataRequest
@@ -162,7 +162,7 @@ class Cluster:
         """Add a node that is neither configured nor started yet."""
         directory = self.directory / f"node-{node_id}"
         directory.mkdir(parents=True)
-        port, controller_port = free_ports(2)
+        port, controller_port = new_ports(2)
         self.nodes[node_id] = node = Node(
             node_id, kind, roles, directory, port=port, controller_port=controller_port
         )

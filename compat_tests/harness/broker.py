@@ -18,7 +18,7 @@ from types import ModuleType
 
 import attrs
 
-from kwire.cluster.ports import free_ports
+from compat_tests.harness.ports import new_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN_PROFILE = {"num.partitions": "4"}
@@ -112,7 +112,7 @@ def make_broker(
     """Start a broker of ``kind`` kwire or kafka, or use the one at host:port."""
     if kind not in ("kwire", "kafka"):
         return Broker(kind="address", address=kind, directory=directory)
-    ports = port, _ = free_ports(2)
+    ports = port, _ = new_ports(2)
     directory.mkdir(parents=True, exist_ok=True)
     settings = {**PLAIN_PROFILE, **(overrides or {})}
     properties = kafka.node_properties(directory, ports, settings)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from compat_tests.harness.broker import PLAIN_PROFILE, Broker, kafka
-from kwire.cluster.ports import free_ports
+from compat_tests.harness.ports import new_ports
 
 DYNAMIC = "controller.quorum.bootstrap.servers"
 STATIC = "controller.quorum.voters"
@@ -16,7 +16,7 @@ def prepare(
     directory: Path, *, dynamic: bool = False, overrides: Mapping[str, str] | None = None
 ) -> Broker:
     """Make a node that is not started; ``dynamic``: with a quorum of kraft.version 1."""
-    ports = port, _ = free_ports(2)
+    ports = port, _ = new_ports(2)
     directory.mkdir(parents=True, exist_ok=True)
     properties = kafka.node_properties(directory, ports, {**PLAIN_PROFILE, **(overrides or {})})
     if dynamic:

@@ -26,9 +26,9 @@ from confluent_kafka import TopicPartition
 
 from compat_tests.confluent_kafka.clients import consumer, create, poll
 from compat_tests.harness.broker import kafka
+from compat_tests.harness.ports import new_ports
 from compat_tests.harness.wait import eventually
 from compat_tests.java_old.jars import jars, java
-from kwire.cluster.ports import free_ports
 
 VERSION = "4.3.1"
 COORDINATES = [
@@ -59,7 +59,7 @@ class Worker:
     process: subprocess.Popen[bytes]
 
     def __init__(self, address: str, folder: Path, **more: str) -> None:
-        (self.port,) = free_ports(1)
+        (self.port,) = new_ports(1)
         self.folder = folder
         name = f"connect-{uuid.uuid4().hex[:8]}"
         settings = {

@@ -17,8 +17,8 @@ import attrs
 import pytest
 
 from compat_tests.harness.broker import ROOT, Broker
+from compat_tests.harness.ports import new_ports
 from compat_tests.harness.wait import eventually
-from kwire.cluster.ports import free_ports
 
 PAGE = (ROOT / "docs" / "pipeline.md").read_text()
 RECIPE = PAGE[PAGE.index("**A standalone cluster.**") : PAGE.index("**Kubernetes.**")]
@@ -92,7 +92,7 @@ class Standalone:
 
 @pytest.fixture
 def standalone(broker: Broker, topic: str, tmp_path: Path) -> Iterator[Standalone]:
-    port, page_port = free_ports(2)
+    port, page_port = new_ports(2)
     cluster = Standalone(
         tmp_path, broker, f"127.0.0.1:{port}", f"http://127.0.0.1:{page_port}/json/", topic
     )

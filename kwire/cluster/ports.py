@@ -14,8 +14,8 @@ from typing import Final
 from kwire.cluster.layout import HOST
 
 FIRST: Final = 10_000
-END: Final = 32_768
-"""Linux gives outgoing connections ports from here on (ip_local_port_range); macOS from 49152."""
+END: Final = 20_000
+"""Linux gives outgoing connections ports from 32768 on (ip_local_port_range); macOS from 49152."""
 
 
 def free_ports(count: int) -> tuple[int, ...]:
