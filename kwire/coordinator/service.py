@@ -30,7 +30,6 @@ import trio
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Machine, Moment, Opaque, Step
-from kwire.coordinator.ports import CoordinatorLog
 from kwire.coordinator.shard import Phase, Shard, Wait
 from kwire.coordinator.timers import DeadlineClock
 from kwire.drive import Slices, Wakes
@@ -55,6 +54,7 @@ from kwire.waits import Signal
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
+    from kwire.coordinator.ports import CoordinatorLog
     from kwire.replica.transaction_ports import TransactionMarker
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class CoordinatorService(Generic[M]):
     """The coordinators of one internal topic on this node."""
 
     topic: str
-    log: CoordinatorLog
+    log: "CoordinatorLog"
     clock: Clock
     make: Callable[[int], M]
     """Creates the empty machine of a partition."""

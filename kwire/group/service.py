@@ -22,7 +22,6 @@ from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment, Opaque, TransactionalProducer
 from kwire.coordinator.partitioning import partition_for
-from kwire.coordinator.ports import CoordinatorLog, LedPartition
 from kwire.coordinator.service import CoordinatorService
 from kwire.drive import Slices
 from kwire.errors import (
@@ -42,6 +41,7 @@ from kwire.types import CONSUMER_OFFSETS
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
     from kwire.coordinator.draft import Draft
+    from kwire.coordinator.ports import CoordinatorLog, LedPartition
     from kwire.group.group_change import GroupChange
 
 
@@ -63,7 +63,7 @@ class GroupCoordinator:
     @classmethod
     def build(
         cls,
-        to: CoordinatorLog,
+        to: "CoordinatorLog",
         clock: Clock,
         *,
         config: "Callable[[], BrokerConfig]",
@@ -82,7 +82,7 @@ class GroupCoordinator:
         )
         return cls(service=service, settings=settings, partitions=partitions)
 
-    def on_role_changed(self, partition: LedPartition) -> None:
+    def on_role_changed(self, partition: "LedPartition") -> None:
         """Load or drop a partition that gained or lost its role; the replica layer calls this."""
         if partition.topic != CONSUMER_OFFSETS:
             return

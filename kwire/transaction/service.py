@@ -8,7 +8,7 @@ each end that it finds decided.
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -16,7 +16,6 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Moment, Opaque
 from kwire.coordinator.partitioning import partition_for
-from kwire.coordinator.ports import CoordinatorLog, LedPartition
 from kwire.coordinator.service import CoordinatorService
 from kwire.drive import Slices
 from kwire.errors import (
@@ -34,6 +33,9 @@ from kwire.transaction.transitions import Producer, ProducerIdNeeded
 from kwire.types import TRANSACTION_STATE, TopicPartition
 from kwire.waits import Signal
 
+if TYPE_CHECKING:
+    from kwire.coordinator.ports import CoordinatorLog, LedPartition
+
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
@@ -47,7 +49,7 @@ NO_EPOCH: Final = -1
 class TransactionCoordinator:
     """The transactional ids of this node."""
 
-    log: CoordinatorLog
+    log: "CoordinatorLog"
     clock: Clock
     brokers: Brokers
     settings: Callable[[], TransactionSettings]
@@ -101,7 +103,7 @@ class TransactionCoordinator:
             nursery.start_soon(self._abort_with_ids)
             task_status.started()
 
-    def on_role_changed(self, partition: LedPartition) -> None:
+    def on_role_changed(self, partition: "LedPartition") -> None:
         """Load or drop a partition that gained or lost its role; the replica layer calls this."""
         if partition.leader is not None:
             self._epochs[partition.partition] = partition.leader_epoch
