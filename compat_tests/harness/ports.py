@@ -26,14 +26,14 @@ def _of_this_process() -> list[int]:
     return random.SystemRandom().sample(ports, len(ports))
 
 
-_left: Final = iter(_of_this_process())
+_unused: Final = iter(_of_this_process())
 
 
 def new_ports(count: int) -> tuple[int, ...]:
     """Return ``count`` ports that this run has not used and on which nothing listens."""
     ports: list[int] = []
     while len(ports) < count:
-        port = next(_left, None)
+        port = next(_unused, None)
         if port is None:
             raise OSError(f"no port is left between {FIRST} and {END}")
         with socket.socket() as probe:
