@@ -1,9 +1,12 @@
-"""Measure an append and a read of a log: ``python -m benchmarks.log``.
+"""Measure an append and a read of a log.
+
+    python benchmarks/log.py [--batches N]
 
 Prints microseconds of one core per batch of 16 KB, the write itself apart, and CPU seconds per GB.
 The numbers in the comments of kwire/log come from here.
 """
 
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,8 +16,6 @@ from kwire.log.partition_log import PartitionLog, create
 from kwire.records.build import New, batch
 from kwire.records.header import parse
 from kwire.types import TopicPartition
-
-BATCHES = 10_000
 
 
 def cpu(work: Callable[[], None]) -> float:
@@ -30,7 +31,8 @@ class NoWrites:
     def __init__(self, log: PartitionLog) -> None:
         self._file = log.segments.active.file
         self.path = self._file.path
-        self.size, self.read, self.close = self._file.size, self._file.read, self._file.close
+        self.size, self.close = self._file.size, self._file.close
+        self.read, self.read_cached = self._file.read, self._file.read_cached
         self.pin, self.unpin, self.is_cached = (
             self._file.pin,
             self._file.unpin,
@@ -43,7 +45,9 @@ class NoWrites:
         """Do nothing."""
 
 
-def produce(log: PartitionLog, size: int, producer_id: int) -> tuple[int, Callable[[], None]]:
+def produce(
+    log: PartitionLog, size: int, producer_id: int, batches: int
+) -> tuple[int, Callable[[], None]]:
     """Return the total bytes of batches of ``size`` bytes, and the function that appends them.
 
     They are an idempotent producer's if ``producer_id`` is not negative.
@@ -52,17 +56,20 @@ def produce(log: PartitionLog, size: int, producer_id: int) -> tuple[int, Callab
     value = New(None, b"v" * (1000 if size > 1000 else size - 80))
     data = batch([value] * count, timestamp_ms=1, producer_id=producer_id, producer_epoch=0)
     header = parse(data)
-    parsed = [(memoryview(data), header._replace(base_sequence=n * count)) for n in range(BATCHES)]
+    parsed = [(memoryview(data), header._replace(base_sequence=n * count)) for n in range(batches)]
 
     def work() -> None:
         for buffer, header in parsed:
             log.append_leader(buffer, header, 0, 1)
 
-    return len(data) * BATCHES, work
+    return len(data) * batches, work
 
 
 def main() -> None:
     """Run all measurements on a temporary directory."""
+    parser = argparse.ArgumentParser(description="Measure appends to a log and reads of it.")
+    parser.add_argument("--batches", type=int, default=10_000, help="appended in a measurement")
+    batches = parser.parse_args().batches
     print(f"{'':40}{'us each':>10}{'s per GB':>10}")
     for size in (300, 16_000):
         for producer_id in (-1, 7):
@@ -73,11 +80,11 @@ def main() -> None:
                     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=1)
                     if not real:
                         log.segments.active.file = NoWrites(log)
-                    total, work = produce(log, size, producer_id)
+                    total, work = produce(log, size, producer_id, batches)
                     spent = cpu(work)
                     what = f"append {size} B" + (" idempotent" if producer_id >= 0 else "")
                     what += ", written" if real else ", no write"
-                    print(f"{what:40}{spent / BATCHES * 1e6:10.1f}{spent / total * 1e9:10.2f}")
+                    print(f"{what:40}{spent / batches * 1e6:10.1f}{spent / total * 1e9:10.2f}")
                     if real and producer_id < 0:
                         read(log, size)
 

@@ -1,9 +1,9 @@
 """Measure the broker's CPU time for a small request, and for a gigabyte in each direction.
 
-    PYTHONPATH=. python benchmarks/net.py [connections] [requests]
+    python benchmarks/net.py [CONNECTIONS] [REQUESTS] [--bytes N]
 
 A Heartbeat goes through sockets, dispatch and codec; frames in and regions of files out go through
-the connections alone.
+the connections alone. Without CONNECTIONS there is a round with one and a round with twenty.
 
 CPU of the serving process on two shared cores of an EPYC (Python 3.11), the aim being 35 us:
 one connection 25 us (up to 57 us when the core sleeps between requests), twenty 23 us, of which
@@ -12,14 +12,15 @@ Seconds per GB received in frames of 16 KB 0.96, 128 KB 0.4, 1 MB 0.27 (1.7 with
 sent by sendfile in regions of 16 KB 1.6, 128 KB 0.3, 1 MB 0.12.
 """
 
-import os
+import argparse
+import multiprocessing
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from struct import pack
-from typing import IO
+from typing import Final
 
 import attrs
 import trio
@@ -31,10 +32,13 @@ from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Context, Services
 from kwire.handlers.shared.handler import Handler
-from kwire.net.send import Part
+from kwire.log.disk import RealDisk
+from kwire.log.region import FileRegion
+from kwire.net.send import Part, Region
 from kwire.net.service import NetService
 
 KEY, VERSION = 12, 4
+FRAME_BYTES: Final = (16 << 10, 128 << 10, 1 << 20)
 
 
 async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
@@ -52,50 +56,23 @@ def drive(port: int, connections: int, requests: int) -> None:
         for sock in socks:
             sock.sendall(frame)
         for sock in socks:
-            sock.recv(4096)
-
-
-@attrs.frozen
-class Segment:
-    """A segment file with the interface that kwire.log uses."""
-
-    opened: IO[bytes]
-
-    def fileno(self) -> int:
-        return self.opened.fileno()
-
-    def read(self, position: int, size: int) -> bytes:
-        return os.pread(self.opened.fileno(), size, position)
-
-
-@attrs.frozen
-class Stored:
-    """A region of a file with the interface of kwire.log's regions."""
-
-    file: Segment
-    size: int
-    position: int = 0
-
-    def __len__(self) -> int:
-        return self.size
-
-    def is_cached(self, position: int, size: int) -> bool:
-        return True
-
-    def close(self) -> None: ...
+            assert sock.recv(4096), "the server closed the connection"
 
 
 @attrs.define
 class Sink:
     """A session that takes frames of any size and answers with a size or a region of a file."""
 
-    region: Callable[[], Part] | None = None
+    region: Callable[[], Region] | None = None
     muted_s: float = 0.0
 
     def only_reads(self, frame: memoryview) -> bool:
         return True
 
-    async def answer(self, frame: memoryview) -> list[Part]:
+    def may_begin_early(self, frame: memoryview) -> bool:
+        return False
+
+    async def begin(self, frame: memoryview) -> Sequence[Part]:
         if self.region is None:
             return [pack(">i", 4), bytes(frame[:4])]
         region = self.region()
@@ -110,7 +87,7 @@ def push(port: int, size: int, count: int) -> None:
             if number < count:
                 sock.sendall(frame)
             if number >= 5:
-                sock.recv(8, socket.MSG_WAITALL)
+                assert sock.recv(8, socket.MSG_WAITALL), "the server closed the connection"
 
 
 def pull(port: int, size: int, count: int) -> None:
@@ -121,32 +98,36 @@ def pull(port: int, size: int, count: int) -> None:
             sock.sendall(pack(">i", 4) + b"more")
             remaining = size + 4
             while remaining:
-                remaining -= sock.recv_into(room, min(remaining, len(room)))
+                received = sock.recv_into(room, min(remaining, len(room)))
+                assert received, "the server closed the connection"
+                remaining -= received
 
 
-async def move(client: Callable[[int, int, int], None], sink: Sink, size: int) -> None:
-    """Measure the CPU time of moving a gigabyte in frames of one size, and print it."""
-    count = (1 << 30) // size
+async def move(
+    client: Callable[[int, int, int], None], sink: Sink, size: int, total_bytes: int
+) -> None:
+    """Measure the CPU time of moving bytes in frames of one size, and print that of a gigabyte."""
+    count = -(-total_bytes // size)
     service = NetService()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, lambda listener, host: sink).port
-    spent = await measure_service(service, lambda: client(port, size, count))
-    print(f"{client.__name__} {size >> 10} KB frames: {spent:.2f} s of CPU per GB")
+    cpu_s = await measure_service(service, partial(client, port, size, count))
+    gb_s = cpu_s / (size * count) * (1 << 30)
+    print(f"{client.__name__} {size >> 10} KB frames: {gb_s:.2f} s of CPU per GB")
 
 
 async def measure_service(service: NetService, client: Callable[[], None]) -> float:
     """Return the CPU seconds of this process while ``client`` runs in another one."""
-    child = os.fork()
-    if not child:
-        client()
-        os._exit(0)
+    process = multiprocessing.get_context("fork").Process(target=client)
+    process.start()
     async with trio.open_nursery() as nursery:
         await nursery.start(service.run)
         service.accept("PLAINTEXT")
         started = time.process_time()
-        await trio.to_thread.run_sync(os.waitpid, child, 0)
-        spent = time.process_time() - started
+        await trio.to_thread.run_sync(process.join)
+        cpu_s = time.process_time() - started
         nursery.cancel_scope.cancel()
-    return spent
+    assert process.exitcode == 0, "the client failed"
+    return cpu_s
 
 
 async def measure(connections: int, requests: int) -> None:
@@ -158,23 +139,39 @@ async def measure(connections: int, requests: int) -> None:
     )
     service = NetService()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.for_connection).port
-    spent = await measure_service(service, lambda: drive(port, connections, requests))
-    print(f"{connections} connections: {spent / requests * 1e6:.1f} us of CPU per request")
+    cpu_s = await measure_service(service, partial(drive, port, connections, requests))
+    print(f"{connections} connections: {cpu_s / requests * 1e6:.1f} us of CPU per request")
 
 
-def main(arguments: Sequence[str]) -> None:
-    requests = int(arguments[1]) if len(arguments) > 1 else 20_000
-    for connections in [int(arguments[0])] if arguments else [1, 20]:
-        trio.run(measure, connections, requests)
-    if arguments:
-        return
-    for size in (16 << 10, 128 << 10, 1 << 20):
-        trio.run(move, push, Sink(), size)
-        with tempfile.TemporaryFile() as file:
-            file.write(bytes(size))
-            file.flush()
-            trio.run(move, pull, Sink(lambda: Stored(Segment(file), size)), size)  # noqa: B023
+def measure_regions(size: int, total_bytes: int) -> None:
+    """Measure answers that are regions of a file."""
+    with tempfile.TemporaryDirectory() as directory:
+        disk = RealDisk(directory)
+        file = disk.open("segment", create=True)
+        file.write([bytes(size)], 0)
+
+        def region() -> FileRegion:
+            # Regions near the end of a log count as cached without a look at the page cache.
+            return FileRegion(file, 0, size, lambda position, size: True, disk)
+
+        trio.run(move, pull, Sink(region), size, total_bytes)
+        file.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the CPU time of the network layer.")
+    parser.add_argument("connections", type=int, nargs="?", help="default: one, then twenty")
+    parser.add_argument("requests", type=int, nargs="?", default=20_000)
+    parser.add_argument(
+        "--bytes", type=int, default=1 << 30, help="moved in each direction per frame size"
+    )
+    options = parser.parse_args()
+    for connections in (1, 20) if options.connections is None else (options.connections,):
+        trio.run(measure, connections, options.requests)
+    for size in FRAME_BYTES if options.bytes else ():
+        trio.run(move, push, Sink(), size, options.bytes)
+        measure_regions(size, options.bytes)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
