@@ -144,16 +144,16 @@ class Load:
 
     # Each of the following methods prepares its load and returns the function to be measured.
 
-    def idle(self) -> Callable[[], None]:
+    def idle(self) -> Callable[[], object]:
         return lambda: time.sleep(1)
 
-    def create_2000_partitions(self) -> Callable[[], None]:
-        return lambda: [self.topic(100) for _ in range(20)] and None
+    def create_2000_partitions(self) -> Callable[[], object]:
+        return lambda: [self.topic(100) for _ in range(20)]
 
-    def create_one_topic_of_2000(self) -> Callable[[], None]:
-        return lambda: self.topic(2000) and None
+    def create_one_topic_of_2000(self) -> Callable[[], object]:
+        return lambda: self.topic(2000)
 
-    def delete_2000_partitions(self) -> Callable[[], None]:
+    def delete_2000_partitions(self) -> Callable[[], object]:
         names = [self.topic(100) for _ in range(20)]
         time.sleep(8)  # Files are created after the answer.
         states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
@@ -164,7 +164,7 @@ class Load:
 
         return load
 
-    def groups_40_members_120(self) -> Callable[[], None]:
+    def groups_40_members_120(self) -> Callable[[], object]:
         with self.client() as client:
             request = FindCoordinatorRequest(key_type=0, coordinator_keys=["group-0"])
             while client.call(request, 4).coordinators[0].error_code:
@@ -213,7 +213,7 @@ class Load:
                 leaving = LeaveGroupRequest.MemberIdentity(member_id=join.member_id)
                 client.call(LeaveGroupRequest(group_id=group, members=[leaving]), 3)
 
-    def connections_5000(self) -> Callable[[], None]:
+    def connections_5000(self) -> Callable[[], object]:
         frame = request_frame(18, 0, 1, "many", ApiVersionsRequest())
 
         def load() -> None:
@@ -227,7 +227,7 @@ class Load:
 
         return load
 
-    def reader_of_100_mb_answers(self) -> Callable[[], None]:
+    def reader_of_100_mb_answers(self) -> Callable[[], object]:
         topic = self.topic()
         self.fill(topic, 330, 900_000, lambda n: int(time.time() * 1000))
 
@@ -250,7 +250,7 @@ class Load:
 
         return load
 
-    def search_of_300_segments(self) -> Callable[[], None]:
+    def search_of_300_segments(self) -> Callable[[], object]:
         topic = self.segments()
         now = int(time.time() * 1000)
 
@@ -266,7 +266,7 @@ class Load:
 
         return load
 
-    def delete_records_of_300_segments(self) -> Callable[[], None]:
+    def delete_records_of_300_segments(self) -> Callable[[], object]:
         topic = self.segments()
 
         def load() -> None:
@@ -279,7 +279,7 @@ class Load:
 
         return load
 
-    def retention_of_300_segments(self) -> Callable[[], None]:
+    def retention_of_300_segments(self) -> Callable[[], object]:
         topic = self.segments()
 
         def load() -> None:
@@ -296,7 +296,7 @@ class Load:
 
         return load
 
-    def questions_about_10000_partitions(self) -> Callable[[], None]:
+    def questions_about_10000_partitions(self) -> Callable[[], object]:
         names = [self.topic(100) for _ in range(100)]
         time.sleep(25)  # Files are created after the answers.
         partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
@@ -330,16 +330,27 @@ class Load:
         return load
 
 
-LOADS: Final = [
-    name
-    for name, value in vars(Load).items()
-    if callable(value) and name not in ("__init__", "client", "topic", "fill", "segments", "member")
-]
+LOADS: Final = {
+    load.__name__: load
+    for load in (
+        Load.idle,
+        Load.create_2000_partitions,
+        Load.create_one_topic_of_2000,
+        Load.delete_2000_partitions,
+        Load.groups_40_members_120,
+        Load.connections_5000,
+        Load.reader_of_100_mb_answers,
+        Load.search_of_300_segments,
+        Load.delete_records_of_300_segments,
+        Load.retention_of_300_segments,
+        Load.questions_about_10000_partitions,
+    )
+}
 
 
 def measure(broker: Broker, name: str) -> tuple[float, float]:
     """Return the longest and the 99th percentile of the round trips of one load, in ms."""
-    work = getattr(Load(broker.port), name)()
+    work = LOADS[name](Load(broker.port))
     ours, theirs = multiprocessing.Pipe()
     prober = multiprocessing.Process(target=probe, args=(broker.port, theirs))
     prober.start()
