@@ -1,10 +1,11 @@
 """Measure the cost of decoding and encoding the most frequent messages.
 
-    python benchmarks/codec.py
+    python benchmarks/codec.py [--run-ms N]
 
 One line per message: microseconds to decode, microseconds to encode, the smallest of several runs.
 """
 
+import argparse
 import timeit
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -118,11 +119,10 @@ def cases() -> Iterator[tuple[str, Any, int]]:
     yield "Metadata response, 10 x 10 partitions", metadata(10, 10), 12
 
 
-def best(function: Callable[[], object]) -> float:
-    """Return the microseconds of one call, the smallest of 25 runs."""
+def best(function: Callable[[], object], run_s: float) -> float:
+    """Return the microseconds of one call, the smallest of 25 runs of about this time each."""
     timer = timeit.Timer(function)
-    number, _ = timer.autorange()
-    number = max(1, number // 10)
+    number = max(1, int(run_s / min(timer.repeat(5, 1))))
     return min(timer.repeat(25, number)) / number * 1e6
 
 
@@ -131,11 +131,15 @@ def pieces(write: Callable[[Any, list[Any]], None], message: Any) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the codec of the most frequent messages.")
+    parser.add_argument("--run-ms", type=float, default=20, help="the time of one of 25 runs")
+    run_s = parser.parse_args().run_ms / 1000
     for name, message, version in cases():
         wire = memoryview(encode(message, version))
         read, write = decoder(type(message), version), encoder(type(message), version)
-        took = best(partial(read, wire, 0)), best(partial(pieces, write, message))
-        print(f"{name:38} v{version:<3} decode {took[0]:7.1f} us   encode {took[1]:7.1f} us")
+        decode_us = best(partial(read, wire, 0), run_s)
+        encode_us = best(partial(pieces, write, message), run_s)
+        print(f"{name:38} v{version:<3} decode {decode_us:7.1f} us   encode {encode_us:7.1f} us")
 
 
 if __name__ == "__main__":

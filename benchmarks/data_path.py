@@ -1,12 +1,13 @@
 """Measure a Produce and a Fetch of one partition, from the decoded frame to the pieces to send.
 
-    python benchmarks/data_path.py
+    python benchmarks/data_path.py [--rounds N]
 
 The log is in a temporary directory on a real disk; the network is left out. On a shared 2-core
 machine, Python 3.11, CPU microseconds, the best of 5 rounds of 3,000: Produce 28 for 16 KB and 19
 for 100 bytes, Fetch 34, in a session 36.
 """
 
+import argparse
 import itertools
 import sys
 import tempfile
@@ -38,7 +39,6 @@ from kwire.replica.leader import Leader
 from kwire.replica.service import ReplicaService
 from kwire.types import TopicPartition
 
-ROUNDS = 3_000
 TOPIC_ID = b"t" * 16
 NOW_MS = SystemClock().now_ms()
 
@@ -102,17 +102,17 @@ def release(parts: Any) -> None:
             part.close()
 
 
-async def measure(name: str, call: Callable[[], Awaitable[Any]]) -> None:
+async def measure(name: str, rounds: int, call: Callable[[], Awaitable[Any]]) -> None:
     best = float("inf")
     for _ in range(5):
         start = time.process_time()
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             release(await call())
         best = min(best, time.process_time() - start)
-    print(f"{name:42} {best / ROUNDS * 1e6:7.1f} us")
+    print(f"{name:42} {best / rounds * 1e6:7.1f} us")
 
 
-async def main() -> None:
+async def measure_all(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         built = services(directory)
         connection = Dispatcher(built, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
@@ -120,20 +120,31 @@ async def main() -> None:
         small = build.batch([build.New(None, bytes(100))], timestamp_ms=NOW_MS)
         for size, batch in (("16 KB", large), ("100 B", small)):
             frame = produce_frame(batch, -1)
-            await measure(f"Produce, one batch of {size}", partial(connection.answer, frame))
+            await measure(
+                f"Produce, one batch of {size}", rounds, partial(connection.answer, frame)
+            )
         end = built.replicas.partitions.get("t", 0).log.end_offset
-        frames = [fetch_frame(offset % end) for offset in range(0, ROUNDS * 7, 7)]
+        frames = [fetch_frame(offset % end) for offset in range(0, rounds * 7, 7)]
         requests = itertools.cycle(frames)
-        await measure("Fetch without session", lambda: connection.answer(next(requests)))
+        await measure("Fetch without session", rounds, lambda: connection.answer(next(requests)))
         first = await connection.answer(fetch_frame(0, 0, 0))
         release(first)
         sessions = built.replicas.sessions
         number = next(iter(sessions._sessions))
         epochs = itertools.count(1)
-        prepared = [fetch_frame(epoch % end, number, epoch) for epoch in range(1, ROUNDS * 5 + 1)]
+        prepared = [fetch_frame(epoch % end, number, epoch) for epoch in range(1, rounds * 5 + 1)]
         await measure(
-            "Fetch in a session, new offset", lambda: connection.answer(prepared[next(epochs) - 1])
+            "Fetch in a session, new offset",
+            rounds,
+            lambda: connection.answer(prepared[next(epochs) - 1]),
         )
 
 
-trio.run(main)
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure a Produce and a Fetch of one partition.")
+    parser.add_argument("--rounds", type=int, default=3_000)
+    trio.run(measure_all, parser.parse_args().rounds)
+
+
+if __name__ == "__main__":
+    main()

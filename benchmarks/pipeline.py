@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -149,7 +150,9 @@ def measure_reads(folder: Path, rows: int, rounds: int) -> None:
     spark = builder.config("spark.jars.packages", package).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     rounds_of: dict[str, list[Figures]] = {}
-    java = spark.sparkContext._gateway.proc.pid
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    java = gateway.proc.pid
     try:
         for broker in brokers.values():
             fill(broker, rows)
@@ -157,7 +160,7 @@ def measure_reads(folder: Path, rows: int, rounds: int) -> None:
         for number in range(rounds):
             for name, read in (("batch", read_batch), ("available-now", read_stream)):
                 for kind, broker in brokers.items():
-                    with Meter(rows, lambda b=broker: cpu_s(broker_pid(b), java)) as meter:
+                    with Meter(rows, partial(cpu_s, broker_pid(broker), java)) as meter:
                         read(spark, broker, folder / f"{kind}-{name}-{number}")
                     note(rounds_of, f"read, {name}, {kind}", meter.figures)
     finally:
