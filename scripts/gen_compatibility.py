@@ -121,8 +121,9 @@ def section(name: str, title: str, results: Counts) -> str:
     rows = []
     for path in sorted((SUITES / name).glob("test_*.py")):
         for node in ast.parse(path.read_text()).body:
-            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            if is_function and node.name.startswith("test_"):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name.startswith("test_"):
                 rows.append(f"| {first_line(node)} | `{name}/{path.name}::{node.name}` |\n")
     is_foreign = (SUITES / name / "tests.txt").exists()
     findings = SUITES / name / "FINDINGS.md"

@@ -12,11 +12,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gen_compatibility import compatibility  # noqa: E402
-from gen_invariants import invariants  # noqa: E402
-from gen_raft_roles import raft_roles  # noqa: E402
-from gen_transaction_states import transaction_states  # noqa: E402
-
 from kwire import metrics  # noqa: E402
 from kwire.codec.apis import APIS, Api, ListenerType  # noqa: E402
 from kwire.configs.broker import OWN, BrokerConfig  # noqa: E402
@@ -27,6 +22,10 @@ from kwire.configs.topic import TopicConfig  # noqa: E402
 from kwire.handlers import served_on  # noqa: E402
 from kwire.handlers.unserved import UNSERVED  # noqa: E402
 from kwire_pipeline.config.reference import reference  # noqa: E402
+from scripts.gen_compatibility import compatibility  # noqa: E402
+from scripts.gen_invariants import invariants  # noqa: E402
+from scripts.gen_raft_roles import raft_roles  # noqa: E402
+from scripts.gen_transaction_states import transaction_states  # noqa: E402
 
 INTRODUCTION = """\
 # Configuration

@@ -6,10 +6,10 @@ several numbers are joined by commas, "and" and ranges, also across lines.
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -58,11 +58,19 @@ def tests() -> dict[int, set[str]]:
     return named
 
 
+class Named(Protocol):
+    """A mutation of any kind."""
+
+    @property
+    def name(self) -> str: ...
+
+
 @cache
 def mistakes() -> dict[int, set[str]]:
     """Return the names of the mutations that break an invariant, by its number."""
     broken: dict[int, set[str]] = {}
-    for mutation in (*mutations(), *RAFT, *CONTROLLER, *CLUSTER, *REPLICATION):
+    all_mutations: Sequence[Named] = (*mutations(), *RAFT, *CONTROLLER, *CLUSTER, *REPLICATION)
+    for mutation in all_mutations:
         for number in getattr(mutation, "invariants", ()):
             broken.setdefault(number, set()).add(mutation.name)
     return broken
