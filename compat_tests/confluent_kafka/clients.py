@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.harness.wait import collect, eventually
@@ -64,6 +64,19 @@ def poll(client: Any, seconds: float = 0.2, most: int = 500) -> list[Any]:
     for message in messages:
         assert message.error() is None, message.error()
     return list(messages)
+
+
+def value_of(message: Message) -> bytes:
+    """Return the value of a record that is no tombstone."""
+    value = message.value()
+    assert value is not None
+    return value
+
+
+def partition_of(message: Message) -> int:
+    partition = message.partition()
+    assert partition is not None
+    return partition
 
 
 def read(address: str, topic: str, count: int, partitions: int = 1, **settings: Any) -> list[Any]:

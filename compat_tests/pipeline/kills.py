@@ -27,11 +27,18 @@ from pathlib import Path
 from random import Random
 
 import attrs
-from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.confluent_kafka.clients import create
+from compat_tests.confluent_kafka.clients import create, partition_of
 from compat_tests.harness.wait import eventually
 from compat_tests.pipeline.test_pipeline import FILE, command, run, start, value_of
 from kwire_pipeline.config.load import load
@@ -271,16 +278,21 @@ def read_committed(bootstrap: str) -> dict[tuple[int, int], int]:
     records: dict[tuple[int, int], int] = {}
     try:
         client.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
-        ends = set()
+        ends: set[int] = set()
         deadline = time.monotonic() + PROGRESS_SECONDS
         while len(ends) < PARTITIONS:
             assert time.monotonic() < deadline, f"only {len(records)} records were read"
             for message in client.consume(10_000, 1):
-                if message.error() is not None:
-                    ends.add(message.partition())
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        ends.add(partition_of(message))
                     continue
-                number = int(message.value()[16:22])  # {"order_id": "o-000000"
-                records[message.partition(), message.offset()] = number
+                offset, value = message.offset(), message.value()
+                assert offset is not None
+                assert value is not None
+                number = int(value[16:22])  # {"order_id": "o-000000"
+                records[partition_of(message), offset] = number
     finally:
         client.close()
     return records
