@@ -120,7 +120,7 @@ def test_members_of_different_libraries_share_a_group(broker, topic, group):
         confluent.consumer(broker.address, group, partition_assignment_strategy="range") as other,
     ):
         other.subscribe([topic])
-        assignments = []
+        assignments: list[set[int]] = []
 
         def both():
             assignments[:] = [

@@ -96,14 +96,16 @@ class TransactionalProducer:
     def write(self, value: str) -> None:
         """Write a record; the markers of the last transaction may still be missing."""
         request = self.records(value)
+        code = 0
 
-        def code() -> int:
+        def is_final() -> bool:
+            nonlocal code
             answer = self.client.call(request, PRODUCE_VERSION)
-            return answer.responses[0].partition_responses[0].error_code
+            code = answer.responses[0].partition_responses[0].error_code
+            return code not in TRANSIENT
 
-        codes = []
-        eventually(lambda: codes.append(code()) or codes[-1] not in TRANSIENT, "an answer")
-        assert codes[-1] == 0
+        eventually(is_final, "an answer")
+        assert code == 0
         self.sequence += 1
 
     def ending(self, *, commit: bool) -> EndTxnRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -166,6 +167,10 @@ class Producer:
         return partition.committed_offset, partition.error_code
 
 
+def has_coordinator(client: WireClient, request: FindCoordinatorRequest) -> bool:
+    return client.call(request, 4).coordinators[0].error_code == NONE
+
+
 @pytest.fixture
 def producer(broker: Broker, topic: str, unique: Callable[[str], str]) -> Iterator[Producer]:
     create(broker.address, topic)
@@ -174,10 +179,7 @@ def producer(broker: Broker, topic: str, unique: Callable[[str], str]) -> Iterat
         transactional_id = unique("txn")
         for kind, key in ((TRANSACTIONS, transactional_id), (GROUPS, "g")):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            eventually(
-                lambda r=request: client.call(r, 4).coordinators[0].error_code == NONE,
-                "a coordinator",
-            )
+            eventually(partial(has_coordinator, client, request), "a coordinator")
         subject = Producer(client, topic, transactional_id)
         subject.begin_session()
         yield subject

@@ -19,9 +19,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.cluster.test_replication import describe
+from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.jvm import Jvm
-from compat_tests.harness.wait import eventually
+from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.records.header import headers
 
@@ -140,6 +141,16 @@ def isr_of(cluster: Cluster, topic: str, index: int = 0) -> set[int]:
 def leader_of(cluster: Cluster, topic: str, index: int = 0) -> int:
     partition = describe(cluster, topic, index)
     return -1 if partition is None else partition.leader_id
+
+
+def wait_leader(
+    cluster: Cluster, topic: str, index: int, node_id: int, seconds: float = DEADLINE_SECONDS
+) -> None:
+    eventually(
+        lambda: leader_of(cluster, topic, index) == node_id,
+        f"{node_id} leads {topic}-{index}",
+        seconds,
+    )
 
 
 def wait_isr(cluster: Cluster, topic: str, index: int, nodes: Iterable[int]) -> None:
@@ -370,7 +381,7 @@ class GroupLoad(Load):
     def _poll(self, client: Consumer) -> None:
         messages = [m for m in client.consume(500, 0.2) if m.error() is None]
         for message in messages:
-            self.values[message.partition()].add(int(message.value()))
+            self.values[partition_of(message)].add(int(value_of(message)))
         if messages:
             try:
                 client.commit(asynchronous=False)
@@ -427,7 +438,7 @@ def running(*loads: Load) -> Iterator[None]:
 def read(
     cluster: Cluster, topic: str, index: int, count: int, *, committed: bool = False
 ) -> list[bytes]:
-    """Read a partition to its end, which has at least this many records."""
+    """Read a partition to its end, which has at least this many records; b"" is a tombstone."""
     client = Consumer(
         {
             "bootstrap.servers": bootstrap(cluster),
@@ -443,7 +454,7 @@ def read(
 
     def is_at_end() -> bool:
         messages = client.consume(1000, 0.5)
-        values.extend(message.value() for message in messages if message.error() is None)
+        values.extend(message.value() or b"" for message in messages if message.error() is None)
         return len(values) >= count and any(message.error() is not None for message in messages)
 
     try:

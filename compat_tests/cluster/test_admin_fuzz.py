@@ -92,7 +92,7 @@ def visible_metadata(node: Node) -> list[Any]:
     with node.client() as client:
         topics = client.call(MetadataRequest(topics=None), 12).topics
         resource = DescribeConfigsRequest.DescribeConfigsResource
-        listed = [(TOPIC, topic.name) for topic in topics] + [(CLUSTER, "")]
+        listed = [(TOPIC, str(topic.name)) for topic in topics] + [(CLUSTER, "")]
         resources = [
             resource(resource_type=kind, resource_name=name, configuration_keys=None)
             for kind, name in sorted(listed)
@@ -106,7 +106,7 @@ def visible_metadata(node: Node) -> list[Any]:
         return [
             sorted(map(repr, topics)),
             to_json(configs, 4),
-            sorted(map(repr, quotas.entries)),
+            sorted(map(repr, quotas.entries or ())),
             sorted(map(repr, brokers.brokers)),
         ]
 

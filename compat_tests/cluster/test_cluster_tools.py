@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,12 @@ from compat_tests.cluster.tools import (
     by_broker,
     by_controller,
 )
+from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 
 
 @pytest.fixture
-def three(make) -> Cluster:
+def three(make: Callable[..., Cluster]) -> Cluster:
     cluster = make(3, broker_session_timeout_ms="3000", broker_heartbeat_interval_ms="500")
     cluster.start()
     return cluster
@@ -99,7 +101,7 @@ def test_topics(jvm, three):
         assert jvm.tool(TOPICS, *how, "--describe", problem).out.strip() == ""
 
 
-def test_configs(jvm, three):
+def test_configs(jvm: Jvm, three: Cluster) -> None:
     how = by_broker(three)
     default = ("--entity-type", "brokers", "--entity-default")
     second = ("--entity-type", "brokers", "--entity-name", "2")

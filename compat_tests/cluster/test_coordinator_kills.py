@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from compat_tests.cluster.nodes import COMBINED, Cluster, Node
 from compat_tests.cluster.test_replication import SETTINGS, isr
 from compat_tests.cluster.test_transactions import coordinator
+from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.frames import FrameProxy
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.create_topics import CreateTopicsRequest
@@ -160,7 +161,7 @@ def read(cluster: Cluster, topic: str) -> dict[int, list[str]]:
     def is_at_end() -> bool:
         for message in client.consume(100, 0.2):
             assert message.error() is None, message.error()
-            values[message.partition()].append(message.value().decode())
+            values[partition_of(message)].append(value_of(message).decode())
         return [place.offset for place in client.position(partitions)] == ends
 
     try:

@@ -12,7 +12,15 @@ import pytest
 
 from compat_tests.cluster.nodes import ELR, FEATURES, Cluster, Node
 from compat_tests.cluster.test_operations import stop_in_order
-from compat_tests.cluster.test_replication import describe, isr, leader, produce, producer, read
+from compat_tests.cluster.test_replication import (
+    describe,
+    isr,
+    leader,
+    produce,
+    producer,
+    read,
+    wait_isr,
+)
 from compat_tests.cluster.test_replication import segments as segments_of
 from compat_tests.cluster.tools import ELECTION, TOPICS, by_broker
 from compat_tests.harness.wait import eventually
@@ -56,7 +64,7 @@ def recovery_states(node: Node) -> list[int]:
     folder = node.directory / "data" / "__cluster_metadata-0"
     states: list[int] = []
     for path in sorted(folder.glob("*.log")):
-        for line in dump(path, records=True, meaning=unpack):
+        for line in dump(str(path), records=True, meaning=unpack):
             if "PartitionChangeRecord" in line and "leader_recovery_state=" in line:
                 states += [int(n) for n in re.findall(r"leader_recovery_state=(-?\d+)", line)]
     return [state for state in states if state >= 0]
@@ -86,11 +94,7 @@ def test_unclean_leader_is_elected_only_where_it_is_allowed(jvm, cluster: Cluste
     assert read(cluster, "risky", 20) == [*range(10), *range(100, 110)]
     first.launch()
     for topic in ("safe", "risky"):
-        eventually(
-            lambda t=topic: isr(cluster, t) == {1, 2},
-            lambda: f"both in sync: {cluster.tails()}",
-            60,
-        )
+        wait_isr(cluster, topic, {1, 2})
     assert read(cluster, "safe", 20) == list(range(20))
     assert read(cluster, "risky", 20) == [*range(10), *range(100, 110)]
     eventually(
@@ -150,7 +154,7 @@ def test_last_replica_that_lost_its_tail_erases_nothing(jvm, cluster_with_elr: C
     cluster.wait_complete()
     assert leader(cluster, "t").id == clean.id
     assert read(cluster, "t", 100) == list(range(100))
-    eventually(lambda: isr(cluster, "t") == {1, 2}, lambda: f"both in sync: {cluster.tails()}", 60)
+    wait_isr(cluster, "t", {1, 2})
     assert eligible(jvm, cluster, "t") == ("", "")
     eventually(
         lambda: segments_of(last, "t").rstrip(b"\0") == segments_of(clean, "t").rstrip(b"\0"),
@@ -170,7 +174,7 @@ def test_last_known_leader_leads_when_no_replica_is_eligible(
     eventually(lambda: isr(cluster, "t") == {last.id}, "an ISR of one")
     other.launch()
     # Unclean, so not eligible; it is in sync again by copying.
-    eventually(lambda: isr(cluster, "t") == {1, 2}, lambda: f"both in sync: {cluster.tails()}", 60)
+    wait_isr(cluster, "t", {1, 2})
     for node in (other, last):
         node.kill()
     for node in (other, last):
@@ -178,4 +182,4 @@ def test_last_known_leader_leads_when_no_replica_is_eligible(
     cluster.wait_complete()
     leader(cluster, "t")
     assert read(cluster, "t", 100) == list(range(100))
-    eventually(lambda: isr(cluster, "t") == {1, 2}, lambda: f"both in sync: {cluster.tails()}", 60)
+    wait_isr(cluster, "t", {1, 2})

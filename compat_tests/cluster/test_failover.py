@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -54,14 +55,33 @@ def leaderless(node: Node) -> list[str]:
     """Return the topics with a partition that has no leader."""
     with node.client() as client:
         answer = client.call(MetadataRequest(topics=None), 12)
-    return [t.name for t in answer.topics if any(p.leader_id < 0 for p in t.partitions)]
+    return [str(t.name) for t in answer.topics if any(p.leader_id < 0 for p in t.partitions)]
 
 
 def topics_at(node: Node) -> dict[str, int]:
     """Return the partition count of each topic in a node's metadata."""
     with node.client() as client:
         answer = client.call(MetadataRequest(topics=None), 12)
-    return {topic.name: len(topic.partitions) for topic in answer.topics}
+    return {str(topic.name): len(topic.partitions) for topic in answer.topics}
+
+
+def wait_topics(node: Node, topics: dict[str, int]) -> None:
+    """Wait until a node's metadata has these partition counts of these topics."""
+    eventually(lambda: topics_at(node) == topics, f"node {node.id} has {topics}")
+
+
+def has_topics(node: Node, topics: set[str]) -> bool:
+    return topics <= topics_at(node).keys()
+
+
+def wait_fenced(node: Node, other: Node) -> None:
+    """Wait until a broker is not among those that a node gives to clients."""
+    eventually(lambda: other.id not in node.brokers_seen(), f"node {other.id} is fenced")
+
+
+def wait_leaderless(node: Node, *topics: str) -> None:
+    """Wait until exactly these topics have a partition without a leader."""
+    eventually(lambda: leaderless(node) == [*topics], f"no leader of {topics} at node {node.id}")
 
 
 @attrs.define(eq=False)
@@ -131,7 +151,7 @@ def test_topics_through_every_node(cluster):
         assert (result.error_code, result.num_partitions) == (0, 6)
     partitions = {f"by-{node.id}": 6 for node in cluster.brokers}
     for node in cluster.brokers:
-        eventually(lambda node=node: topics_at(node) == partitions, f"node {node.id} knows all")
+        wait_topics(node, partitions)
     with cluster.brokers[0].client() as client:
         answer = client.call(MetadataRequest(topics=None), 12)
     for topic in answer.topics:
@@ -175,13 +195,13 @@ def test_active_controller_killed_again_and_again(cluster, capsys):
             victim = cluster.active()
             victim.kill()
             killed_at = time.monotonic()
-            gaps.append(eventually(lambda at=killed_at: load.after(at), "a new controller"))
+            gaps.append(eventually(partial(load.after, killed_at), "a new controller"))
             victim.launch()
             cluster.wait_complete()
     acknowledged = {name for _, name in load.acknowledged}
     for node in cluster.brokers:
-        eventually(lambda node=node: acknowledged <= set(topics_at(node)), "nothing is lost")
-        eventually(lambda node=node: not leaderless(node), "all partitions are led again")
+        eventually(partial(has_topics, node, acknowledged), "nothing is lost")
+        wait_leaderless(node)
     assert {code for _, code in load.refused} <= {EXISTS}
     with capsys.disabled():
         print(
@@ -244,7 +264,7 @@ def test_active_controller_paused(cluster):
     assert result.error_code == 0
     partitions = {"by-the-paused": 3, **{f"by-{node.id}": 3 for node in others}}
     for node in cluster.brokers:
-        eventually(lambda node=node: topics_at(node) == partitions, f"node {node.id} knows all")
+        wait_topics(node, partitions)
 
 
 def test_a_silent_broker_is_fenced(tmp_path, broker_kind):
@@ -265,11 +285,11 @@ def test_a_silent_broker_is_fenced(tmp_path, broker_kind):
         assert leaderless(living[0]) == []
         victim.kill()
         for node in living:
-            eventually(lambda node=node: victim.id not in node.brokers_seen(), "it is fenced")
-            eventually(lambda node=node: leaderless(node) == ["t"], "its partitions have no leader")
+            wait_fenced(node, victim)
+            wait_leaderless(node, "t")
         victim.launch()
         cluster.wait_complete()
         for node in cluster.brokers:
-            eventually(lambda node=node: leaderless(node) == [], "they are led again")
+            wait_leaderless(node)
     finally:
         cluster.close()

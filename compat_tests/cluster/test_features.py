@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -51,7 +52,7 @@ REFUSED = [
 
 
 @pytest.fixture
-def static(make) -> Cluster:
+def static(make: Callable[..., Cluster]) -> Cluster:
     """A cluster of three configured voters (kraft.version 0)."""
     cluster = make(3)
     cluster.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cluster.nodes import BROKER, COMBINED, CONTROLLER, Cluster, Node
-from compat_tests.cluster.test_failover import creation, topics_at
+from compat_tests.cluster.test_failover import creation, topics_at, wait_topics
 from compat_tests.cluster.tools import add, by_broker, replication, status
 from compat_tests.harness.wait import collect, eventually
 from compat_tests.kafka_python.clients import consumer, fill, poll
@@ -111,7 +111,7 @@ def test_voters_of_both(make, kinds):
         victim.launch()
         cluster.wait_complete()
     for node in cluster.brokers:
-        eventually(lambda node=node: topics_at(node) == topics, f"node {node.id} knows all")
+        wait_topics(node, topics)
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)

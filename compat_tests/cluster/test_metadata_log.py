@@ -9,6 +9,7 @@ import pytest
 
 from compat_tests.cluster.nodes import Cluster
 from compat_tests.cluster.tools import DUMP_LOG, TOPICS, replication
+from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 
@@ -130,7 +131,7 @@ def test_dump(jvm, make, suffix):
 
 
 @pytest.mark.parametrize("interval", ["20", "0"])
-def test_idle(jvm, make, interval):
+def test_idle(jvm: Jvm, make, interval):
     """An idle active controller writes no-op records, unless the setting turns them off."""
     cluster = make(3, metadata_max_idle_interval_ms=interval)
     cluster.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,18 +34,21 @@ from compat_tests.cluster.mixed import (
     wait_all_in_sync,
     wait_equal,
     wait_isr,
+    wait_leader,
 )
 from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.cluster.test_moves import Plan, directories, is_moved, reassign, reassignments
+from compat_tests.cluster.test_moves import Plan, reassign, reassignments, wait_deleted, wait_moved
 from compat_tests.cluster.test_operations import segments, stop_in_order
 from compat_tests.cluster.test_transactions import coordinator
 from compat_tests.cluster.tools import ELECTION, by_broker
+from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.replica.partition import EARLIEST
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 
+HEADERS: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("n", None), ("e", b"")]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 OFFSETS_PARTITIONS = 3
 
@@ -94,7 +98,7 @@ def send_records_of_every_kind(cluster: Cluster, topic: str) -> None:
                 key=None if number % 7 == 0 else b"key-%d" % number,
                 value=None if number % 11 == 0 else f"{codec}-{number}".encode() * (number % 9),
                 partition=number % PARTITIONS,
-                headers=[("h", b"1"), ("n", None), ("e", b"")][: number % 4],
+                headers=HEADERS[: number % 4],
                 on_delivery=lambda error, _: errors.append(error),
             )
         assert client.flush(60) == 0
@@ -146,10 +150,7 @@ def test_leaders_move_between_kinds_by_elections(jvm: Jvm, cluster: Cluster) -> 
             for topic in ("elected", "elected-tx"):
                 for index in range(PARTITIONS):
                     target = orders[(first + index) % len(orders)][0]
-                    eventually(
-                        lambda t=topic, i=index, n=target: leader_of(cluster, t, i) == n,
-                        f"{target} leads {topic}-{index}",
-                    )
+                    wait_leader(cluster, topic, index, target)
             for load in loads:
                 load.wait_more()
     _check(cluster, loads)
@@ -230,7 +231,7 @@ def test_former_leader_truncates_after_an_unclean_election(cluster: Cluster) -> 
             _send(client, topic, [number])
         first.kill()
         second.launch()
-        eventually(lambda t=topic, n=second.id: leader_of(cluster, t) == n, "an unclean leader", 90)
+        wait_leader(cluster, topic, 0, second.id, 90)
         client = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 2})
         for number in range(200, 205):
             _send(client, topic, [number])
@@ -265,9 +266,7 @@ def test_deletion_of_records_waits_for_replicas_of_both_kinds(jvm: Jvm, cluster:
             assert reassign(cluster, "cut", order, index) == 0
         elect_preferred(jvm, cluster)
         for index in range(PARTITIONS):
-            eventually(
-                lambda i=index, n=order[0]: leader_of(cluster, "cut", i) == n, "another leader"
-            )
+            wait_leader(cluster, "cut", index, order[0])
             leader = cluster.nodes[order[0]]
             assert earliest_offset(leader, "cut", index) == 100 + index
         client = Producer({"bootstrap.servers": bootstrap(cluster)})
@@ -326,7 +325,7 @@ def _read_near(cluster: Cluster, topic: str, node: Node) -> tuple[set[int], list
     def is_near() -> bool:
         for message in client.consume(1000, 0.2):
             if message.error() is None:
-                values[message.partition()].append(int(message.value()))
+                values[partition_of(message)].append(int(value_of(message)))
         return len(sources) == PARTITIONS and set(sources.values()) == {node.id}
 
     try:
@@ -356,11 +355,11 @@ def test_replicas_move_from_one_kind_to_the_other(cluster: Cluster) -> None:
     with running(load):
         for target in ([n.id for n in pair], [single.id], [pair[0].id], [single.id, pair[1].id]):
             assert reassign(cluster, "moved", target) == 0
-            eventually(lambda t=target: is_moved(cluster, "moved", *t), f"moved to {target}", 90)
+            wait_moved(cluster, "moved", *target, seconds=90)
             load.wait_more()
             for node in cluster.brokers:
                 if node.id not in target:
-                    eventually(lambda n=node: not directories(n, "moved"), f"gone on {node.id}")
+                    wait_deleted(node, "moved")
     load.check()
     wait_equal(cluster, "moved", 0, (single.id, pair[1].id))
 
@@ -380,7 +379,7 @@ def test_throttled_moves_between_kinds(jvm: Jvm, cluster: Cluster, tmp_path: Pat
         assert "still in progress" in plan.run("--verify").ok()
         assert len(segments(target, topic)) < 12_000_000
         plan.run("--execute", "--additional", "--throttle", "1000000000").ok()
-        eventually(lambda t=topic, n=target.id: is_moved(cluster, t, n), "moved", 90)
+        wait_moved(cluster, topic, target.id, seconds=90)
         assert "is completed" in plan.run("--verify").ok()
         assert not reassignments(cluster)
         assert len(read(cluster, topic, 0, 150)) == 150
@@ -418,9 +417,7 @@ def wait_leaders(jvm: Jvm, cluster: Cluster, topic: str, leaders: dict[int, int]
     if any(leader_of(cluster, topic, index) != node for index, node in leaders.items()):
         elect_preferred(jvm, cluster)
     for index, node in leaders.items():
-        eventually(
-            lambda i=index, n=node: leader_of(cluster, topic, i) == n, f"{node} leads {topic}"
-        )
+        wait_leader(cluster, topic, index, node)
 
 
 def id_of_coordinator(cluster: Cluster, node: Node, prefix: str) -> str:
@@ -442,7 +439,7 @@ def test_coordinators_move_to_the_other_kind_and_finish(cluster: Cluster) -> Non
                     "topic.metadata.refresh.interval.ms": 500,
                 }
             )
-            until_done(lambda c=client: c.init_transactions(10))
+            until_done(partial(client.init_transactions, 10))
             client.begin_transaction()
             for index in range(PARTITIONS):
                 client.produce("coordinated", f"{round_number}{name}".encode(), partition=index)
@@ -451,12 +448,8 @@ def test_coordinators_move_to_the_other_kind_and_finish(cluster: Cluster) -> Non
         node = coordinator(cluster, "p")
         node.kill()
         for name, client in open_transactions.items():
-            is_commit = name in "pr"
-            until_done(
-                lambda c=client, d=is_commit: (
-                    c.commit_transaction(10) if d else c.abort_transaction(10)
-                )
-            )
+            end = client.commit_transaction if name in "pr" else client.abort_transaction
+            until_done(partial(end, 10))
         node.launch()
         cluster.wait_complete(START_SECONDS)
         wait_all_in_sync(cluster, "coordinated", TRANSACTION_STATE)

@@ -26,8 +26,9 @@ from compat_tests.cluster.test_replication import (
     segments,
 )
 from compat_tests.cluster.tools import CLUSTER, ELECTION, REASSIGN, by_broker
+from compat_tests.confluent_kafka.clients import value_of
 from compat_tests.harness.jvm import Jvm, Ran
-from compat_tests.harness.wait import eventually
+from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
@@ -134,6 +135,28 @@ def directories(node: Node, topic: str, index: int = 0) -> list[str]:
     return [name for name in names if name == f"{topic}-{index}" or f"{topic}-{index}." in name]
 
 
+def wait_moved(
+    cluster: Cluster, topic: str, *brokers: int, seconds: float = DEADLINE_SECONDS
+) -> None:
+    eventually(
+        lambda: is_moved(cluster, topic, *brokers),
+        lambda: f"{topic} on {brokers}: {cluster.tails()}",
+        seconds,
+    )
+
+
+def wait_replicas(cluster: Cluster, topic: str, index: int, brokers: set[int]) -> None:
+    eventually(lambda: set(replicas(cluster, topic, index)) == brokers, f"replicas on {brokers}")
+
+
+def wait_deleted(node: Node, topic: str) -> None:
+    """Wait until a node has no directory of a topic's first partition."""
+    eventually(
+        lambda: not directories(node, topic),
+        lambda: f"{topic} is deleted on {node.id}: {node.read_log()[-2000:]}",
+    )
+
+
 @contextmanager
 def producing(cluster: Cluster, topic: str) -> Iterator[list[int]]:
     """Produce numbers to partition 0 until the end; yield those acknowledged, in their order."""
@@ -195,7 +218,7 @@ def test_partition_moves_under_a_producer_and_loses_nothing(four: Cluster) -> No
     assert acknowledged == list(range(len(acknowledged)))
     eventually(lambda: is_equal(cluster, "t", 3, 4), "equal replicas")
     for node in (cluster.nodes[1], cluster.nodes[2]):
-        eventually(lambda n=node: not directories(n, "t"), f"deleted: {node.read_log()[-2000:]}")
+        wait_deleted(node, "t")
 
 
 def test_partition_moves_there_and_back(four: Cluster) -> None:
@@ -205,7 +228,7 @@ def test_partition_moves_there_and_back(four: Cluster) -> None:
     with producing(cluster, "t") as acknowledged:
         for brokers in ((2, 3, 4), (1,), (1, 2, 3)):
             assert reassign(cluster, "t", brokers) == 0
-            eventually(lambda b=brokers: is_moved(cluster, "t", *b), lambda: f"{cluster.tails()}")
+            wait_moved(cluster, "t", *brokers)
     assert read(cluster, "t", len(acknowledged)) == acknowledged
 
 
@@ -325,7 +348,7 @@ def test_plan_that_the_tool_generates(jvm: Jvm, four: Cluster, tmp_path: Path) -
     plan.path.write_text(proposal)
     assert "Successfully started" in plan.run("--execute").ok()
     for index in range(3):
-        eventually(lambda i=index: set(replicas(cluster, "t", i)) == {2, 4}, "on 2 and 4")
+        wait_replicas(cluster, "t", index, {2, 4})
     eventually(lambda: not reassignments(cluster), "nothing is left to do")
     assert plan.run("--verify").ok().count("is completed.") == 3
 
@@ -443,7 +466,7 @@ def test_consumer_reads_from_the_replica_in_its_rack(make: Callable[..., Cluster
     values: list[int] = []
 
     def consume(count: int) -> bool:
-        values.extend(int(m.value()) for m in client.consume(1000, 0.2) if m.error() is None)
+        values.extend(int(value_of(m)) for m in client.consume(1000, 0.2) if m.error() is None)
         return len(values) >= count
 
     try:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -215,6 +216,10 @@ class Clients:
         """Return the number of changes that the cluster has acknowledged so far."""
         return self.outcomes()[Outcome.ACKNOWLEDGED].total()
 
+    def wait_acknowledged(self, count: int) -> None:
+        """Wait until the cluster has acknowledged more changes than this."""
+        eventually(lambda: self.acknowledged_count() > count, f"over {count} acknowledged changes")
+
     def outcomes(self) -> dict[Outcome, Counter[str]]:
         """Return the number of all clients' requests by outcome and kind."""
         return {
@@ -336,8 +341,12 @@ def retentions_at(node: Node, names: list[str]) -> dict[str, int | None]:
         assert result.error_code == NONE, (result.resource_name, result.error_code)
         (setting,) = result.configs
         own = setting.config_source == 1  # DYNAMIC_TOPIC_CONFIG
-        retentions[result.resource_name] = int(setting.value) if own else None
+        retentions[str(result.resource_name)] = int(str(setting.value)) if own else None
     return retentions
+
+
+def has_same_topics(node: Node, other: Node) -> bool:
+    return topics_at(node) == topics_at(other)
 
 
 def test_acknowledged_changes_hold_on_every_node_after_faults(cluster, capsys):
@@ -354,10 +363,7 @@ def test_acknowledged_changes_hold_on_every_node_after_faults(cluster, capsys):
             if random.random() < 0.7:
                 cluster.wait_complete()
                 goal = clients.acknowledged_count() + 10
-                eventually(
-                    lambda goal=goal: clients.acknowledged_count() > goal,
-                    "10 changes more are acknowledged by the complete cluster",
-                )
+                clients.wait_acknowledged(goal)
         cluster.wait_complete()
     assert [reader.returned for reader in readers] == [set()] * len(readers), nemesis.faults
     assert all(reader.answer_count > 10 for reader in readers)
@@ -369,7 +375,7 @@ def test_acknowledged_changes_hold_on_every_node_after_faults(cluster, capsys):
     assert clients.outcomes()[Outcome.ACKNOWLEDGED].keys() == {"create", "delete", "grow", "set"}
     first, *others = cluster.brokers
     for node in others:
-        eventually(lambda node=node: topics_at(node) == topics_at(first), "the same topics")
+        eventually(partial(has_same_topics, node, first), "the same topics")
     check(clients.topics, topics_at(first), retentions_at(first, sorted(topics_at(first))))
     for node in others:
         assert retentions_at(node, sorted(topics_at(node))) == retentions_at(

@@ -31,6 +31,8 @@ from compat_tests.cluster.tools import (
     remove,
     replication,
 )
+from compat_tests.confluent_kafka.clients import value_of
+from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from kwire.types import CONSUMER_OFFSETS
 
@@ -119,7 +121,7 @@ def read(cluster: Cluster, topic: str, count: int) -> list[int]:
     values: list[int] = []
 
     def more() -> bool:
-        values.extend(int(m.value()) for m in consumer.consume(1000, 0.5) if m.error() is None)
+        values.extend(int(value_of(m)) for m in consumer.consume(1000, 0.5) if m.error() is None)
         return len(values) >= count
 
     try:
@@ -161,7 +163,9 @@ def replicas(jvm, cluster: Cluster, topic: str) -> set[str]:
     return {row.partition("Replicas: ")[2].partition("\t")[0] for row in rows}
 
 
-def reassign(jvm, cluster: Cluster, folder: Path, moves: dict[tuple[str, int], list[int]]) -> None:
+def reassign(
+    jvm: Jvm, cluster: Cluster, folder: Path, moves: dict[tuple[str, int], list[int]]
+) -> None:
     """Move partitions with kafka-reassign-partitions, and wait until it calls them complete."""
     plan = folder / "moves.json"
     listed = [

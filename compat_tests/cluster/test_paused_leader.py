@@ -15,13 +15,14 @@ import pytest
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.cluster.test_replication import create, describe, isr, producer
 from compat_tests.harness.wait import eventually
-from kwire.codec.messages.describe_groups import DescribeGroupsRequest
-from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
-from kwire.codec.messages.list_offsets import ListOffsetsRequest
+from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
-from kwire.codec.messages.offset_fetch import OffsetFetchRequest
-from kwire.codec.messages.produce import ProduceRequest
+from kwire.codec.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
+from kwire.codec.schema import Request
 from kwire.errors import NotCoordinator, NotLeaderOrFollower
 from kwire.records import build
 from kwire.testing.wire import WireClient
@@ -37,6 +38,7 @@ SETTINGS = {
 }
 REQUESTS = 5
 """Requests of each kind, all of which the node reads in its first moments."""
+PartitionResponse = ProduceResponse | FetchResponse | ListOffsetsResponse
 
 
 @pytest.fixture
@@ -69,14 +71,15 @@ def latest_request(index: int) -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[part])])
 
 
-def error_code(response: object) -> int:
+def error_code(response: PartitionResponse) -> int:
     """Return the error code of a response's only partition."""
-    topic = next(iter(getattr(response, "responses", None) or getattr(response, "topics", None)))
-    for name in ("partition_responses", "partitions"):
-        for partition in getattr(topic, name, ()):
-            code: int = partition.error_code
-            return code
-    raise AssertionError(response)
+    match response:
+        case ProduceResponse():
+            return response.responses[0].partition_responses[0].error_code
+        case FetchResponse():
+            return response.responses[0].partitions[0].error_code
+        case ListOffsetsResponse():
+            return response.topics[0].partitions[0].error_code
 
 
 def leader_at(node: Node, index: int) -> int:
@@ -104,7 +107,11 @@ def test_leader_that_was_paused_past_its_session_neither_acknowledges_nor_serves
     assert paused.process is not None
     other = next(node for node in cluster.brokers if node is not paused)
     connections = [WireClient("127.0.0.1", paused.port, timeout_s=60) for _ in range(3)]
-    kinds = ((produce_request, 9), (fetch_request, 12), (latest_request, 7))
+    kinds: tuple[tuple[Callable[[int], Request[PartitionResponse]], int], ...] = (
+        (produce_request, 9),
+        (fetch_request, 12),
+        (latest_request, 7),
+    )
     for connection, (make_request, version) in zip(connections, kinds, strict=True):
         assert error_code(connection.call(make_request(index), version)) == 0
     os.kill(paused.process.pid, signal.SIGSTOP)
@@ -174,7 +181,7 @@ def test_group_coordinator_that_was_paused_past_its_session_answers_no_request(
     eventually(lambda: commit(paused, group, 1), "a commit", 60)
     assert paused.process is not None
     connections = [WireClient("127.0.0.1", paused.port, timeout_s=60) for _ in range(2)]
-    requests = (
+    requests: tuple[tuple[Request[OffsetFetchResponse | DescribeGroupsResponse], int], ...] = (
         (offset_fetch_request(group), 8),
         (DescribeGroupsRequest(groups=[group]), 5),
     )

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.confluent_kafka.clients import value_of
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.metadata import MetadataRequest
@@ -70,6 +71,17 @@ def isr(cluster: Cluster, topic: str) -> set[int]:
     return set() if partition is None else set(partition.isr_nodes)
 
 
+def wait_isr(cluster: Cluster, topic: str, nodes: Iterable[int]) -> None:
+    members = set(nodes)
+    eventually(
+        lambda: isr(cluster, topic) == members, lambda: f"ISR {members}: {cluster.tails()}", 60
+    )
+
+
+def wait_outside_isr(cluster: Cluster, topic: str, node: Node) -> None:
+    eventually(lambda: node.id not in isr(cluster, topic), "a smaller ISR")
+
+
 def leader(cluster: Cluster, topic: str, *, other_than: int = -1) -> Node:
     """Wait for a leader and return its node."""
 
@@ -125,7 +137,7 @@ def read(cluster: Cluster, topic: str, count: int, index: int = 0) -> list[int]:
         client.assign([TopicPartition(topic, index, 0)])
         deadline = time.monotonic() + 60
         while len(values) < count and time.monotonic() < deadline:
-            values += [int(m.value()) for m in client.consume(1000, 1.0) if m.error() is None]
+            values += [int(value_of(m)) for m in client.consume(1000, 1.0) if m.error() is None]
     finally:
         client.close()
     return values
@@ -228,13 +240,13 @@ def test_groups_move_with_their_coordinator(cluster: Cluster) -> None:
     values: list[int] = []
     deadline = time.monotonic() + 60
     while len(values) < 100 and time.monotonic() < deadline:
-        values += [int(m.value()) for m in client.consume(100, 1.0) if m.error() is None]
+        values += [int(value_of(m)) for m in client.consume(100, 1.0) if m.error() is None]
     client.commit(asynchronous=False)
     client.close()
     for node in cluster.brokers:
         others = [other for other in cluster.brokers if other is not node]
         node.kill()
-        eventually(lambda n=node: n.id not in isr(cluster, "t"), "a smaller ISR")
+        wait_outside_isr(cluster, "t", node)
         reader = Consumer(
             {**settings, "bootstrap.servers": ",".join(other.address for other in others)}
         )

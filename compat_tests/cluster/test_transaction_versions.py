@@ -55,8 +55,8 @@ def test_new_producers_follow_the_finalized_level(jvm, cluster, unique):
         topics = [unique("epochs"), unique("fencing")]
         for topic in topics:
             create(cluster.bootstrap, topic)
-        arguments = (cluster.bootstrap, topics[0], unique("txn"), str(TRANSACTIONS))
-        result = jvm.scenario("Transactions", "epochs", *arguments)
+        arguments = (cluster.bootstrap, topics[0], unique("txn"))
+        result = jvm.scenario("Transactions", "epochs", *arguments, str(TRANSACTIONS))
         assert result == {"epochs": EPOCHS[level], "ids": 1, "values": ["0", "2", "4"]}, level
         arguments = (cluster.bootstrap, topics[1], unique("txn"))
         fenced = jvm.scenario("Transactions", "fencing", *arguments)

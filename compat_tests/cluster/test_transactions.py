@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.cluster.test_replication import SETTINGS, create
+from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 
@@ -76,7 +77,7 @@ def read_committed(cluster: Cluster, topic: str, count: int) -> dict[int, list[s
     def all_read() -> bool:
         for message in client.consume(500, 0.5):
             if message.error() is None:
-                values[message.partition()].append(message.value().decode())
+                values[partition_of(message)].append(value_of(message).decode())
         return sum(map(len, values.values())) >= count
 
     try:

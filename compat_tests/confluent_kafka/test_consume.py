@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from compat_tests.confluent_kafka.clients import (
@@ -98,7 +98,7 @@ def test_assignors(broker, unique, group, strategy, sizes):
     for topic in topics:
         create(broker.address, topic, 3)
     settings = {"partition_assignment_strategy": strategy}
-    records = []
+    records: list[Message] = []
     with (
         consumer(broker.address, group, **settings) as first,
         consumer(broker.address, group, **settings) as second,

@@ -21,6 +21,8 @@ Place = tuple[str, int]
 """A topic, by its name or id, and a partition."""
 Outcome = Literal["ok", "failed", "unknown"]
 """The outcome of a request; `failed`: the server refused it; `unknown`: there was no answer."""
+End = Literal["committed", "aborted", "unknown"]
+"""The outcome of a transaction."""
 FOREVER: Final = float("inf")
 
 
@@ -113,7 +115,7 @@ class Transaction:
 
     name: str
     began: float
-    outcome: Literal["committed", "aborted", "unknown"]
+    outcome: End
 
 
 @attrs.frozen

@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -43,7 +44,7 @@ RECOVERY_SECONDS: Final = 120
 """The longest wait for new acknowledgements of all producers after a restart."""
 REFUSED: Final = "refused"
 """The producer some of whose records are too large; each of them ends its session."""
-WRITERS: Final = {
+WRITERS: Final[Mapping[str, Mapping[str, object]]] = {
     "idempotent": {"enable.idempotence": True},
     "idempotent-zstd": {"enable.idempotence": True, "compression.type": "zstd"},
     REFUSED: {"enable.idempotence": True},
@@ -464,7 +465,7 @@ class Run:
         try:
             return {
                 (topic, n): eventually(
-                    lambda n=n: self._read_end(consumer, TopicPartition(topic, n)),
+                    partial(self._read_end, consumer, TopicPartition(topic, n)),
                     f"the end of {topic}-{n}",
                 )[0]
                 for n in range(self.partitions)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from compat_tests.confluent_kafka.clients import admin, consumer, create, deliver, poll, producer
 from compat_tests.harness.broker import Broker, make_broker
@@ -50,19 +50,23 @@ def test_flood_of_connections_leaves_served_clients_their_files(poor_broker, top
         assert len(os.listdir(f"/proc/{pid}/fd")) < DESCRIPTORS
         for _ in range(3):
             delivered = deliver(client, everywhere)
-            last = {(m.partition(), m.offset()) for m in delivered}
-            records: set[tuple[int, int]] = set()
-
-            def is_complete(last=last, records=records) -> bool:
-                records.update((m.partition(), m.offset()) for m in poll(reader))
-                return last <= records
-
-            eventually(is_complete, "what was sent is read")
+            _wait_read(reader, {(m.partition(), m.offset()) for m in delivered})
         lines = _log(poor_broker).splitlines()
         assert not [line for line in lines if "offline" in line or "ERROR" in line]
         assert len([line for line in lines if "accept paused" in line]) < 5, "it does not spin"
     eventually(lambda: topic in admin(address).list_topics(timeout=10).topics, "others come in")
     create(address, f"{topic}-later", 4)
+
+
+def _wait_read(reader: Consumer, last: set[tuple[int, int]]) -> None:
+    """Wait until a consumer gets the records at these partitions and offsets."""
+    records: set[tuple[int, int]] = set()
+
+    def is_complete() -> bool:
+        records.update((m.partition(), m.offset()) for m in poll(reader))
+        return last <= records
+
+    eventually(is_complete, "what was sent is read")
 
 
 def _log(broker: Broker) -> str:

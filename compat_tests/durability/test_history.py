@@ -17,6 +17,7 @@ import pytest
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.durability.history import History, Session, anomalies
 from compat_tests.durability.recording import TOO_LARGE, Run
+from compat_tests.harness.broker import Broker
 from kwire.records.header import headers
 
 PARTITIONS = 3
@@ -103,7 +104,7 @@ def kill_while_stopping(broker, chance) -> None:
     broker.start()
 
 
-def marker(broker) -> Path:
+def marker(broker: Broker) -> Path:
     return broker.data / ".kafka_cleanshutdown"
 
 

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import time
+from functools import partial
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic,
             wait_for_more(running, 150)
             with consumer(address, group) as reader:
                 reader.subscribe([topic])
-                collect(lambda reader=reader: poll(reader), 100)
+                collect(partial(poll, reader), 100)
                 reader.commit(asynchronous=False)
                 places = _committed_offsets(reader)
             wait_for_more(running, 50)
@@ -40,7 +41,7 @@ def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic,
             waits.append(first_after(running, killed))
             with consumer(address, group) as reader:
                 reader.subscribe([topic])
-                collect(lambda reader=reader: poll(reader), 1)
+                collect(partial(poll, reader), 1)
                 assert _committed_offsets(reader) == places
     print("seconds from kill -9 and restart to the first acknowledgement:", waits)
     assert max(waits) < 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import attrs
 from confluent_kafka import KafkaError, KafkaException
@@ -54,6 +55,9 @@ class Churn:
             after.add(name)
             self.change_count += 1
 
+    def has_changes(self, count: int) -> bool:
+        return self.change_count >= count
+
     def _create(self, name) -> bool:
         client = admin(self.address)
         new = NewTopic(name, 3, 1, config={"internal.segment.bytes": "20000"})
@@ -69,7 +73,7 @@ def _is_certain(future, settled) -> bool:
     try:
         future.result(5)
     except KafkaException as error:
-        return error.args[0].code() == settled
+        return bool(error.args[0].code() == settled)
     except Exception:
         return False
     return True
@@ -86,7 +90,7 @@ def test_kills_while_topics_come_and_go(own_broker, topic):
             for _ in range(ROUNDS):
                 wait_for_more(running, 50)
                 goal = churn.change_count + 10
-                eventually(lambda goal=goal: churn.change_count >= goal, "topics that come and go")
+                eventually(partial(churn.has_changes, goal), "topics that come and go")
                 own_broker.kill()
                 own_broker.start()
         finally:

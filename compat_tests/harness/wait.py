@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def eventually(
-    check: Callable[[], T], what: str | Callable[[], str], seconds: float = DEADLINE_SECONDS
+    check: Callable[[], T | None], what: str | Callable[[], str], seconds: float = DEADLINE_SECONDS
 ) -> T:
     """Call ``check`` until its result is true and return that; fail after ``seconds``.
 

@@ -110,7 +110,7 @@ def _check_metadata(node, state):
             sorted((entity.entity_type, str(entity.entity_name)) for entity in entry.entity),
             {value.key: value.value for value in entry.values},
         )
-        for entry in answer.entries
+        for entry in answer.entries or ()
     ]
     expected_quotas = [
         (sorted((kind, str(name)) for kind, name in quota["entity"].items()), quota["limits"])
@@ -201,7 +201,7 @@ def _place(partition):
 
 
 def _runs(offsets):
-    runs = []
+    runs: list[list[int]] = []
     for offset in offsets:
         if runs and runs[-1][1] == offset - 1:
             runs[-1][1] = offset

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from compat_tests.cluster.tools import FEATURES
-from compat_tests.interchange import transactions
+from compat_tests.interchange import transactions, view
 from compat_tests.interchange.node import hand_over, prepare
 
 COMMITTED = {
@@ -47,7 +47,7 @@ def test_both_finish_what_kwire_has_decided(tmp_path, jvm, level):
         transactions.go_on(node.address)
         node.stop()
         hand_over(node, "kwire")  # And back.
-        values = _values(transactions.view.records(node.address, _places(), "read_committed"))
+        values = _values(view.records(node.address, _places(), "read_committed"))
         assert values == {name: [*old, f"{name}-later"] for name, old in COMMITTED.items()}
         transactions.go_on(node.address)
     finally:

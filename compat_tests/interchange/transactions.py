@@ -15,7 +15,14 @@ from kafka.errors import (
     NotCoordinatorError,
 )
 
-from compat_tests.confluent_kafka.clients import consumer, create, deliver, producer
+from compat_tests.confluent_kafka.clients import (
+    consumer,
+    create,
+    deliver,
+    partition_of,
+    producer,
+    value_of,
+)
 from compat_tests.harness.wait import eventually
 from compat_tests.interchange import view
 from compat_tests.kafka_python.clients import admin
@@ -66,9 +73,11 @@ def decide(address: str, name: str, state: State) -> None:
     if changed.client_transaction_version >= EPOCH_BUMP:
         changed.producer_epoch += 1
         changed.previous_producer_id = changed.producer_id
-    key, value = records.store(record)
+    new_key, new_value = records.store(record)
     client = producer(address, client_id="__admin_client", acks="all")
-    deliver(client, [{"topic": STATE_TOPIC, "partition": partition, "key": key, "value": value}])
+    deliver(
+        client, [{"topic": STATE_TOPIC, "partition": partition, "key": new_key, "value": new_value}]
+    )
 
 
 def newest_record(address: str, name: str) -> tuple[int, bytes, bytes]:
@@ -84,8 +93,10 @@ def newest_record(address: str, name: str) -> tuple[int, bytes, bytes]:
             for message in client.consume(500, 1.0):
                 if message.error() is not None:
                     ended += 1
-                else:
-                    newest[message.key()] = (message.partition(), message.key(), message.value())
+                    continue
+                key = message.key()
+                assert key is not None
+                newest[key] = (partition_of(message), key, value_of(message))
     finally:
         client.close()
     (row,) = [row for key, row in newest.items() if key.endswith(name.encode())]

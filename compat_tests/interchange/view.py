@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -71,8 +72,7 @@ def offsets(address: str, partitions: Iterable[Partition]) -> dict[str, dict[Par
             return None
 
     return {
-        name: eventually(lambda spot=spot: ask(*spot), f"offsets: {name}")
-        for name, spot in SPOTS.items()
+        name: eventually(partial(ask, *spot), f"offsets: {name}") for name, spot in SPOTS.items()
     }
 
 
@@ -100,7 +100,10 @@ def records(
         client.assign([TopicPartition(*place, 0) for place in places])
         while todo:
             for message in client.consume(2000, 1.0):
-                place = message.topic(), message.partition()
+                partition = message.partition()
+                if partition is None:
+                    continue  # An error of no partition, such as a lost connection.
+                place = str(message.topic()), partition
                 if message.error() is not None:
                     todo.discard(place)
                     continue

@@ -42,8 +42,11 @@ def admin(address: str) -> Iterator[Any]:
 
 
 def create(address: str, topic: str, partitions: int = 1, **configs: str) -> None:
-    options = {"num_partitions": partitions, "replication_factor": -1}
-    options["configs"] = {key.replace("_", "."): value for key, value in configs.items()}
+    options = {
+        "num_partitions": partitions,
+        "replication_factor": -1,
+        "configs": {key.replace("_", "."): value for key, value in configs.items()},
+    }
     with admin(address) as client:
         client.create_topics({topic: options})
 

@@ -101,7 +101,7 @@ def test_pause_and_resume(broker, filled_topic):
 def test_max_poll_records(broker, filled_topic):
     with consumer(broker.address, max_poll_records=7) as client:
         client.assign([filled_topic])
-        sizes = []
+        sizes: list[int] = []
         while sum(sizes) < 100:
             sizes.append(len(poll(client, 1000)))
         assert max(sizes) == 7

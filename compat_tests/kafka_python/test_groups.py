@@ -29,7 +29,7 @@ ASSIGNORS = {
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
-COOPERATIVE = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
+COOPERATIVE = [CooperativeStickyAssignor]
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,13 @@ def test_a_changed_subscription_rebalances(broker, unique, group):
 
 def test_cooperative_members_keep_what_they_had(broker, topic, group):
     create(broker.address, topic, 4)
-    with members(broker.address, 1, topic, group_id=group, **COOPERATIVE) as (first,):
+    with members(
+        broker.address, 1, topic, group_id=group, partition_assignment_strategy=COOPERATIVE
+    ) as (first,):
         (before,) = settle([first], [4])
-        with members(broker.address, 1, topic, group_id=group, **COOPERATIVE) as (second,):
+        with members(
+            broker.address, 1, topic, group_id=group, partition_assignment_strategy=COOPERATIVE
+        ) as (second,):
             one_has, two_has = settle([first, second], [2, 2])
     assert one_has < before
     assert two_has == before - one_has

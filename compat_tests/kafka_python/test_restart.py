@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
-from kafka import TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 
 from compat_tests.harness.wait import collect, eventually
 from compat_tests.kafka_python.clients import admin, consumer, create, fill, poll, producer
@@ -33,6 +34,14 @@ def test_everything_is_there_after_a_restart(own_broker, topic, group):
         partition = TopicPartition(topic, 0)
         assert reader.beginning_offsets([partition]) == {partition: 3}
         assert reader.end_offsets([partition]) == {partition: 10}
+
+
+def has_more(acknowledged: list[int], count: int) -> bool:
+    return len(acknowledged) > count
+
+
+def has_partitions(reader: KafkaConsumer) -> bool:
+    return bool(poll(reader) or reader.assignment())
 
 
 def _offset(offset):
@@ -65,17 +74,17 @@ def test_kill_during_a_load_loses_nothing_acknowledged(own_broker, topic, group)
     try:
         for _ in range(2):
             goal = len(acknowledged) + 300
-            eventually(lambda goal=goal: len(acknowledged) > goal, "acknowledgements")
+            eventually(partial(has_more, acknowledged, goal), "acknowledgements")
             with consumer(address, topic, group_id=group) as reader:
-                assert collect(lambda reader=reader: poll(reader), 1)
+                assert collect(partial(poll, reader), 1)
                 reader.commit()
                 places = {p: reader.committed(p) for p in reader.assignment()}
             own_broker.kill()
             own_broker.start()
             goal = len(acknowledged) + 100
-            eventually(lambda goal=goal: len(acknowledged) > goal, "acknowledgements again")
+            eventually(partial(has_more, acknowledged, goal), "acknowledgements again")
             with consumer(address, topic, group_id=group) as reader:
-                eventually(lambda reader=reader: poll(reader) or reader.assignment(), "partitions")
+                eventually(partial(has_partitions, reader), "partitions")
                 assert {p: reader.committed(p) for p in places} == places
     finally:
         stop.set()

@@ -10,7 +10,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from confluent_kafka import (
 from compat_tests.durability.history import (
     FOREVER,
     Commit,
+    End,
     EndOffset,
     History,
     Outcome,
@@ -105,6 +106,7 @@ class Auditor(Reader):
     def work(self) -> None:
         consumer = self.consumer()
         chance = random.Random(self.name)
+        assert isinstance(self.run, ClusterRun)
         while not self.run.stop_reading.is_set():
             place = chance.choice(self.places())
             end = self.run.highest_offset(place)
@@ -175,7 +177,7 @@ class ClusterRun(Run):
                 for place in set(reader.places()) & ends.keys():
                     self._wait_reached(reader.name, group, place, ends[place])
 
-    def _wait_reached(self, name: str, group: list[Reader], place: Place, end: int) -> None:
+    def _wait_reached(self, name: str, group: Sequence[Reader], place: Place, end: int) -> None:
         def is_reached() -> bool:
             return max(reader.positions.get(place, 0) for reader in group) >= end
 
@@ -210,6 +212,7 @@ class Transformer(Reader):
 
     def work(self) -> None:
         self._random = random.Random(self.name)
+        assert isinstance(self.run, TransactionalRun)
         while not self.run.stop_transforming():
             producer = consumer = None
             try:
@@ -250,6 +253,7 @@ class Transformer(Reader):
         return producer
 
     def _transform(self, producer: Any, consumer: Any) -> None:
+        assert isinstance(self.run, TransactionalRun)
         consumer.subscribe([self.run.topic])
         while not self.run.stop_transforming():
             messages = self._consume(consumer)
@@ -295,7 +299,7 @@ class Transformer(Reader):
         self.number += 1
         name = f"{self.name}-{self.number}"
         producer.begin_transaction()
-        outcome: Outcome | str = "aborted"
+        outcome: End = "aborted"
         began = FOREVER
         offsets = {(m.topic(), m.partition()): m.offset() + 1 for m in messages}
         first = len(self.history.commits)
@@ -337,8 +341,8 @@ class Transformer(Reader):
             self._end_commits(first, len(offsets), outcome)
         self._note_positions(consumer)
 
-    def _end_commits(self, first: int, count: int, outcome: str) -> None:
-        outcomes: Mapping[str, Outcome] = {"committed": "ok", "aborted": "failed"}
+    def _end_commits(self, first: int, count: int, outcome: End) -> None:
+        outcomes: Mapping[End, Outcome] = {"committed": "ok", "aborted": "failed"}
         for number in range(first, first + count):
             self.history.commits[number] = attrs.evolve(
                 self.history.commits[number],
@@ -386,7 +390,8 @@ class Transformer(Reader):
         deadline = time.monotonic() + 3 * CALL_SECONDS
         while True:
             try:
-                return call(*arguments)
+                call(*arguments)
+                return
             except KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise

@@ -24,6 +24,7 @@ from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.planning import plan_run
+from kwire_pipeline.engine.proof import Proof
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 
@@ -41,12 +42,14 @@ def test_verify_counts_missing_and_repeated_offsets(scene: Scene, spark: SparkSe
     scene.run()
     scene.produce(range(40, 50))  # beyond the position: not yet committed
     proof = scene.verify()
+    assert isinstance(proof, Proof)
     assert proof.is_clean
     assert (proof.records, proof.once) == (40, 40)
     table = f"kwire.{scene.pipeline.table.name}"
     spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id IN (4, 5, 6)")
     spark.sql(f"DELETE FROM {table} WHERE id IN (7, 8)")
     proof = scene.verify()
+    assert isinstance(proof, Proof)
     assert not proof.is_clean
     assert (proof.records, proof.once, proof.missing, proof.repeated) == (40, 35, 2, 3)
     assert any("missing, for example: partition 0 of" in line for line in proof.words())

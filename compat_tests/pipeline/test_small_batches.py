@@ -59,8 +59,9 @@ def test_time_and_files_of_small_batches_are_bounded(
         scene.pipeline.maintenance, keep_snapshots=1, orphans_after=datetime.timedelta(days=60)
     )
     scene.pipeline = attrs.evolve(scene.pipeline, maintenance=expire_all)
-    warehouse = Path(spark.conf.get("spark.sql.catalog.kwire.warehouse"))
-    table = warehouse / scene.pipeline.table.name.replace(".", "/")
+    warehouse = spark.conf.get("spark.sql.catalog.kwire.warehouse")
+    assert warehouse is not None
+    table = Path(warehouse) / scene.pipeline.table.name.replace(".", "/")
     durations: list[float] = []
     files: list[int] = []
     for first in range(0, BATCHES, BETWEEN_MAINTENANCE):

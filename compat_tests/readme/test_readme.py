@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.
 
 def example(marker: str) -> str:
     """Return the one code block that contains ``marker``."""
-    (block,) = [text for _, text in BLOCKS if marker in text]
+    (block,) = [str(text) for _, text in BLOCKS if marker in text]
     return block
 
 
