@@ -31,7 +31,9 @@ from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
 from kwire.log import partition_log
 from kwire.log.config import LogConfig
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import RealDisk
+from kwire.log.service import LogManager
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.records import build
 from kwire.replica.fetch_sessions import FetchSessions
@@ -49,7 +51,7 @@ def services(directory: str) -> Services:
     log = partition_log.create(disk, "t-0", TopicPartition("t", 0), now_ms=NOW_MS)
     replicas = ReplicaService(
         node=1,
-        logs=None,  # type: ignore[arg-type]
+        logs=LogManager([LogDirectory(disk, directory)], SystemClock()),
         configs=lambda _: LogConfig(),
         sessions=FetchSessions(1000, 120.0, itertools.count(1).__next__),
     )
