@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.cluster.test_replication import describe
-from compat_tests.confluent_kafka.clients import partition_of, value_of
+from compat_tests.confluent_kafka.clients import is_end, partition_of, value_of
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
@@ -455,7 +455,7 @@ def read(
     def is_at_end() -> bool:
         messages = client.consume(1000, 0.5)
         values.extend(message.value() or b"" for message in messages if message.error() is None)
-        return len(values) >= count and any(message.error() is not None for message in messages)
+        return len(values) >= count and any(map(is_end, messages))
 
     try:
         client.assign([TopicPartition(topic, index, 0)])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.harness.wait import collect, eventually
@@ -71,6 +71,12 @@ def value_of(message: Message) -> bytes:
     value = message.value()
     assert value is not None
     return value
+
+
+def is_end(message: Message) -> bool:
+    """Whether it reports the end of a partition, and no other error, which may name none."""
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 def partition_of(message: Message) -> int:

@@ -19,6 +19,7 @@ from compat_tests.confluent_kafka.clients import (
     consumer,
     create,
     deliver,
+    is_end,
     partition_of,
     producer,
     value_of,
@@ -92,7 +93,7 @@ def newest_record(address: str, name: str) -> tuple[int, bytes, bytes]:
         while ended < count:
             for message in client.consume(500, 1.0):
                 if message.error() is not None:
-                    ended += 1
+                    ended += is_end(message)
                     continue
                 key = message.key()
                 assert key is not None

@@ -27,18 +27,11 @@ from pathlib import Path
 from random import Random
 
 import attrs
-from confluent_kafka import (
-    Consumer,
-    ElectionType,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.confluent_kafka.clients import create, partition_of
+from compat_tests.confluent_kafka.clients import create, is_end, partition_of
 from compat_tests.harness.wait import eventually
 from compat_tests.pipeline.test_pipeline import FILE, command, run, start, value_of
 from kwire_pipeline.config.load import load
@@ -283,10 +276,9 @@ def read_committed(bootstrap: str) -> dict[tuple[int, int], int]:
         while len(ends) < PARTITIONS:
             assert time.monotonic() < deadline, f"only {len(records)} records were read"
             for message in client.consume(10_000, 1):
-                error = message.error()
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        ends.add(partition_of(message))
+                if is_end(message):
+                    ends.add(partition_of(message))
+                if message.error() is not None:
                     continue
                 offset, value = message.offset(), message.value()
                 assert offset is not None
