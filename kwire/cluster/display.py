@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 _UP_AND_CLEAR: Final = "\x1b[{}F\x1b[J"
 _TITLES: Final = ("node", "address", "state", "leaders", "under-replicated", "offsets/s")
-_COLUMNS: Final = "{:>5}  {:<21}  {:<10}  {:>8}  {:>16}  {:>10}"
+_COLUMNS: Final = "{:>5}  {:<21}  {:<10}  {:>7}  {:>16}  {:>10}"
 
 
 class Display(Protocol):
@@ -110,10 +110,11 @@ class Table:
 
 
 def table(nodes: Sequence[ClusterNode]) -> list[str]:
-    """Return the lines of a table with a row for each node and one for the cluster."""
-    lines = [
-        _COLUMNS.format("node", "address", "state", "leaders", "under-replicated", "offsets/s")
-    ]
+    """Return the lines of a table with a row for each node and one for the cluster.
+
+    They fit a terminal of 80 columns.
+    """
+    lines = [_COLUMNS.format(*_TITLES)]
     for node in nodes:
         state = node.state.value
         if node.state is State.ENDED and node.exit_code is not None and node.exit_code < 0:
@@ -129,10 +130,15 @@ def table(nodes: Sequence[ClusterNode]) -> list[str]:
             )
         )
     lines.append(
-        f"{newest(nodes, 'brokers')} of {len(nodes)} brokers serve, "
-        f"{newest(nodes, 'partitions')} partitions, "
-        f"{newest(nodes, 'leaderless')} without a leader, "
-        f"{total(nodes, 'under_replicated')} under-replicated, "
-        f"{sum(node.records_per_s for node in nodes):,.0f} offsets/s  (* active controller)"
+        _COLUMNS.format(
+            "all ",
+            f"{newest(nodes, 'partitions')} partitions",
+            f"{newest(nodes, 'brokers')} serving",
+            total(nodes, "leaders"),
+            total(nodes, "under_replicated"),
+            f"{sum(node.records_per_s for node in nodes):,.0f}",
+        )
     )
+    leaderless = newest(nodes, "leaderless")
+    lines.append(f"{leaderless} partitions without a leader  (* active controller)")
     return lines
