@@ -14,7 +14,12 @@ from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kwire.errors import CorruptMessage, OffsetOutOfRange, OutOfOrderSequenceNumber
+from kwire.errors import (
+    CorruptMessage,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    OutOfOrderSequenceNumber,
+)
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.epochs import LeaderEpochs
@@ -362,11 +367,19 @@ class PartitionLog:
 
 
 def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:
-    """Return the offsets of a duplicate; behind a batch without room, refuse alike."""
+    """Return the offsets of a duplicate; behind a batch without room, refuse alike.
+
+    Also if there is room again when the batches behind it come: for OUT_OF_ORDER_SEQUENCE_NUMBER
+    librdkafka begins a new epoch, and stores twice what another partition has not acknowledged.
+    """
+    producers, producer_id = log.producers, header.producer_id
+    if log.disk.full and not log.disk.has_room():
+        producers.note_refused(producer_id)
     try:
-        return log.producers.check(header)
+        return producers.check(header)
     except OutOfOrderSequenceNumber:
-        log.writer.need_room()
+        if producers.is_behind_refused(producer_id):
+            raise KafkaStorageError(f"{log.partition}: no room for the batch before") from None
         raise
 
 

@@ -27,6 +27,8 @@ from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer
 from kwire.records.iterate import BadRecords, records
 
 KEPT_BATCHES: Final = 5
+BEHIND_REFUSED: Final = KEPT_BATCHES - 1
+"""The batches behind a refused one that a producer with five in flight may have sent."""
 SEQUENCE_MAX: Final = (1 << 31) - 1
 EPOCH_MAX: Final = (1 << 15) - 1
 """A producer epoch that cannot be bumped for its marker."""
@@ -86,6 +88,8 @@ class Producer:
     open_from: int = -1
     """First offset of its open transaction, -1 without one."""
     batches: list[Sent] = attrs.Factory(list)
+    behind_refused: int = 0
+    """Batches that may still come from behind one for which there was no room."""
 
     @property
     def last_sequence(self) -> int:
@@ -144,6 +148,20 @@ class ProducerStates:
         self._check_transaction(producer, header)
         return None
 
+    def note_refused(self, producer_id: int) -> None:
+        """Note that there was no room for a producer's next batch."""
+        producer = self._producers.get(producer_id)
+        if producer is not None:
+            producer.behind_refused = BEHIND_REFUSED
+
+    def is_behind_refused(self, producer_id: int) -> bool:
+        """Whether a batch out of order was sent behind a refused one; true for the first few."""
+        producer = self._producers.get(producer_id)
+        if producer is None or not producer.behind_refused:
+            return False
+        producer.behind_refused -= 1
+        return True
+
     def check_epoch(self, header: BatchHeader) -> None:
         """Raise InvalidProducerEpoch for a coordinator's batch of an older producer epoch."""
         producer = self._producers.get(header.producer_id)
@@ -190,7 +208,7 @@ class ProducerStates:
         if producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
-        producer.timestamp = timestamp
+        producer.timestamp, producer.behind_refused = timestamp, 0
         delta = header.last_offset_delta
         last_offset = base_offset + delta
         if marker is not None:

@@ -207,9 +207,15 @@ def test_batches_in_flight_behind_a_refused_batch_are_refused_alike() -> None:
         with pytest.raises(errors.KafkaStorageError):
             append(log, [b"w" * 1000], **producer, base_sequence=sequence)
     disk.capacity = PLENTY
+    for sequence in (2, 3, 4):  # There is room before these come.
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, [b"w" * 1000], **producer, base_sequence=sequence)
     with pytest.raises(errors.OutOfOrderSequenceNumber):
-        append(log, [b"w" * 1000], **producer, base_sequence=2)
-    for sequence in (1, 2, 3):
+        append(log, [b"w" * 1000], **producer, base_sequence=5)
+    append(log, [b"w" * 1000], **producer, base_sequence=1)
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        append(log, [b"w" * 1000], **producer, base_sequence=3)
+    for sequence in (2, 3):
         append(log, [b"w" * 1000], **producer, base_sequence=sequence)
 
 

@@ -55,8 +55,8 @@ MUTATIONS = (
         name="batches-behind-a-refused-one-are-out-of-order",
         invariants=(50, 88),
         path="kwire/log/partition_log.py",
-        old="        log.writer.need_room()\n",
-        new="",
+        old="        producers.note_refused(producer_id)\n",
+        new="        pass\n",
         test="tests/log/test_full_disk.py",
     ),
     Mutation(
