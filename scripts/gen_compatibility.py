@@ -17,6 +17,8 @@ from compat_tests.harness import listing  # noqa: E402
 
 SUITES: Final = ROOT / "compat_tests"
 
+SEVERAL: Final = "_3_nodes"
+"""The end of the name of a suite's counts with several nodes."""
 REPEATED: Final = {
     "aiokafka": "aiokafka",
     "java": "Apache's Java clients and command-line tools, 4.3.1",
@@ -46,7 +48,7 @@ TITLES: Final = {
     "go_clients": "Go: kafka-go, sarama and franz-go at pinned versions",
     "kafkajs": "Node: kafkajs and platformatic's client",
     "java_old": "Java: clients 2.0, 2.8 and 3.9, Kafka Streams, Kafka Connect",
-    **{f"{name}_3_nodes": f"{title}, on three nodes" for name, title in REPEATED.items()},
+    **{f"{name}{SEVERAL}": f"{title}, on three nodes" for name, title in REPEATED.items()},
 }
 HEAD: Final = """\
 # Compatibility
@@ -97,7 +99,7 @@ def count(results: Counts, suite: str, broker: str) -> str:
 def counts_of(results: Counts, suite: str, broker: str) -> dict[str, Any] | None:
     """Return the counts of the last run; None if there is none, or the list changed since."""
     counts = results.get(suite, {}).get(broker)
-    path = SUITES / suite / "tests.txt"
+    path = SUITES / suite.removesuffix(SEVERAL) / "tests.txt"
     if counts is None or not path.exists():
         return counts
     total = counts["passed"] + counts["failed"] + sum(counts["excluded"].values())

@@ -1,6 +1,9 @@
 """The lists of foreign suites give for every test the expected result, or why it is left out."""
 
+import runpy
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,3 +99,23 @@ def test_operation_that_no_scenario_calls_is_found(tmp_path: Path) -> None:
     operations = ["lib/Admin.CreateTopic", "lib/Admin.DeleteTopic", "lib/Admin.DeleteTopics"]
     sources = {"lib": "scenarios.go"}
     assert listing.find_uncalled(operations, sources, tmp_path) == ["lib/Admin.DeleteTopic"]
+
+
+@pytest.fixture(scope="module")
+def counts_of() -> Callable[..., dict[str, Any] | None]:
+    """The function of the generator of docs/compatibility.md that looks up a suite's counts."""
+    function: Callable[..., dict[str, Any] | None] = runpy.run_path(
+        str(ROOT / "scripts" / "gen_compatibility.py")
+    )["counts_of"]
+    return function
+
+
+@pytest.mark.parametrize("nodes", ["", "_3_nodes"])
+def test_counts_of_a_list_that_has_changed_since_are_not_shown(
+    counts_of: Callable[..., dict[str, Any] | None], nodes: str
+) -> None:
+    listed = len(listing.read(ROOT / "compat_tests" / "kafkajs" / "tests.txt"))
+    counts = {"passed": 1, "failed": 0, "excluded": {"needs SSL": listed - 1}}
+    results = {f"kafkajs{nodes}": {"kwire": counts, "kafka": {**counts, "passed": 2}}}
+    assert counts_of(results, f"kafkajs{nodes}", "kwire") == counts
+    assert counts_of(results, f"kafkajs{nodes}", "kafka") is None
