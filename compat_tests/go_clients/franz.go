@@ -168,7 +168,7 @@ func franzAdmin(s session, version *kversion.Versions) {
 	dirs.Each(func(one kadm.DescribedLogDir) { must(one.Err, "log dirs") })
 	brokers, err := admin.ListBrokers(s)
 	must(err, "brokers")
-	equal(len(brokers), 1, "brokers")
+	equal(len(brokers), s.brokerCount, "brokers")
 	gone, err := admin.DeleteTopic(s, topic)
 	must(err, "delete topic")
 	must(gone.Err, "delete topic")

@@ -1,6 +1,6 @@
-// Command go_clients runs what users of Go's Kafka clients do against one broker:
+// Command go_clients runs what users of Go's Kafka clients do against a broker or a cluster:
 //
-//	go_clients ADDRESS [SCENARIO]...
+//	go_clients ADDRESS[,ADDRESS]... [SCENARIO]...
 //	go_clients scenarios|operations
 //
 // It prints "PASS name" or "FAIL name: reason" for each scenario, in which every client library
@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 )
 
@@ -26,7 +27,8 @@ const (
 // session is what a scenario works with.
 type session struct {
 	context.Context
-	address string
+	address     string // the first broker's: clients learn of the others from it
+	brokerCount int
 }
 
 type failure string
@@ -83,7 +85,7 @@ func sorted(found []string) []string {
 	return copied
 }
 
-func run(address, name string, scenario func(session)) (passed bool) {
+func run(addresses []string, name string, scenario func(session)) (passed bool) {
 	bounded, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	ended := make(chan string, 1)
@@ -96,7 +98,7 @@ func run(address, name string, scenario func(session)) (passed bool) {
 				ended <- fmt.Sprint(problem)
 			}
 		}()
-		scenario(session{bounded, address})
+		scenario(session{bounded, addresses[0], len(addresses)})
 	}()
 	var reason string
 	select {
@@ -114,7 +116,7 @@ func run(address, name string, scenario func(session)) (passed bool) {
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "go_clients ADDRESS [SCENARIO]...")
+		fmt.Fprintln(os.Stderr, "go_clients ADDRESS[,ADDRESS]... [SCENARIO]...")
 		os.Exit(2)
 	}
 	scenarios := map[string]func(session){}
@@ -148,7 +150,7 @@ func main() {
 			failed = true
 			continue
 		}
-		failed = !run(os.Args[1], name, scenario) || failed
+		failed = !run(strings.Split(os.Args[1], ","), name, scenario) || failed
 	}
 	if failed {
 		os.Exit(1)

@@ -53,7 +53,7 @@ def _print_names(what: str) -> list[str]:
 
 
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
-    command = [str(binary()), address.split(",", maxsplit=1)[0], *names]
+    command = [str(binary()), address, *names]
     result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     print(result.stdout + result.stderr)
     lines = re.findall(r"^(PASS|FAIL) ([^\s:]+)", result.stdout, re.MULTILINE)
