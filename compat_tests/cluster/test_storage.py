@@ -19,7 +19,6 @@ DYNAMIC = [
     ((N,), True),
     (("-N",), True),
     ((S, N), False),
-    ((S, "--feature", "group.version=1"), False),
     ((S, "-f", "eligible.leader.replicas.version=1"), True),
     ((S, "-f", "foo.version=1"), False),
     ((S, "-f", "transaction.version=9"), False),
@@ -34,6 +33,8 @@ DYNAMIC = [
     ((S, "--add-scram", "SCRAM-SHA-999=[name=a,password=b]"), False),
     (("--initial-controllers", "garbage"), False),
 ]
+NOT_SERVED = (S, "--feature", "group.version=1")
+"""The arguments that kwire alone refuses: it does not serve groups of KIP-848."""
 STATIC = [
     ((), True),
     ((N,), True),
@@ -52,8 +53,9 @@ def fresh_id() -> str:
 
 
 @pytest.mark.parametrize("dynamic", [True, False], ids=["dynamic", "static"])
-def test_what_is_taken(make, dynamic):
-    for number, (arguments, taken) in enumerate(DYNAMIC if dynamic else STATIC):
+def test_what_is_taken(make, dynamic, broker_kind):
+    rows = [*DYNAMIC, (NOT_SERVED, broker_kind != "kwire")] if dynamic else STATIC
+    for number, (arguments, taken) in enumerate(rows):
         cluster = make(3, dynamic=dynamic)
         cluster.configure()
         ran = cluster.nodes[1].format(*arguments, features=())
