@@ -137,6 +137,18 @@ class Session:
     producer_epoch: int
 
 
+@attrs.frozen
+class SkippedSequence:
+    """A batch that a client sent behind one that was refused for now, and that was refused for it.
+
+    The leader could take batches again between the two. The client library begins a new session.
+    """
+
+    client: str
+    earlier_error: str
+    """The error of the batch before it."""
+
+
 CommitOrRead = TypeVar("CommitOrRead", Commit, Committed)
 
 
@@ -151,6 +163,7 @@ class History:
     end_offsets: list[EndOffset] = attrs.field(factory=list)
     transactions: list[Transaction] = attrs.field(factory=list)
     calls: list[Call] = attrs.field(factory=list)
+    skipped_sequences: list[SkippedSequence] = attrs.field(factory=list)
     ends: dict[Place, int] = attrs.field(factory=dict)
     """End offsets after healing, when no client sends any more."""
     stable_ends: dict[Place, int] = attrs.field(factory=dict)
@@ -206,16 +219,26 @@ def conflicting_values(history: History) -> list[str]:
     ]
 
 
+REFUSED_FOR_NOW: Final = ("KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS")
+"""Errors of a batch that is not stored, after which the leader may take the next one."""
+
+
 def duplicates(history: History) -> list[str]:
     """Find values of idempotent producers at more than one offset (invariant 3).
 
     Kafka keeps duplicates out of one producer session. A client library ends its session after a
-    record was refused or has expired, and then sends again, in the next session, what had no
-    answer: if that was stored, there are two (librdkafka #4953). So offsets in different sessions
-    are no anomaly, if some record of the client failed; else there is no cause for a new session.
+    record was refused or has expired, or a batch was refused for the sequence that a batch before
+    it left out, and then sends again, in the next session, what had no answer: if that was stored,
+    there are two (librdkafka #4953). So offsets in different sessions are no anomaly, if one of
+    these happened to the client; else there is no cause for a new session.
     """
     client_of = {send.value: send.client for send in history.sends if send.is_idempotent}
     renewing = {send.client for send in history.sends if send.outcome != "ok"}
+    renewing |= {
+        skipped.client
+        for skipped in history.skipped_sequences
+        if skipped.earlier_error in REFUSED_FOR_NOW
+    }
     offsets: dict[tuple[Place, bytes], set[int]] = defaultdict(set)
     for place, values_by_offset in history.values().items():
         for offset, values in values_by_offset.items():

@@ -7,7 +7,9 @@ or with one out of range, is an error and not a silent reset.
 
 from __future__ import annotations
 
+import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +28,7 @@ from compat_tests.durability.history import (
     Place,
     Poll,
     Send,
+    SkippedSequence,
 )
 from compat_tests.durability.load import BASE
 from compat_tests.harness.wait import eventually
@@ -85,6 +88,7 @@ OBSERVATIONS: Final = (
     "end_offsets",
     "transactions",
     "calls",
+    "skipped_sequences",
 )
 """The parts of a history that clients record."""
 
@@ -123,6 +127,23 @@ class Client:
             self.history.calls[place] = Call(self.name, what, began, time.monotonic(), timeout)
 
 
+SKIPPED: Final = re.compile(r"skipped sequence numbers .*caused by previous failed request \((\w+)")
+"""The part of librdkafka's debug line that says why an idempotent producer begins a new session."""
+
+
+class SkipRecorder(logging.Handler):
+    """Records the skipped sequences that a client library writes to its log."""
+
+    def __init__(self, client: str, history: History) -> None:
+        super().__init__()
+        self.client = client
+        self.history = history
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if match := SKIPPED.search(record.getMessage()):
+            self.history.skipped_sequences.append(SkippedSequence(self.client, match[1]))
+
+
 @attrs.define
 class Writer(Client):
     """A producer that sends round robin to the partitions."""
@@ -130,6 +151,8 @@ class Writer(Client):
     settings: dict[str, Any] = attrs.field(factory=dict)
 
     def work(self) -> None:
+        logger = logging.Logger(self.name)
+        logger.addHandler(SkipRecorder(self.name, self.history))
         producer = Producer(
             {
                 "bootstrap.servers": self.run.address,
@@ -138,8 +161,10 @@ class Writer(Client):
                 "message.timeout.ms": SEND_SECONDS * 1000,
                 "message.max.bytes": 1_000_000,
                 "batch.size": 4000,
+                "debug": "eos",  # Says why it begins a new session; few lines.
                 **self.run.writer_settings,
-            }
+            },
+            logger=logger,
         )
         sizes = random.Random(self.name)
         while not self.run.stop_writing.wait(self.run.pause):

@@ -6,6 +6,7 @@ run longer, `KWIRE_HISTORY_SEED` sets the seed.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -15,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from compat_tests.confluent_kafka.clients import create
-from compat_tests.durability.history import History, Session, anomalies
-from compat_tests.durability.recording import TOO_LARGE, Run
+from compat_tests.durability.history import History, Session, SkippedSequence, anomalies
+from compat_tests.durability.recording import TOO_LARGE, Run, SkipRecorder
 from compat_tests.harness.broker import Broker
 from kwire.records.header import headers
 
@@ -146,3 +147,19 @@ def test_stop_may_be_cut_short_at_any_time(own_broker, topic):
     history = run_with_faults(own_broker, topic, kinds)
     check(history)
     assert {poll.session for poll in history.polls if poll.client == "auto"} == {1}
+
+
+def test_skipped_sequence_in_a_producers_log_is_recorded() -> None:
+    """The line is librdkafka 2.16's, after it had sent two batches to a leader without room."""
+    history = History()
+    logger = logging.Logger("rdkafka")
+    logger.addHandler(SkipRecorder("writer", history))
+    begin = "ERRSEQ [rdkafka#producer-2] [thrd:127.0.0.1:29663/1]: 127.0.0.1:29663/1: "
+    logger.debug(
+        f"{begin}ProduceRequest for t [0] with 1 message(s) failed due to skipped sequence numbers"
+        " (PID{Id:0,Epoch:0}, base seq 4 > next seq 3) caused by previous failed request"
+        " (KAFKA_STORAGE_ERROR, actions Refresh,Retry,MsgNotPersisted, base seq 3..3,"
+        " base msgid 4, 0ms ago): recovering and retrying"
+    )
+    logger.debug("DRAIN [rdkafka#producer-2] [thrd:main]: All partitions drained")
+    assert history.skipped_sequences == [SkippedSequence("writer", "KAFKA_STORAGE_ERROR")]

@@ -20,6 +20,7 @@ from compat_tests.durability.history import (
     Poll,
     Send,
     Session,
+    SkippedSequence,
     Transaction,
     View,
     anomalies,
@@ -128,6 +129,26 @@ def test_value_in_two_producer_sessions(epochs: Any, outcome: Any, is_anomaly: b
         for offset, epoch in zip((4, 10), epochs, strict=True)
         if epoch is not None
     }
+    assert ("duplicates" in find_anomalies(history)) == is_anomaly
+
+
+@pytest.mark.parametrize(
+    ("client", "earlier_error", "is_anomaly"),
+    [
+        ("producer", "KAFKA_STORAGE_ERROR", False),
+        ("producer", "NO_ERROR", True),
+        ("another", "KAFKA_STORAGE_ERROR", True),
+    ],
+)
+def test_value_in_two_sessions_of_a_producer_with_a_skipped_sequence(
+    client: str, earlier_error: str, is_anomaly: bool
+) -> None:
+    """Invariant 3: a batch behind one that was refused for now is a cause for a new session."""
+    history = sound()
+    history.polls.append(Poll("late", 120.0, 121.0, ((PLACE, 10, b"4"),)))
+    history.sessions[PLACE] = {4: Session(1000, 0), 10: Session(1000, 1)}
+    assert "duplicates" in find_anomalies(history)
+    history.skipped_sequences.append(SkippedSequence(client, earlier_error))
     assert ("duplicates" in find_anomalies(history)) == is_anomaly
 
 
