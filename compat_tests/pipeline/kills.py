@@ -322,6 +322,15 @@ def dump(file: str, target: Path) -> None:
         spark.stop()
 
 
+def file_of(bootstrap: str, folder: Path) -> str:
+    """Return the pipeline's file."""
+    text = FILE.format(
+        broker=bootstrap, topic=TOPIC, schema=SCHEMA, letters="table: shop.dead", folder=folder
+    )
+    limit = "max_offsets_per_trigger: "
+    return text.replace(f"{limit}400", f"{limit}{BATCH_OFFSETS}")
+
+
 def run_trial(
     folder: Path, kind: str, *, nodes: int, seed: int, records: int, kills: int
 ) -> Sequence[str]:
@@ -335,11 +344,7 @@ def run_trial(
     try:
         cluster.start(features=())
         create(cluster.bootstrap, TOPIC, PARTITIONS, nodes)
-        text = FILE.format(
-            broker=cluster.bootstrap, topic=TOPIC, schema=SCHEMA, format="iceberg", folder=folder
-        )
-        limit = "max_offsets_per_trigger: "
-        trial.file.write_text(text.replace(f"{limit}400", f"{limit}{BATCH_OFFSETS}"))
+        trial.file.write_text(file_of(cluster.bootstrap, folder))
         writer = Writer(cluster.bootstrap, Random(seed + 1))
         trial.start_driver()
         actions = [trial.kill_driver, trial.kill_broker] * (kills // 2)

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.pipeline.kills import KILLS, RECORDS, run_trial
+from compat_tests.pipeline.kills import BATCH_OFFSETS, KILLS, RECORDS, TOPIC, file_of, run_trial
+from kwire_pipeline.config.load import load
+
+
+def test_file_of_the_trial_is_accepted(tmp_path: Path) -> None:
+    """The trials themselves take minutes, and the default run leaves them out."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(file_of("127.0.0.1:9092", tmp_path))
+    pipeline = load(str(file), [], {})
+    assert pipeline.source.topics == (TOPIC,)
+    assert pipeline.limits.max_offsets_per_trigger == BATCH_OFFSETS
 
 
 @pytest.mark.long
