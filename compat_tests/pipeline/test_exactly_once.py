@@ -98,6 +98,21 @@ def test_half_done_batch_is_finished_by_the_transform_that_began_it(
     assert scene.run().batches == 0
 
 
+def test_expectation_that_depends_on_the_time_is_refused_before_any_write(scene: Scene) -> None:
+    """A rerun would find other dead letters in a batch that is half done."""
+    scene.pipeline = attrs.evolve(
+        scene.pipeline, expectations={"past": Expectation(check="at < current_timestamp()")}
+    )
+    scene.produce(range(20))
+    with pytest.raises(Refusal, match="depends on more than the record"):
+        scene.run()
+    assert not (scene.folder / "checkpoint" / "pipeline.json").exists()
+    past = {"past": Expectation(check="at < kafka_timestamp + INTERVAL 1 DAY")}
+    scene.pipeline = attrs.evolve(scene.pipeline, expectations=past)
+    scene.run()
+    scene.check_each_once(range(20))
+
+
 def test_rows_have_one_checksum_on_every_broker(scene: Scene) -> None:
     """kwire and Apache Kafka give the same rows, at the same offsets."""
     scene.produce(range(100))

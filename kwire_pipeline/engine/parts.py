@@ -4,6 +4,7 @@ import hashlib
 import importlib
 from collections.abc import Callable
 
+import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -11,6 +12,7 @@ from kwire_pipeline.config.model import Pipeline, RecordFormat
 from kwire_pipeline.config.values import Evolution, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_fields
 from kwire_pipeline.engine.batch import Destinations
+from kwire_pipeline.engine.expectations import check_expectations
 from kwire_pipeline.engine.own_files import own_files
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.engine.source import client
@@ -142,8 +144,11 @@ def _table(
 
 
 def rows_schema(spark: SparkSession, shape: Shape, destinations: Destinations) -> StructType:
-    """Return the schema of the rows, by analysis alone; raise Refusal if the origin is lost."""
+    """Return the schema of the rows, by analysis alone; raise Refusal for what cannot be run."""
     raw = spark.createDataFrame([], RAW_DDL)
+    if shape.expectations:
+        plain = frames.classify(raw, attrs.evolve(shape, expectations={}))
+        check_expectations(plain, shape)
     frame = frames.rows(frames.classify(raw, shape), shape)
     if destinations.transform is not None:
         frame = destinations.transform(frame)

@@ -1,0 +1,78 @@
+"""An expectation that could judge a record differently at a rerun is refused before any write."""
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from kwire_pipeline.config.values import Action, Format
+from kwire_pipeline.engine.expectations import check_expectations
+from kwire_pipeline.engine.parts import RAW_DDL
+from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import frames
+from kwire_pipeline.records.frames import Shape
+
+DDL = "id BIGINT, now STRING, at TIMESTAMP, day DATE, tags ARRAY<STRING>"
+
+
+def shape_with(sql: str, action: Action = Action.DEAD_LETTER) -> Shape:
+    schema = parse_ddl(DDL, "value.schema")
+    return Shape(format=Format.JSON, schema=schema, expectations={"late": (sql, action)})
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> DataFrame:
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    plain = Shape(format=Format.JSON, schema=parse_ddl(DDL, "value.schema"))
+    return frames.classify(spark.createDataFrame([], RAW_DDL), plain)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "at < kafka_timestamp + INTERVAL 1 DAY",
+        "at > TIMESTAMP '2026-01-01' AND day > DATE '2026-01-01'",
+        "now = 'now' AND day > now",
+        "exists(tags, tag -> tag RLIKE 'rand()')",
+    ],
+)
+def test_expectation_over_columns_is_accepted(frame: DataFrame, sql: str) -> None:
+    check_expectations(frame, shape_with(sql))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "at < current_timestamp()",
+        "at < now()",
+        "day <= current_date",
+        "unix_seconds(at) < unix_timestamp()",
+        "at < localtimestamp()",
+        "at < TIMESTAMP 'now'",
+        "day < DATE 'tomorrow'",
+        "at < 'now'",
+        "day < CAST('today' AS DATE)",
+        "now = current_user()",
+        "rand() < 0.5",
+        "uuid() > now",
+        "exists(tags, tag -> tag = string(current_date()))",
+        "id IN (SELECT id FROM range(5))",
+    ],
+)
+@pytest.mark.parametrize("action", [Action.DEAD_LETTER, Action.DROP, Action.FAIL])
+def test_expectation_that_depends_on_more_than_the_record_is_refused(
+    frame: DataFrame, sql: str, action: Action
+) -> None:
+    with pytest.raises(Refusal, match=r"^expectations\.late\.check: .* depends on more than the"):
+        check_expectations(frame, shape_with(sql, action))
+    check_expectations(frame, shape_with(sql, Action.WARN))
+
+
+@pytest.mark.parametrize("sql", ["id >", "absent > 1", "tags"])
+def test_expectation_that_spark_does_not_read_is_refused_in_one_sentence(
+    frame: DataFrame, sql: str
+) -> None:
+    with pytest.raises(
+        Refusal, match=r"^expectations\.late\.check: Spark does not read"
+    ) as refusal:
+        check_expectations(frame, shape_with(sql))
+    assert "\n" not in str(refusal.value)
