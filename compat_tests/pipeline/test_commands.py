@@ -19,6 +19,7 @@ from compat_tests.pipeline.scene import Crash, Scene
 from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
+from kwire_pipeline.config.model import Expectation
 from kwire_pipeline.config.values import Evolution, Format, Partition, TableFormat
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.faults import Place
@@ -203,6 +204,33 @@ def test_replay_moves_letters_that_fit_today(scene: Scene, spark: SparkSession) 
     scene.check_each_once(range(30))
     assert scene.verify().is_clean
     assert replay_letters(spark, scene.pipeline) == (0, 3)
+
+
+@pytest.mark.long
+def test_replay_leaves_the_letters_of_other_pipelines_alone(
+    scene: Scene, spark: SparkSession
+) -> None:
+    """Two pipelines over two topics share the table of dead letters."""
+    scene.produce(range(20))
+    scene.run()
+    first, topic = scene.pipeline, scene.topic
+    scene.topic = f"{topic}-b"
+    scene.create_topic()
+    scene.produce(range(20, 40))
+    source = attrs.evolve(first.source, topics=(scene.topic,))
+    strict = {"none": Expectation(check="id < 0")}
+    second = attrs.evolve(scene.other_pipeline(), source=source, expectations=strict)
+    scene.pipeline = second
+    scene.run()
+    assert replay_letters(spark, first) == (0, 2)
+    scene.pipeline = first
+    assert len(scene.rows()) == 18
+    assert len(scene.letters()) == 2 + 20
+    assert read_status(spark, first).dead_letters == {"not JSON": 2}
+    assert replay_letters(spark, attrs.evolve(second, expectations={})) == (18, 2)
+    for pipeline in (first, second):
+        scene.pipeline = pipeline
+        assert scene.verify().is_clean
 
 
 def test_plan_shows_the_changes_and_writes_nothing(scene: Scene, spark: SparkSession) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.scene import CRASHES, TASKS, Crash, Scene
+from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.config.model import DeadLetters, Expectation
 from kwire_pipeline.config.values import Start
 from kwire_pipeline.engine.faults import Place
@@ -173,6 +174,28 @@ def test_batch_without_misfits_leaves_dead_letters_alone(scene: Scene, spark: Sp
     scene.produce([1, 2, 3])
     scene.run()
     assert spark.table(f"kwire.{scene.pipeline.dead_letters.table}.snapshots").count() == 0
+
+
+@pytest.mark.long
+def test_another_pipeline_keeps_its_letters_of_the_same_topic(
+    scene: Scene, spark: SparkSession
+) -> None:
+    """A new start, or a replay, would take the letters of both."""
+    scene.produce(range(20))
+    scene.run()
+    first = scene.pipeline
+    strict = {"strict": Expectation(check="id > 10")}
+    scene.pipeline = attrs.evolve(scene.other_pipeline(), expectations=strict)
+    scene.run()
+    scene.pipeline = first
+    letters = sorted(scene.letters())
+    assert len(letters) == 2 + 12
+    with pytest.raises(Refusal, match="its rows would be deleted with these"):
+        scene.run(Intent.FROM_START)
+    with pytest.raises(Refusal, match="replay is not possible"):
+        replay_letters(spark, first)
+    assert sorted(scene.letters()) == letters
+    assert len(scene.rows()) == 18
 
 
 def check_refused(scene: Scene, text: str) -> None:

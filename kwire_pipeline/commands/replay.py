@@ -2,7 +2,7 @@
 
 Letters that fit now are appended to the table, then deleted from the dead letters. A letter whose
 offset the table has already (a replay ended between both steps) is only deleted, so each record
-stays in one of the tables.
+stays in one of the tables. Letters of other topics belong to other pipelines, and stay.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,7 @@ from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
-from kwire_pipeline.tables.table import LETTERS, Table
+from kwire_pipeline.tables.table import LETTERS, Table, other_writers
 
 SPOT = LETTERS.spot
 
@@ -71,9 +71,16 @@ def replay_letters(
         table, letters = state.destinations.table, state.destinations.dead_letters
         if letters is None:
             raise Refusal("the pipeline has no table of dead letters: there is nothing to replay")
+        topics = list(state.identity.topics)
+        for topic, other in other_writers((table, letters), pipeline.name, topics).items():
+            raise Refusal(
+                f"pipeline {other} writes topic {topic} to the tables of {pipeline.name} as well, "
+                "and its dead letters look like these: replay is not possible"
+            )
         shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
         prepare_tables(spark, pipeline, shape, state.destinations)
-        raw = letters.read().withColumnRenamed("timestamp_type", "timestampType").drop("reason")
+        own = letters.read().where(F.col(LETTERS.topic).isin(topics))
+        raw = own.withColumnRenamed("timestamp_type", "timestampType").drop("reason")
         schemas = schemas_of(pipeline, folder, state.identity.pipeline_id)
         if schemas is None:
             batch = frames.classify(raw, shape).persist()
@@ -87,7 +94,8 @@ def replay_letters(
             faults.reach(Place.AFTER_TABLE)
         finally:
             batch.unpersist()
-        return letters.delete_written(table, origin_of(pipeline)), letters.read().count()
+        count = letters.delete_written(table, origin_of(pipeline))
+        return count, letters.read().where(F.col(LETTERS.topic).isin(topics)).count()
 
 
 def without_written(rows: DataFrame, table: Table, pipeline: Pipeline) -> DataFrame:

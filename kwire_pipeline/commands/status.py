@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import attrs
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import offsets, source
@@ -14,7 +15,7 @@ from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.session import open_session
-from kwire_pipeline.tables.table import Size
+from kwire_pipeline.tables.table import LETTERS, Size
 
 
 @attrs.frozen(kw_only=True)
@@ -72,6 +73,10 @@ def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:
     finally:
         cluster.close()
     letters = state.destinations.dead_letters
+    own = None
+    if letters is not None and letters.exists():
+        # Other pipelines may use the same table.
+        own = letters.read().where(F.col(LETTERS.topic).isin(list(state.identity.topics)))
     table = state.destinations.table
     size = table.size() if table.exists() else Size(rows=0, files=0, bytes=0)
     return Status(
@@ -84,5 +89,5 @@ def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:
         rows=size.rows,
         files=size.files,
         bytes=size.bytes,
-        dead_letters={} if letters is None or not letters.exists() else by_reason(letters.read()),
+        dead_letters={} if own is None else by_reason(own),
     )

@@ -140,6 +140,8 @@ def decide(
     name: str, checkpoint: str, table: str, stored: Identity | None, facts: Facts, intent: Intent
 ) -> Begin:
     """Return how a run begins; raise Refusal where continuing could lose or repeat records."""
+    if intent is Intent.FROM_START:
+        _check_new_start(name, facts)
     if intent is Intent.ADOPT and facts.table_id is not None:
         _check_adoption(name, table, stored, facts)
         return Begin.ADOPT
@@ -203,6 +205,15 @@ def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts
                 f"topic {topic} was deleted and made again since its rows were written to {table}, "
                 f"so their offsets are not its own: run with {FROM_START}, or choose a new table"
             )
+
+
+def _check_new_start(name: str, facts: Facts) -> None:
+    """Raise Refusal where the rows of another pipeline would be deleted as well."""
+    for topic, other in sorted(facts.other_writers.items()):
+        raise Refusal(
+            f"pipeline {other} writes topic {topic} to the tables of {name} as well, and its rows "
+            "would be deleted with these: choose new tables"
+        )
 
 
 def verify_offsets(stored: Identity | None, facts: Facts, start: Offsets) -> Offsets:

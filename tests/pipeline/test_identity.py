@@ -77,6 +77,16 @@ def test_table_with_the_same_topic_from_another_pipeline_is_not_adopted(
         decide(stored, facts, Intent.ADOPT)
 
 
+@pytest.mark.parametrize("stored", [STORED, None])
+def test_new_start_is_refused_where_it_would_delete_rows_of_another_pipeline(
+    stored: Identity | None,
+) -> None:
+    facts = attrs.evolve(FACTS, other_writers={"orders": "others"})
+    with pytest.raises(Refusal, match="its rows would be deleted with these: choose new tables"):
+        decide(stored, facts, Intent.FROM_START)
+    assert decide(stored, FACTS, Intent.FROM_START) is Begin.FROM_START
+
+
 def test_first_run_begins_anew_beside_other_pipelines() -> None:
     facts = Facts(cluster_id="c", topics={}, table_id="x", owners={"other": "22"})
     assert decide(None, facts) is Begin.NEW
