@@ -289,3 +289,22 @@ def test_offsets_after_each_batch_are_committed_to_a_group(
     finally:
         admin.close()
     scene.check_each_once(range(50))
+
+
+def test_topic_that_grows_before_the_first_batch_is_read_whole(scene: Scene) -> None:
+    """The first run notes the offsets at which it begins, and ends before Spark's query begins."""
+    group = f"lake-{scene.topic}"
+    scene.pipeline = attrs.evolve(scene.pipeline, commit_group=group)
+    scene.produce(range(10))
+    with consumer(scene.broker.address, group) as member:
+        member.subscribe([scene.topic])
+        eventually(lambda: [member.poll(0.1)] and member.assignment(), "assignment")
+        with pytest.raises(Refusal, match="has members"):
+            scene.run()
+    admin = KafkaAdminClient(bootstrap_servers=scene.broker.address)
+    admin.create_partitions({scene.topic: 3})
+    admin.close()
+    scene.produce(range(10, 20), partition=2)
+    scene.run()
+    scene.check_each_once(range(20))
+    assert scene.verify().is_clean

@@ -50,6 +50,12 @@ def later(first: Offsets, second: Offsets) -> Offsets:
     return merged
 
 
+def with_absent(offsets: Offsets, others: Offsets) -> Offsets:
+    """Return offsets with those of the partitions that only the others have."""
+    names = {**offsets, **others}
+    return {name: {**others.get(name, {}), **offsets.get(name, {})} for name in names}
+
+
 @attrs.frozen(order=True)
 class Range:
     """The offsets of one partition in one batch."""

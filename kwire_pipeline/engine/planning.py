@@ -5,10 +5,10 @@ from pyspark.sql import SparkSession
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, schema, source
 from kwire_pipeline.engine.cluster import Cluster
-from kwire_pipeline.engine.identity import Begin, Identity, Intent
+from kwire_pipeline.engine.identity import Begin, Intent
 from kwire_pipeline.engine.offline import check_definition, checkpoint_name, half_done
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
-from kwire_pipeline.engine.query import check_mode, facts_of, set_session, topics_of
+from kwire_pipeline.engine.query import check_mode, facts_of, read_identity, set_session, topics_of
 from kwire_pipeline.engine.storage import Folder
 
 BEGINNINGS = {
@@ -21,8 +21,7 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     """Return what a run would do; raise the Refusal with which it would end."""
     set_session(spark)
     folder = Folder(spark, pipeline.checkpoint)
-    text = folder.read(identity.FILE)
-    stored = None if text is None else Identity.parse(text)
+    stored = read_identity(folder)
     shape = shape_of(pipeline, pipeline.value.schema)
     destinations = destinations_of(spark, pipeline)
     cluster = Cluster(spark, source.client(pipeline.source))

@@ -156,6 +156,12 @@ def facts_of(
     )
 
 
+def read_identity(folder: Files) -> Identity | None:
+    """Return the identity beside a checkpoint, None if there is none."""
+    text = folder.read(identity.FILE)
+    return None if text is None else Identity.parse(text)
+
+
 def written_topics(name: str, tables: Sequence[Letters]) -> dict[str, str]:
     """Return the ids of the topics that a pipeline wrote rows or dead letters of last."""
     ids: dict[str, str] = {}
@@ -169,8 +175,7 @@ def open_run(
     spark: SparkSession, pipeline: Pipeline, folder: Folder, cluster: Cluster, intent: Intent
 ) -> Opened:
     """Compare the pipeline with brokers and tables, then write its identity if it is new."""
-    text = folder.read(identity.FILE)
-    stored = None if text is None else Identity.parse(text)
+    stored = read_identity(folder)
     ddl = pipeline.value.schema
     shape = shape_of(pipeline, ddl)
     destinations = destinations_of(spark, pipeline)
@@ -189,6 +194,7 @@ def open_run(
         current = attrs.evolve(
             stored,
             topics={**facts.topics, **stored.topics},
+            start=_known_start(stored, facts, cluster, topics),
             schema=ddl or "",
             table_id=destinations.table.table_id(),
             dead_letters=pipeline.dead_letters.table,
@@ -305,6 +311,18 @@ def check_mode(table: Table, keys: Sequence[str], name: str) -> None:
         f"{name} has {was}, and this file has {now}: correct table.mode and table.keys, or choose "
         "a new table"
     )
+
+
+def _known_start(
+    stored: Identity, facts: Facts, cluster: Cluster, topics: Mapping[str, Topic]
+) -> Offsets:
+    """Return the offsets of the first batch, with partitions that are new since they were noted.
+
+    Spark takes the start only if it names each partition; after the first batch it needs none.
+    """
+    if facts.checkpoint_batch is not None:
+        return stored.start
+    return offsets.with_absent(stored.start, cluster.beginnings(topics.values()))
 
 
 def _start(
