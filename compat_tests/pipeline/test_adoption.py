@@ -13,7 +13,7 @@ from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.letter_scene import LetterScene, crash_between_letters
 from compat_tests.pipeline.scene import Crash
 from kwire_pipeline.config.model import KeyFormat, ValueFormat
-from kwire_pipeline.config.values import Column, Format, Mode, TableFormat
+from kwire_pipeline.config.values import Column, Format, Mode, Start, TableFormat
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.key_proof import KeyProof
@@ -46,6 +46,24 @@ def test_adoption_writes_the_letters_that_a_half_written_batch_lacks(scene: Lett
     scene.lose_checkpoint()
     assert scene.run(Intent.ADOPT).offsets == 0
     scene.check_each_once(range(70))
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_adoption_begins_a_partition_without_rows_as_chosen(
+    scene: LetterScene, at_end: bool
+) -> None:
+    """The end at which a lost checkpoint began is not known; offsets of the file are."""
+    chosen = {scene.topic: {0: 0, 1: 10}}
+    start = Start(at_end=True) if at_end else Start(offsets=chosen)
+    source = attrs.evolve(scene.pipeline.source, start=Start(offsets=chosen))
+    scene.pipeline = attrs.evolve(scene.pipeline, source=source)
+    scene.produce(range(20))
+    scene.run()
+    scene.lose_checkpoint()
+    scene.pipeline = attrs.evolve(scene.pipeline, source=attrs.evolve(source, start=start))
+    scene.run(Intent.ADOPT)
+    ids = sorted(row.id for row in scene.rows())
+    assert ids == [n for n in range(20) if n % 10 != 9 and (n % 2 == 0 or at_end)]
 
 
 @pytest.mark.long

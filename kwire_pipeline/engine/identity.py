@@ -314,16 +314,19 @@ def start_offsets(
     """Return the offsets of a first batch.
 
     ``chosen`` is what the configuration says. An adoption continues at the table's ``positions``,
-    for topics that are the same, and at the beginning for others.
+    for topics that are the same, and at the beginning for others. A partition of which the table
+    has nothing begins as chosen.
     """
     if positions is None:
         return chosen
+    offsets_by_topic = {
+        topic: {**beginnings[topic], **chosen.get(topic, {}), **positions.get(topic, {})}
+        for topic in beginnings
+        if is_same.get(topic, True)
+    }
     return {
         topic: {
-            partition: max(
-                positions.get(topic, {}).get(partition, first) if is_same.get(topic, True) else 0,
-                first,
-            )
+            partition: max(offsets_by_topic.get(topic, {}).get(partition, 0), first)
             for partition, first in partitions.items()
         }
         for topic, partitions in beginnings.items()

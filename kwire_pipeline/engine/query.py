@@ -345,6 +345,9 @@ def _start(
         chosen = {t: {**p, **(start.offsets or {}).get(t, {})} for t, p in beginnings.items()}
     if begin is not Begin.ADOPT:
         return chosen
+    if start.at_end:
+        # The end at which the lost checkpoint began is another one.
+        chosen = beginnings if stored is None else stored.start
     positions: Offsets = {}
     for table in _tables(destinations):
         positions = offsets.later(positions, table.positions())

@@ -192,6 +192,9 @@ def test_adoption_continues_at_the_table_and_reads_new_topics_from_their_beginni
     start = identity.start_offsets({}, beginnings, positions, {"a": True, "b": False, "c": True})
     assert start == {"a": {0: 20, 1: 50}, "b": {0: 0}, "c": {0: 3}}
     assert identity.start_offsets({"a": {0: 7}}, beginnings, None, {}) == {"a": {0: 7}}
+    chosen = {"a": {0: 5, 1: 60}, "b": {0: 8}, "c": {0: 7}}
+    start = identity.start_offsets(chosen, beginnings, {"a": {0: 20}}, {"b": False})
+    assert start == {"a": {0: 20, 1: 60}, "b": {0: 0}, "c": {0: 7}}
 
 
 @pytest.mark.parametrize(
