@@ -1,8 +1,10 @@
-"""Fields of JSON that Spark would read wrongly without an error: timestamps and TINYINT.
+"""Fields of JSON that Spark would read wrongly without an error: timestamps, DATE and TINYINT.
 
 Spark reads a whole number in a TIMESTAMP field as seconds, so milliseconds would become the year
 57,000. Here a TIMESTAMP field is read as text first (`parsed_type`) and converted by its unit
-(`convert`); text that its unit cannot read becomes null, and `unread` finds it.
+(`convert`); text that its unit cannot read becomes null, and `unread` finds it. Digits alone in a
+DATE field are days since 1970 to Spark, so "20261101" would be in the year 57,000; it is read as
+text, too.
 
 Spark's JSON parser takes 128 to 255 in a TINYINT field for unsigned bytes and makes them -128 to
 -1. So such a field is read as SMALLINT, and `unread` finds what is out of range.
@@ -18,6 +20,7 @@ from pyspark.sql.types import (
     ArrayType,
     ByteType,
     DataType,
+    DateType,
     MapType,
     ShortType,
     StringType,
@@ -43,7 +46,7 @@ LAST_MICROS: Final = 253_402_300_799_999_999
 
 
 def parsed_type(kind: DataType) -> DataType:
-    """Return the type to parse: STRING for TIMESTAMP, SMALLINT for TINYINT, nulls allowed."""
+    """Return the type to parse: STRING for times, SMALLINT for TINYINT, nulls allowed."""
     match kind:
         case StructType():
             return StructType(
@@ -53,7 +56,7 @@ def parsed_type(kind: DataType) -> DataType:
             return ArrayType(parsed_type(kind.elementType), True)
         case MapType():
             return MapType(parsed_type(kind.keyType), parsed_type(kind.valueType), True)
-        case TimestampType():
+        case TimestampType() | DateType():
             return StringType()
         case ByteType():
             return ShortType()
@@ -61,7 +64,7 @@ def parsed_type(kind: DataType) -> DataType:
 
 
 def has_conversion(kind: DataType) -> bool:
-    """Whether a type is or contains TIMESTAMP or TINYINT outside of map keys."""
+    """Whether a type is or contains TIMESTAMP, DATE or TINYINT outside of map keys."""
     match kind:
         case StructType():
             return any(has_conversion(field.dataType) for field in kind.fields)
@@ -69,7 +72,7 @@ def has_conversion(kind: DataType) -> bool:
             return has_conversion(kind.elementType)
         case MapType():
             return has_conversion(kind.valueType)
-    return isinstance(kind, TimestampType | ByteType)
+    return isinstance(kind, TimestampType | DateType | ByteType)
 
 
 def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
@@ -93,6 +96,8 @@ def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
             return F.transform_values(column, lambda _, item: convert(item, value, units, path))
         case ByteType():
             return F.when(_is_tiny(column), column.cast("tinyint"))
+        case DateType():
+            return day(column)
     return moment(column, units.get(path, TimestampUnit.ISO))
 
 
@@ -108,6 +113,11 @@ def moment(text: Column, unit: TimestampUnit) -> Column:
     micros = (text.try_cast("decimal(28,6)") * F.lit(Decimal(MICROS_PER[unit]))).try_cast("bigint")
     in_range = micros.between(FIRST_MICROS, LAST_MICROS)
     return F.when(in_range, F.timestamp_micros(micros))
+
+
+def day(text: Column) -> Column:
+    """Return the date that a text means, null if it means none; a number alone means none."""
+    return F.when(F.instr(text, "-") > 1, text.try_cast("date"))
 
 
 def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | None:
@@ -129,6 +139,8 @@ def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | 
             return F.exists(F.map_values(column), lambda item: _unread(item, value, units, path))
         case ByteType():
             return ~_is_tiny(column)
+        case DateType():
+            return column.isNotNull() & day(column).isNull()
     return column.isNotNull() & moment(column, units.get(path, TimestampUnit.ISO)).isNull()
 
 

@@ -15,8 +15,10 @@ from kwire_pipeline.records.frames import Shape, classify, misfits, rows
 
 DDL = (
     "id BIGINT NOT NULL, name STRING, amount DOUBLE, at TIMESTAMP, tags ARRAY<STRING>, "
-    "buyer STRUCT<code: STRING NOT NULL, since: TIMESTAMP>, level TINYINT, levels ARRAY<TINYINT>"
+    "buyer STRUCT<code: STRING NOT NULL, since: TIMESTAMP>, level TINYINT, levels ARRAY<TINYINT>, "
+    "day DATE, days MAP<STRING, DATE>"
 )
+DAY = datetime.date(2026, 11, 1)
 WHEN = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
 
@@ -53,7 +55,7 @@ GOOD = [
     b'{"id": 4, "name": null, "amount": 2}',
     b'{"id": 99, "id": 5}',
     b'{"id": 6, "buyer": {"code": "c", "since": "2026-11-21T10:00:00+01:00"}, "level": -128, '
-    b'"levels": [127]}',
+    b'"levels": [127], "day": "2026-11-01", "days": {"due": "2026-12-24T18:00:00Z"}}',
 ]
 MISFITS = [
     (None, "the value is null"),
@@ -78,6 +80,9 @@ MISFITS = [
     (b'{"id": 7, "level": 128}', "level is not tinyint"),
     (b'{"id": 7, "level": 40000}', "level is not tinyint"),
     (b'{"id": 7, "levels": [1, 255]}', "levels is not array<tinyint>"),
+    (b'{"id": 7, "day": "20261101"}', "day is not date"),
+    (b'{"id": 7, "day": "2026-02-30"}', "day is not date"),
+    (b'{"id": 7, "days": {"due": "20261224"}}', "days is not map<string,date>"),
     (b'{"name": "none"}', "id is missing"),
     (b'{"id": null}', "id is missing"),
 ]
@@ -103,6 +108,7 @@ def letters(batch: DataFrame, shape: Shape) -> dict[int, Row]:
 def test_fitting_records_become_rows(table: list[Row]) -> None:
     assert [row.id for row in table] == [1, 2, 3, 4, 5, 6]
     assert (table[0].name, table[0].amount, table[0].tags) == ("a", 1.5, ["x"])
+    assert (table[5].day, table[5].days) == (DAY, {"due": datetime.date(2026, 12, 24)})
     assert [row.kafka_offset for row in table] == list(range(len(GOOD)))
 
 
