@@ -357,6 +357,13 @@ def test_topic_that_is_not_there_is_refused_in_a_sentence(
         Scene(spark, broker, unique("absent"), tmp_path).run()
 
 
+def test_pattern_that_java_does_not_read_is_refused_in_a_sentence(scene: Scene) -> None:
+    source = attrs.evolve(scene.pipeline.source, topics=(), pattern="orders[")
+    scene.pipeline = attrs.evolve(scene.pipeline, source=source)
+    with pytest.raises(Refusal, match=r"source\.pattern: Java does not read 'orders\['"):
+        scene.run()
+
+
 def test_one_partition_uses_all_cores(scene: Scene) -> None:
     """A batch of one partition is read by as many tasks as its size asks for."""
     scene.produce(range(30), partition=0)

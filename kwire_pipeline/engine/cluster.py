@@ -10,11 +10,13 @@ from typing import Final
 import attrs
 from py4j.java_gateway import JavaClass, JavaObject, JVMView
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.engine.offsets import Offsets, offsets_of
 from kwire_pipeline.engine.storage import jvm_of
 from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.explain import sentence
 
 TIMEOUTS: Final = {"request.timeout.ms": "5000", "default.api.timeout.ms": "10000"}
 """A broker that is down fails a run in seconds; the source's own client tries for minutes."""
@@ -81,8 +83,12 @@ class Cluster:
 
     def matching(self, pattern: str) -> list[str]:
         """Return the names of the topics that a regular expression of Java matches."""
+        try:
+            matches = self._jvm.java.util.regex.Pattern.compile(pattern)
+        except IllegalArgumentException as error:
+            reason = sentence(str(error))
+            raise Refusal(f"source.pattern: Java does not read {pattern!r}: {reason}") from None
         names = self._call(lambda: self._admin.listTopics().names().get())
-        matches = self._jvm.java.util.regex.Pattern.compile(pattern)
         return sorted(str(name) for name in names if matches.matcher(name).matches())
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:

@@ -56,7 +56,14 @@ class Holder:
 
     @classmethod
     def parse(cls, text: str) -> "Holder":
-        return cls(**json.loads(text))
+        """Parse what `dump` returns; raise Refusal for a file that lost a part with its machine."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            raise Refusal(
+                f"{FILE} beside the checkpoint is damaged: remove it when no run writes with the "
+                "checkpoint"
+            ) from None
 
 
 def process_start(process: int) -> str:

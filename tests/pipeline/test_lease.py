@@ -53,6 +53,15 @@ def test_lease_of_a_killed_process_is_taken_over_at_once() -> None:
     Lease.take(files, holder=this, sleep=no_sleep).check()
 
 
+@pytest.mark.parametrize("text", ["", "null", '{"lease_id": "x"}'])
+def test_damaged_lease_is_refused_with_advice(text: str) -> None:
+    """A machine that lost its power can leave an empty file."""
+    files = Files()
+    files.texts[FILE] = text
+    with pytest.raises(Refusal, match=r"writer\.json .* is damaged: remove it when"):
+        Lease.take(files, sleep=no_sleep)
+
+
 def test_run_on_another_host_is_refused_while_the_other_beats() -> None:
     files = Files()
     files.texts[FILE] = ELSEWHERE.dump()
