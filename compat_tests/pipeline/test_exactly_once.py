@@ -17,7 +17,9 @@ from kwire_pipeline.config.model import DeadLetters, Expectation
 from kwire_pipeline.config.values import Start
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.engine.lease import FILE, Holder
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.tables.iceberg import IcebergTable
 
 CHECKSUM = 7145867457329436511
@@ -323,6 +325,24 @@ def test_second_run_at_the_same_time_is_refused(scene: Scene) -> None:
     again = RunAgain()
     scene.run(faults=again)
     assert "writes with the checkpoint" in again.refusal
+    scene.check_each_once(range(10))
+
+
+def test_run_that_lost_its_lease_while_it_counted_writes_nothing(scene: Scene) -> None:
+    """A run of another host took the lease over while this one was paused."""
+    scene.produce(range(10))
+
+    class TakeOver:
+        def reach(self, place: Place) -> None:
+            if place is Place.BEFORE_TABLE:
+                other = attrs.evolve(Holder.this_process(), host="other")
+                Folder(scene.spark, scene.pipeline.checkpoint).write(FILE, other.dump())
+
+    with pytest.raises(Failure, match="another run has taken over the checkpoint"):
+        scene.run(faults=TakeOver())
+    assert scene.rows() == scene.letters() == []
+    (scene.folder / "checkpoint" / FILE).unlink()
+    scene.run()
     scene.check_each_once(range(10))
 
 

@@ -70,6 +70,8 @@ class Writer:
     """The mark of a batch by its id, without the number of its dead letters."""
     lag: Callable[[Mark], int]
     """The offsets that are still to read after a batch; an error of it leaves the batch written."""
+    check_lease: Callable[[], None]
+    """Raise Failure if another run writes; the counts before a write can take minutes."""
     faults: Faults = NO_FAULTS
     clock: Callable[[], float] = time.monotonic
     schemas: Schemas | None = None
@@ -149,12 +151,14 @@ class Writer:
         is_repeated = False
         reasons: Mapping[str, int] = {}
         self.faults.reach(Place.BEFORE_TABLE)
+        self.check_lease()
         if counts.good or counts.deletions:
             if may_be_repeated and table.has_batch(mark, by_rows=self.by_rows):
                 is_repeated = True
             else:
                 self._write_rows(batch, mark)
         self.faults.reach(Place.AFTER_TABLE)
+        self.check_lease()
         if counts.dead_letters and letters is not None:
             misfits = frames.misfits(batch, self.shape)
             reasons = by_reason(misfits)

@@ -4,8 +4,8 @@ A run writes ``writer.json`` beside the checkpoint with its host, process and a 
 every few seconds. A run that finds the file looks at the process if it is on the same host, else
 waits for two beats' time: a beat that rises means a living writer, and the newcomer is refused;
 a beat that does not is of a run that ended without a word, and its lease is taken over. Clocks
-of two hosts are never compared. A writer looks for its own lease before each batch, so one that
-was paused for longer than that time ends itself.
+of two hosts are never compared. A writer looks for its own lease before each batch and before each
+of its writes, so one that was paused for longer than that time ends itself.
 """
 
 import json

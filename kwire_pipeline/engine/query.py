@@ -390,6 +390,7 @@ class Run:
             by_rows=not opened.identity.has_replaced_topic,
             mark=self.mark,
             lag=self._lag,
+            check_lease=lease.check,
             faults=control.faults,
             schemas=schemas_of(pipeline, opened.folder, opened.identity.pipeline_id),
         )

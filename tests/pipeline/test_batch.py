@@ -36,6 +36,7 @@ def test_batch_is_written_though_its_lag_is_not_known(
         by_rows=True,
         mark=lambda batch_id: Mark("1", batch_id, Ranges.between({}, {"t": {0: 1}})),
         lag=lag,
+        check_lease=lambda: None,
         clock=lambda: 0.0,
     )
     figures = writer.write(raw, 0, may_be_repeated=False).figures
