@@ -252,6 +252,30 @@ def test_plan_shows_the_changes_and_writes_nothing(scene: Scene, spark: SparkSes
     assert plan_run(spark, scene.pipeline)[1:] == [f"{name} has all columns"]
 
 
+@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
+def test_names_and_properties_may_have_quotes(scene: Scene, format: TableFormat) -> None:
+    properties = {"lake.note": "the lake's orders", "lake.place": "C:\\orders"}
+    table = attrs.evolve(
+        scene.pipeline.table,
+        format=format,
+        warehouse=str(scene.folder / "lake"),
+        properties=properties,
+    )
+    scene.pipeline = attrs.evolve(scene.pipeline, name="lake's orders", table=table)
+    scene.produce(range(10))
+    scene.run()
+    scene.check_each_once(range(10))
+    scene.lose_checkpoint()
+    with pytest.raises(Refusal, match="has rows of pipeline lake's orders"):
+        scene.run()
+    name = scene.pipeline.table.name
+    source = f"delta.`{table.warehouse}/{name.replace('.', '/')}`"
+    source = f"kwire.{name}" if format is TableFormat.ICEBERG else source
+    rows = scene.spark.sql(f"SHOW TBLPROPERTIES {source}").collect()
+    written = {row["key"]: row["value"] for row in rows}
+    assert {key: written[key] for key in properties} == properties
+
+
 def test_bytes_are_kept_as_they_are(scene: Scene) -> None:
     value = attrs.evolve(scene.pipeline.value, format=Format.RAW, schema=None)
     table = attrs.evolve(scene.pipeline.table, partition_by=())

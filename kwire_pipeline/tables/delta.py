@@ -33,6 +33,7 @@ from kwire_pipeline.tables.table import (
     Upkeep,
     discarded_ids,
     keys_of,
+    listed_properties,
     mark_of,
     own_marks,
     owners_of,
@@ -85,7 +86,7 @@ class DeltaTable(Atomic):
         ]
         partitions = ", ".join(f"`{name}`" for name, _, _ in self._partitions)
         partitioned = f" PARTITIONED BY ({partitions})" if partitions else ""
-        listed = ", ".join(f"'{key}' = '{text}'" for key, text in self._properties.items())
+        listed = listed_properties(self._properties)
         properties = f" TBLPROPERTIES ({listed})" if listed else ""
         self._spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(columns)}) USING delta"
@@ -221,7 +222,8 @@ class DeltaTable(Atomic):
         return sum(not path.startswith(LOG) for path, _ in self._root.files())
 
     def _set_property(self, key: str, text: str) -> None:
-        self._spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('{key}' = '{text}')")
+        listed = listed_properties({key: text})
+        self._spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({listed})")
 
     def _detail(self) -> Row:
         return self._spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]

@@ -33,6 +33,7 @@ from kwire_pipeline.tables.table import (
     Upkeep,
     discarded_ids,
     keys_of,
+    listed_properties,
     mark_of,
     own_marks,
     owners_of,
@@ -89,7 +90,7 @@ class IcebergTable(Atomic):
         columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields)
         spec = ", ".join(map(str, self._partition_by))
         partitioned = f" PARTITIONED BY ({spec})" if spec else ""
-        properties = ", ".join(f"'{key}' = '{text}'" for key, text in self._properties.items())
+        properties = listed_properties(self._properties)
         self._spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING iceberg{partitioned} "
             f"TBLPROPERTIES ({properties})"

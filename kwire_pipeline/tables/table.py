@@ -196,6 +196,17 @@ def positions_of_rows(rows: DataFrame, origin: Origin) -> Offsets:
     return offsets_of((row[0], row[1], row[2] + 1) for row in last)
 
 
+def literal(text: str) -> str:
+    """Return a text as SQL has it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def listed_properties(properties: Mapping[str, str]) -> str:
+    """Return properties of a table as SQL lists them."""
+    return ", ".join(f"{literal(key)} = {literal(text)}" for key, text in properties.items())
+
+
 @contextmanager
 def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Set what a statement of SQL takes from its session alone, for the time of a block."""
