@@ -134,12 +134,22 @@ def test_maintenance_of_delta_keeps_the_marks(scene: Scene, spark: SparkSession)
                 log.unlink()
     scene.run()
     assert scene.batches[-1].is_repeated
+    spark.sparkContext.setJobGroup("maintain", "")
     lines = maintain_tables(spark, scene.pipeline, later)
     assert any("files became" in line for line in lines)
+    assert max(task_counts(spark, "maintain")) < 100
     scene.check_each_once(range(80))
     assert scene.verify().is_clean
     status = read_status(spark, scene.pipeline)
     assert (status.rows, status.lag, status.batch_id) == (72, 0, 3)
+
+
+def task_counts(spark: SparkSession, group: str) -> list[int]:
+    """Return the number of tasks of each stage of a group of jobs."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
+    return [stage.numTasks for stage in stages if stage]
 
 
 @pytest.mark.long

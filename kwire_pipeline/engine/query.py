@@ -42,8 +42,12 @@ from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.table import Letters, Mark, Table, other_writers
 
 POLL_S: Final = 1
-PARTITIONS: Final = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions")
-"""The numbers of tasks of a shuffle, and of a reading of Delta's log."""
+PARTITIONS: Final = (
+    "spark.sql.shuffle.partitions",
+    "spark.databricks.delta.snapshotPartitions",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
+)
+"""The numbers of tasks of a shuffle, of a reading of Delta's log, and of a listing of files."""
 
 
 class Stopped(Exception):
@@ -84,7 +88,8 @@ def set_session(spark: SparkSession) -> None:
     Of a name that is twice in a JSON object the last value counts, also in variants.
 
     A streaming query has no adaptive execution, so Spark's default of 200 partitions would make
-    hundreds of tasks for each small batch, as would Delta's 50 for each look into its log.
+    hundreds of tasks for each small batch, as would Delta's 50 for each look into its log. Delta's
+    VACUUM lists files with 10,000 tasks by default, several times for each table.
     """
     spark.conf.set("spark.sql.ansi.enabled", "false")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
