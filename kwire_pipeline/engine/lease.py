@@ -80,6 +80,11 @@ class Files(Protocol):
     @property
     def url(self) -> str: ...
 
+    def exists(self) -> bool: ...
+
+    def delete_empty(self) -> None:
+        """Delete the folder if nothing is in it."""
+
     def read(self, name: str) -> str | None: ...
 
     def write(self, name: str, text: str) -> None: ...
@@ -92,8 +97,11 @@ class Files(Protocol):
 class Lease:
     """The lease that this run has taken."""
 
-    def __init__(self, folder: Files, holder: Holder, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, folder: Files, holder: Holder, clock: Callable[[], float], *, makes_folder: bool
+    ) -> None:
         self._folder = folder
+        self._makes_folder = makes_folder
         self._holder = holder
         self._clock = clock
         self._last_beat_s = clock()
@@ -109,6 +117,7 @@ class Lease:
     ) -> "Lease":
         """Take the lease of a folder; raise Refusal while another run has it."""
         holder = holder or Holder.this_process()
+        makes_folder = not folder.exists()
         while not folder.create(FILE, holder.dump()):
             text = folder.read(FILE)
             if text is None:
@@ -123,7 +132,7 @@ class Lease:
                 )
             if folder.read(FILE) == text:
                 folder.delete(FILE)
-        return cls(folder, holder, clock)
+        return cls(folder, holder, clock, makes_folder=makes_folder)
 
     def beat(self) -> None:
         """Raise the beat if it is time; raise Failure if another run has taken the lease over."""
@@ -140,10 +149,16 @@ class Lease:
             raise Failure("another run has taken over the checkpoint, so this run has ended itself")
 
     def release(self) -> None:
-        """Delete the lease if this run still has it."""
+        """Delete the lease if this run still has it.
+
+        A folder that the lease has made goes with it unless the run wrote more: a checkpoint that
+        is restored is moved to this name.
+        """
         text = self._folder.read(FILE)
         if text is not None and Holder.parse(text).lease_id == self._holder.lease_id:
             self._folder.delete(FILE)
+            if self._makes_folder:
+                self._folder.delete_empty()
 
 
 def wait_poll(ended: threading.Event) -> bool:

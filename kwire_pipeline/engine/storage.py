@@ -7,6 +7,7 @@ and after an end in between the file cannot be read.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -128,6 +129,14 @@ class Folder:
         """Delete a file, or a folder with all in it; nothing happens if there is none."""
         files, path = self._at(name)
         files.delete(path, True)
+
+    def delete_empty(self) -> None:
+        """Delete the folder if nothing is in it."""
+        files, path = self._at("")
+        # Another process may write a file at this moment: then the folder stays.
+        with suppress(Py4JJavaError):
+            if not files.listStatus(path):
+                files.delete(path, False)
 
     def names(self, name: str = "") -> list[str]:
         """Return the sorted names of what is in the folder, without those that begin with a dot."""

@@ -16,6 +16,13 @@ class Files:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
+        self.is_there = False
+
+    def exists(self) -> bool:
+        return self.is_there
+
+    def delete_empty(self) -> None:
+        self.is_there = bool(self.texts)
 
     def read(self, name: str) -> str | None:
         return self.texts.get(name)
@@ -24,6 +31,7 @@ class Files:
         self.texts[name] = text
 
     def create(self, name: str, text: str) -> bool:
+        self.is_there = True
         return self.texts.setdefault(name, text) is text
 
     def delete(self, name: str) -> None:
@@ -44,6 +52,23 @@ def test_second_run_on_the_same_host_is_refused_at_once() -> None:
         Lease.take(files, sleep=no_sleep)
     lease.release()
     Lease.take(files, sleep=no_sleep)
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_folder_of_a_refused_run_is_there_only_if_it_was_before(was_there: bool) -> None:
+    """A checkpoint that is restored is moved to this name."""
+    files = Files()
+    files.is_there = was_there
+    Lease.take(files).release()
+    assert files.is_there is was_there
+
+
+def test_folder_in_which_a_run_has_written_stays() -> None:
+    files = Files()
+    lease = Lease.take(files)
+    files.write("pipeline.json", "{}")
+    lease.release()
+    assert files.is_there
 
 
 def test_lease_of_a_killed_process_is_taken_over_at_once() -> None:

@@ -47,3 +47,14 @@ def test_file_is_moved_to_another_folder(spark: SparkSession, tmp_path: Path) ->
     folder.at("staging/part").move_to(folder.at("table/day=1/part"))
     assert (tmp_path / "table/day=1/part").read_text() == "rows"
     assert not folder.exists("staging/part")
+
+
+def test_only_a_folder_without_files_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(spark, str(tmp_path / "checkpoint"))
+    folder.delete_empty()
+    folder.write(".hidden", "text")
+    folder.delete_empty()
+    assert folder.read(".hidden") == "text"
+    folder.delete(".hidden")
+    folder.delete_empty()
+    assert not folder.exists()
