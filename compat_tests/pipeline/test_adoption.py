@@ -48,6 +48,23 @@ def test_adoption_writes_the_letters_that_a_half_written_batch_lacks(scene: Lett
     scene.check_each_once(range(70))
 
 
+def test_run_without_checkpoint_and_table_does_not_write_dead_letters_again(
+    scene: LetterScene, spark: SparkSession
+) -> None:
+    scene.produce(range(20))
+    scene.run()
+    scene.lose_checkpoint()
+    spark.sql(f"DROP TABLE kwire.{scene.pipeline.table.name} PURGE")
+    letters = scene.letters()
+    with pytest.raises(Refusal, match="are dead letters of pipeline orders, but no checkpoint"):
+        scene.run()
+    assert scene.letters() == letters
+    assert not (scene.folder / "checkpoint").exists()
+    scene.run(Intent.FROM_START)
+    scene.check_each_once(range(20))
+    assert scene.verify().is_clean
+
+
 @pytest.mark.parametrize("at_end", [False, True])
 def test_adoption_begins_a_partition_without_rows_as_chosen(
     scene: LetterScene, at_end: bool

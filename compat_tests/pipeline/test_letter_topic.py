@@ -183,6 +183,26 @@ def test_what_a_topic_cannot_do_is_refused_in_a_sentence(
 
 
 @pytest.mark.long
+def test_run_without_checkpoint_and_table_does_not_write_letters_again(
+    scene: LetterScene, spark: SparkSession
+) -> None:
+    scene.produce(range(20))
+    scene.run()
+    scene.lose_checkpoint()
+    spark.sql(f"DROP TABLE kwire.{scene.pipeline.table.name} PURGE")
+    with pytest.raises(Refusal, match="are dead letters of pipeline orders, but no checkpoint"):
+        scene.run()
+    with pytest.raises(Refusal, match="cannot be deleted one by one: choose another topic"):
+        scene.run(Intent.FROM_START)
+    assert not spark.catalog.tableExists(f"kwire.{scene.pipeline.table.name}")
+    assert len(scene.records()) == 2
+    table = scene.pipeline.table.name
+    scene.pipeline = attrs.evolve(scene.pipeline, dead_letters=DeadLetters(table=f"{table}_dead"))
+    scene.run()
+    scene.check_each_once(range(20))
+
+
+@pytest.mark.long
 def test_second_pipeline_over_the_letters_makes_rows_of_those_that_fit(scene: LetterScene) -> None:
     """The way that the refusal of replay names."""
     first = scene.pipeline

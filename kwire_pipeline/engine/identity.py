@@ -117,6 +117,8 @@ class Facts:
     """None if there is no table yet."""
     owners: Mapping[str, str]
     """The ids of the pipelines that write the table, by name."""
+    has_letters: bool = False
+    """Whether the pipeline has dead letters; only looked up if there is no checkpoint."""
     written_topics: Mapping[str, str] = attrs.field(factory=dict)
     """The topic ids in the newest marks, by name; only looked up if there is no checkpoint."""
     other_writers: Mapping[str, str] = attrs.field(factory=dict)
@@ -145,14 +147,19 @@ def decide(
     if intent is Intent.ADOPT and facts.table_id is not None:
         _check_adoption(name, table, stored, facts)
         return Begin.ADOPT
-    if stored is None and name not in facts.owners:
-        return Begin.FROM_START if intent is Intent.FROM_START else Begin.NEW
     if intent is Intent.FROM_START:
         return Begin.FROM_START
+    if stored is None and name not in facts.owners and not facts.has_letters:
+        return Begin.NEW
     if intent is Intent.ADOPT:
         raise Refusal(
             f"there is no table {table} to adopt: restore it, or correct table.name, or run with "
             f"{FROM_START}"
+        )
+    if stored is None and name not in facts.owners:
+        raise Refusal(
+            f"there are dead letters of pipeline {name}, but no checkpoint in {checkpoint} and no "
+            f"rows of it in {table}: restore both, or run with {LETTERS_FROM_START}"
         )
     if stored is None:
         raise Refusal(
@@ -167,6 +174,7 @@ def decide(
 
 ADOPT: Final = "--adopt (continue after the offsets in the table)"
 FROM_START: Final = "--from-start (delete these rows and read the topics again)"
+LETTERS_FROM_START: Final = "--from-start (delete these letters and read the topics again)"
 
 
 def _check_name(name: str, checkpoint: str, stored: Identity) -> None:
@@ -282,7 +290,7 @@ def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts
         )
     if facts.table_id is None:
         # A run that ended right after it wrote the identity has no table either.
-        if facts.checkpoint_batch is not None:
+        if facts.checkpoint_batch is not None or facts.table_batch is not None:
             raise Refusal(
                 f"there is no table {table} any more, and the checkpoint {checkpoint} continues "
                 f"after its rows: restore it, or run with {FROM_START}"

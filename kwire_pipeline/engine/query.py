@@ -154,6 +154,10 @@ def facts_of(
         topics={topic.name: topic.topic_id for topic in topics.values()},
         table_id=table.table_id() if exists else None,
         owners=table.owners() if exists else {},
+        has_letters=stored is None
+        and letters is not None
+        and letters.exists()
+        and letters.has_letters(name, topics),
         written_topics=written_topics(name, _tables(destinations)) if stored is None else {},
         other_writers=other_writers(_tables(destinations), name, topics),
         checkpoint_batch=checkpoint_batch,
@@ -191,6 +195,8 @@ def open_run(
     )
     if begin is Begin.CONTINUE and stored is not None:
         check_definition(spark, pipeline, stored, folder)
+    if begin is Begin.FROM_START:
+        check_delete(_tables(destinations))
     prepare_tables(spark, pipeline, shape, destinations)
     if begin is not Begin.FROM_START:
         for table in _tables(destinations):
@@ -208,9 +214,6 @@ def open_run(
             transform_hash=transform_hash(pipeline.transform),
         )
     else:
-        if begin is Begin.FROM_START:
-            for table in _tables(destinations):
-                table.check_delete()
         if begin is Begin.ADOPT:
             finish_newest(
                 Adoption(
@@ -270,6 +273,13 @@ def carry_out(folder: Files, current: Identity, tables: Sequence[Letters]) -> Id
     if done != current:
         folder.write(identity.FILE, done.dump())
     return done
+
+
+def check_delete(tables: Sequence[Letters]) -> None:
+    """Raise Refusal if the rows of one of the tables cannot be deleted."""
+    for table in tables:
+        if table.exists():
+            table.check_delete()
 
 
 def _tables(destinations: Destinations) -> list[Letters]:

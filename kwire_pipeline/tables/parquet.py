@@ -12,7 +12,7 @@ commit of each pipeline; Spark and others skip names that begin with an undersco
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -148,6 +148,11 @@ class ParquetTable(Atomic):
     def last_batch(self, pipeline_id: str) -> int | None:
         commit = self._commit(pipeline_id)
         return None if commit is None else commit.batch_id
+
+    def has_letters(self, pipeline: str, topics: Collection[str]) -> bool:
+        """Whether the pipeline has a commit; `finish` may still have to move its files."""
+        pipeline_id = self.owners().get(pipeline)
+        return pipeline_id is not None and self._commit(pipeline_id) is not None
 
     def marks(self, pipeline: str) -> list[Mark]:
         pipeline_id = self.owners().get(pipeline)

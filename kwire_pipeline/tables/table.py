@@ -267,6 +267,9 @@ class Letters(Protocol):
     def has_all_letters(self, mark: Mark) -> bool:
         """Whether all dead letters of a batch are there."""
 
+    def has_letters(self, pipeline: str, topics: Collection[str]) -> bool:
+        """Whether there are dead letters of a pipeline, of one of these topics."""
+
     def marks(self, pipeline: str) -> list[Mark]:
         """Return the marks that are there and not another pipeline's, the newest last."""
 
@@ -364,6 +367,12 @@ class Atomic:
 
     def has_all_letters(self: Letters, mark: Mark) -> bool:
         return self.has_batch(mark, by_rows=False)
+
+    def has_letters(self: Letters, pipeline: str, topics: Collection[str]) -> bool:
+        if pipeline not in self.owners():
+            return False
+        own = self.read().where(F.col(LETTERS.topic).isin(list(topics)))
+        return own.limit(1).count() > 0
 
     def append_rest(self, letters: DataFrame, mark: Mark) -> None:
         """Some letters of a batch are all of them."""

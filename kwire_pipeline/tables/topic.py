@@ -11,7 +11,7 @@ Records of a topic cannot be deleted one by one, so what needs that is refused.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -110,6 +110,10 @@ class LetterTopic:
         # A note of a lost checkpoint can be of any batch.
         there = of_batch(self._own(None), mark).select(*SPOT).distinct()
         return there.count() == mark.letter_count
+
+    def has_letters(self, pipeline: str, topics: Collection[str]) -> bool:
+        own = self._own(None).where(F.col(LETTERS.topic).isin(list(topics)))
+        return own.limit(1).count() > 0
 
     def marks(self, pipeline: str) -> list[Mark]:
         """Return the mark of the newest batch, with the ranges of its partitions that have letters.

@@ -26,6 +26,13 @@ FACTS = Facts(
     checkpoint_batch=4,
     table_batch=4,
 )
+LETTERS_ALONE = Facts(
+    cluster_id="cluster",
+    topics={"orders": "topic-id"},
+    table_id=None,
+    owners={},
+    has_letters=True,
+)
 
 
 def decide(
@@ -92,6 +99,18 @@ def test_first_run_begins_anew_beside_other_pipelines() -> None:
     assert decide(None, facts) is Begin.NEW
 
 
+def test_first_run_is_refused_where_it_would_write_dead_letters_again() -> None:
+    """Another pipeline may have made the table anew, or the letters are all that is left."""
+    other_table = attrs.evolve(LETTERS_ALONE, table_id="x", owners={"other": "22"})
+    for facts in (LETTERS_ALONE, other_table):
+        with pytest.raises(Refusal, match="restore both, or run with --from-start"):
+            decide(None, facts)
+        assert decide(None, facts, Intent.FROM_START) is Begin.FROM_START
+        assert decide(None, attrs.evolve(facts, has_letters=False)) is Begin.NEW
+    with pytest.raises(Refusal, match=r"no table shop\.orders to adopt: .* --from-start"):
+        decide(None, LETTERS_ALONE, Intent.ADOPT)
+
+
 def test_run_that_ended_before_the_table_knew_it_continues() -> None:
     unwritten = attrs.evolve(FACTS, owners={}, checkpoint_batch=None, table_batch=None)
     assert decide(facts=unwritten) is Begin.CONTINUE
@@ -108,6 +127,12 @@ REFUSED = {
     "second checkpoint": (STORED, attrs.evolve(FACTS, owners={"orders": "22"}), "another check"),
     "older checkpoint": (STORED, attrs.evolve(FACTS, checkpoint_batch=3), "older or incomplete"),
     "Spark's part deleted": (STORED, attrs.evolve(FACTS, checkpoint_batch=None), "older or inco"),
+    "checkpoint and table deleted": (None, LETTERS_ALONE, "no checkpoint in lake/checkp"),
+    "Spark's part and table deleted": (
+        STORED,
+        attrs.evolve(LETTERS_ALONE, table_batch=4),
+        "no table shop.orders any more",
+    ),
 }
 
 

@@ -44,6 +44,8 @@ def test_files_of_a_commit_are_moved_before_anything_asks_for_its_batch(
             table.append(frame, mark)
     table.finish("returns")
     assert table.read().count() == 0
+    assert table.has_letters("orders", ["t"])
+    assert not table.has_letters("returns", ["t"])
     table.finish("orders")
     table.finish("orders")
     assert [tuple(row) for row in table.read().collect()] == [("t", 0, 0)]
