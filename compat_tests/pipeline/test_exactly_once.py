@@ -18,6 +18,7 @@ from kwire_pipeline.config.values import Start
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.lease import FILE, Holder
+from kwire_pipeline.engine.proof import Proof
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.tables.iceberg import IcebergTable
@@ -272,7 +273,9 @@ def test_deleted_part_of_the_checkpoint_is_refused(scene: Scene) -> None:
     check_refused(scene, "older or incomplete")
 
 
-def test_topic_that_was_made_again_is_refused_and_adopted(scene: Scene) -> None:
+def test_topic_that_was_made_again_is_refused_and_adopted(
+    scene: Scene, spark: SparkSession
+) -> None:
     scene.produce(range(10))
     scene.run()
     scene.delete_topic()
@@ -281,6 +284,14 @@ def test_topic_that_was_made_again_is_refused_and_adopted(scene: Scene) -> None:
     check_refused(scene, "was deleted and made again")
     scene.run(Intent.ADOPT)
     scene.check_each_once(range(30))
+    proof = scene.verify()
+    assert isinstance(proof, Proof)
+    assert proof.is_clean, proof.words()
+    assert (proof.records, proof.once, proof.former) == (20, 20, 10)
+    spark.sql(f"DELETE FROM kwire.{scene.pipeline.table.name} WHERE id = 10")
+    proof = scene.verify()
+    assert isinstance(proof, Proof)
+    assert (proof.is_clean, proof.missing, proof.once) == (False, 1, 19)
     scene.lose_checkpoint()
     with pytest.raises(Refusal, match="rows of an earlier topic"):
         scene.run(Intent.ADOPT)

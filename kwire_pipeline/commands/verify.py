@@ -46,6 +46,11 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     set_session(spark)
     state = state_of(spark, pipeline)
     is_by_key = pipeline.table.mode is Mode.UPSERT
+    if is_by_key and state.identity.has_replaced_topic:
+        raise Refusal(
+            f"{pipeline.table.name} has rows of a former topic of the same name, whose offsets "
+            "do not say which change of a key is the last: run with --from-start to verify it"
+        )
     if is_by_key and state.is_half_done:
         raise Refusal(
             f"pipeline {pipeline.name} has a batch that is half done, whose changes hide earlier "
@@ -67,13 +72,16 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     if is_by_key:
         return prove_keys(raw, pipeline, state, (start, end), compacted)
     records = with_drops(raw, pipeline, state)
-    result = proof.compare(records, written_of(pipeline, state, start, end), compacted)
+    written, former = written_of(pipeline, state, start, end), 0
+    if state.identity.has_replaced_topic:
+        written, former = proof.with_timestamps_of(written, raw)
+    result = proof.compare(records, written, compacted)
     tables = (state.destinations.table, state.destinations.dead_letters)
-    written = [table for table in tables if table is not None]
     return attrs.evolve(
         result,
+        former=former,
         letter_copies=copies_of(state),
-        other_writers=other_writers(written, pipeline.name, topics),
+        other_writers=other_writers(filter(None, tables), pipeline.name, topics),
     )
 
 
@@ -175,10 +183,11 @@ def spots_of(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def written_of(pipeline: Pipeline, state: State, start: Offsets, end: Offsets) -> DataFrame:
-    """Return the offsets in the table and the dead letters."""
+    """Return the offsets and timestamps in the table and the dead letters."""
     table, letters = state.destinations.table, state.destinations.dead_letters
-    origin = origin_of(pipeline)
-    written = spots_of(table.read(), origin.spot)
+    spot, timestamp = origin_of(pipeline).spot, f"{pipeline.table.origin_prefix}timestamp"
+    columns = [F.col(f"`{name}`") for name in (*spot, timestamp)]
+    written = table.read().select(*columns).toDF(*SPOT, "timestamp")
     if letters is not None:
-        written = written.unionAll(spots_of(letters.read(), SPOT))
+        written = written.unionAll(letters.read().select(*SPOT, "timestamp"))
     return written.where(proof.within(start, end))

@@ -37,6 +37,8 @@ class Proof:
     """The dead letters that are not in their topic any more, which has lost old records."""
     letter_copies: int = 0
     """The records of a topic of dead letters that are there more than once; they are no error."""
+    former: int = 0
+    """The rows and dead letters that are taken for those of a former topic of the same name."""
     other_writers: Mapping[str, str] = attrs.field(factory=dict)
     """The topics that another pipeline writes to the same tables, with its name."""
     examples: tuple[str, ...]
@@ -57,7 +59,18 @@ class Proof:
         if self.expired:
             counts += f", {self.expired:,} dead letters removed by their topic's retention"
         examples = [f"  {example}" for example in self.examples]
-        return [counts, *self.copy_words(), *self.other_words(), *examples]
+        notes = [*self.former_words(), *self.copy_words(), *self.other_words()]
+        return [counts, *notes, *examples]
+
+    def former_words(self) -> list[str]:
+        """Return the line about rows of a former topic, if there are any."""
+        if not self.former:
+            return []
+        return [
+            f"  {self.former:,} rows or dead letters are of no record with their offset and "
+            "timestamp: the tables have those of a former topic of the same name, so these are not "
+            "judged"
+        ]
 
     def copy_words(self) -> list[str]:
         """Return the line about dead letters that a topic has more than once, if there are any."""
@@ -89,6 +102,16 @@ def within(start: Offsets, end: Offsets, columns: Sequence[str] = SPOT) -> Colum
         if until > start.get(name, {}).get(number, 0)
     ]
     return reduce(lambda first, second: first | second, parts, F.lit(False))
+
+
+def with_timestamps_of(written: DataFrame, records: DataFrame) -> tuple[DataFrame, int]:
+    """Return the offsets in the tables of the records alone, and the number of the others.
+
+    A topic that was made again has the offsets of the former one, and hardly ever its timestamps.
+    """
+    columns = [*SPOT, "timestamp"]
+    own = written.join(records.select(*columns), columns, "left_semi")
+    return own, written.count() - own.count()
 
 
 def compare(records: DataFrame, written: DataFrame, compacted: Sequence[str] = ()) -> Proof:

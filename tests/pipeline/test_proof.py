@@ -1,9 +1,10 @@
 """Each record of a topic is in the tables once, or the proof says which is not."""
 
+import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kwire_pipeline.engine.proof import compare
+from kwire_pipeline.engine.proof import compare, with_timestamps_of
 
 
 def frame(spark: SparkSession, offsets: list[int], topic: str = "t") -> DataFrame:
@@ -37,3 +38,15 @@ def test_letters_that_retention_removed_are_no_failure(spark: SparkSession) -> N
     proof = compare(records, frame(spark, [1, 2]).drop("dropped"))
     assert (proof.once, proof.expired, proof.missing, proof.is_clean) == (2, 1, 1, False)
     assert "1 dead letters removed by their topic's retention" in proof.words()[0]
+
+
+def test_rows_of_a_former_topic_neither_repeat_nor_hide_a_record(spark: SparkSession) -> None:
+    """Both topics have the offsets 0 to 2; the row of the new one's offset 2 is absent."""
+    records = frame(spark, [0, 1, 2]).withColumn("timestamp", F.timestamp_seconds(F.lit(9)))
+    new = records.where("offset < 2").drop("dropped")
+    old = records.drop("dropped").withColumn("timestamp", F.timestamp_seconds(F.lit(5)))
+    written, former = with_timestamps_of(new.unionAll(old), records)
+    proof = attrs.evolve(compare(records.drop("timestamp"), written), former=former)
+    assert (proof.once, proof.missing, proof.repeated, proof.former) == (2, 1, 0, 3)
+    assert "former topic of the same name" in proof.words()[1]
+    assert "former topic" not in "".join(attrs.evolve(proof, former=0).words())
