@@ -1,7 +1,8 @@
 """The command line `kwire-pipeline COMMAND FILE.yaml`: reads arguments and calls the commands.
 
 Exit codes: 0 done; 1 a failure that a rerun may cure; 2 a wrong set-up or a refusal, with nothing
-written. 1 and 2 come with one line on stderr, `kwire-pipeline: what failed: why; what to do`.
+written; 143 stopped by SIGTERM and 130 by SIGINT before the end. All but 0 come with one line on
+stderr, `kwire-pipeline: what failed: why; what to do`.
 Every key of the file is a flag as well, and the flag comes first: ``--source.bootstrap HOST:PORT``.
 """
 
@@ -24,9 +25,14 @@ from kwire_pipeline.config.model import Pipeline, Source, Table
 from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
 from kwire_pipeline.explain import run_on_spark
-
-INTERRUPTED: Final = 130
-PROGRAM: Final = "kwire-pipeline"
+from kwire_pipeline.signals import (
+    PROGRAM,
+    Interrupted,
+    exit_code,
+    handle_with,
+    interrupt,
+    stop_line,
+)
 
 
 @attrs.frozen
@@ -63,7 +69,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
 HEAD_TEXT: Final = "Turn topics of Kafka into a table, each record once."
 EXITS: Final = (
     "Exit codes: 0 done, 1 a failure that a rerun may cure, 2 a wrong set-up or a refusal, with "
-    "nothing written."
+    "nothing written, 143 or 130 stopped by SIGTERM or SIGINT before the end."
 )
 
 
@@ -150,7 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     secrets: set[str] = set()
     try:
         try:
-            return run(words, os.environ, secrets)
+            with handle_with(interrupt):
+                return run(words, os.environ, secrets)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -162,8 +169,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(str(error), EXIT_REFUSAL, secrets)
     except Failure as error:
         return fail(str(error), EXIT_FAILURE, secrets)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except Interrupted as signal:
+        print(stop_line(signal.number), file=sys.stderr)
+        return exit_code(signal.number)
 
 
 def discard_output() -> None:

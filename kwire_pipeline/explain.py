@@ -6,11 +6,12 @@ raised as it is. It imports neither pyspark nor py4j: a command without Spark st
 
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.signals import end_at_once, handle_with
 
 SPARK: Final = ("pyspark.", "py4j.")
 CALL: Final = "An error occurred while calling "
@@ -24,10 +25,34 @@ NO_CLASS: Final = "'JavaPackage' object is not callable"
 ADD: Final = "add the package that has it to spark.packages, or its jar to spark.jars"
 
 
+UNRESOLVED: Final = re.compile(r":: (\S+#\S+;\S+): not found")
+"""A package in Ivy's report."""
+NO_MAVEN: Final = re.compile(
+    r"Host repo1\.maven\.org not found|[Ss]erver access error .*repo1\.maven\.org"
+)
+THROWN: Final = re.compile(r'^Exception in thread "main" ([\w.$]+): (.*)', re.MULTILINE)
+BAD_VALUES: Final = (
+    "org.apache.spark.SparkException",
+    "java.lang.IllegalArgumentException",
+    "java.lang.NumberFormatException",
+)
+"""The exceptions of Spark for an option with a value that it does not take."""
+NO_JVM: Final = re.compile(r"^(.*)\nError: Could not create the Java Virtual Machine", re.MULTILINE)
+BAD_VALUE: Final = re.compile(
+    r"^(?:: |Caused by: )?[\w.]*(?:IllegalArgument|NumberFormat)Exception: (?!java\.net\.)(.*\S)",
+    re.MULTILINE,
+)
+"""The exceptions for such a value once the JVM runs; a host without an address is none."""
+
+
 def run_on_spark(command: Callable[[], int], transform: str | None = None) -> int:
-    """Call a command; an error of Spark or of the user's transform becomes one line."""
+    """Call a command; an error of Spark or of the user's transform becomes one line.
+
+    A signal ends the process, unless the command handles it.
+    """
     try:
-        return command()
+        with handle_with(end_at_once):
+            return command()
     except (Refusal, Failure, BrokenPipeError):  # A closed standard output is no matter of Spark.
         raise
     except ConnectionError:  # py4j's own errors end in this one when the JVM is gone.
@@ -56,17 +81,46 @@ def place_in(module: str, error: Exception) -> str | None:
 
 def spark_problem(text: str) -> Refusal | Failure:
     """Return an error of Spark as a sentence; what Spark lacks is a wrong set-up."""
-    if "JAVA_GATEWAY_EXITED" in text:
-        return Failure(
-            "Spark ended while it started, for the reason above; if Maven cannot be reached, run "
-            "`kwire-pipeline jars DIR FILE` where it can and set spark.jars to DIR"
-        )
     reason = f"Spark failed: {sentence(text)}"
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     if missing := next((line for line in (reason, *causes) if MISSING.search(line)), None):
         cause = "" if missing is reason else f" ({missing.removeprefix('Caused by: ')})"
         return Refusal(f"{reason}{cause}: {ADD}")
     return Failure(reason)
+
+
+def launch_problem(lines: Sequence[str]) -> Refusal | Failure:
+    """Return why the JVM ended while it started, from what it wrote to standard error."""
+    text = "\n".join(lines)
+    if unresolved := list(dict.fromkeys(UNRESOLVED.findall(text))):
+        names = ", ".join(name.replace("#", ":").replace(";", ":") for name in unresolved)
+        if NO_MAVEN.search(text):
+            return Failure(
+                f"Maven Central cannot be reached for {names}: run `kwire-pipeline jars DIR FILE` "
+                "where it can and set spark.jars to DIR"
+            )
+        return Refusal(f"Maven has no {names}: correct spark.packages, or set spark.jars")
+    if thrown := THROWN.search(text):
+        kind, message = thrown.groups()
+        if kind in BAD_VALUES:
+            return Refusal(f"Spark does not start: {message}: correct the section spark")
+        return Failure(f"Spark ended while it started: {kind}: {message}")
+    if no_jvm := NO_JVM.search(text):
+        return Refusal(f"Java does not start: {no_jvm[1]}: correct spark.conf")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it gave no reason")
+    return Failure(f"Spark ended while it started: {last}")
+
+
+def start_problem(error: Exception) -> Refusal | Failure:
+    """Return why a JVM that runs has no session: a value that Spark refuses is a wrong set-up."""
+    values: list[str] = []
+    cause: object = error
+    while cause is not None:
+        values += BAD_VALUE.findall(f"{type(cause).__name__}: {cause}")
+        cause = getattr(cause, "_cause", None)  # pyspark's exception of a Java cause
+    if values:
+        return Refusal(f"Spark does not start: {values[-1]}: correct the section spark")
+    return spark_problem(str(error))
 
 
 def sentence(text: str) -> str:

@@ -1,49 +1,27 @@
 """`kwire-pipeline run`: write records to the table until the end, or for ever at an interval."""
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import FrameType
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
-from kwire_pipeline.engine.figures import Batch
+from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.metrics import Metrics
 from kwire_pipeline.engine.query import Control, run_pipeline
 from kwire_pipeline.engine.reports import Reporter
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.errors import Refusal
-
-
-class StopRequest:
-    """The request to stop after the batch, by SIGTERM."""
-
-    def __init__(self) -> None:
-        self._requests = 0
-
-    def is_stopping(self) -> bool:
-        return self._requests > 0
-
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Finish the batch; a second signal ends the process at once."""
-        self._requests += 1
-        if self._requests > 1:
-            raise SystemExit(128 + number)
-
-    @contextmanager
-    def on_sigterm(self) -> Iterator[None]:
-        """Listen to SIGTERM for the time of a block."""
-        before = signal.signal(signal.SIGTERM, self.on_signal)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
+from kwire_pipeline.signals import StopRequest, exit_code, handle_with, stop_line
 
 
 def run(pipeline: Pipeline, *, adopt: bool = False, from_start: bool = False) -> int:
-    """Run a pipeline in a session of its own, and print its progress and tally."""
+    """Run a pipeline in a session of its own, and print its progress and tally.
+
+    Return 0, also after a stop on request at an interval, which is how such a run ends. Return the
+    code of the signal if there are offsets that a run until the end of the topics has left.
+    """
     intent = intent_of(adopt=adopt, from_start=from_start)
     secrets = secrets_of(pipeline)
     reporter = Reporter(pipeline.progress, sys.stdout, lambda text: redact(text, secrets))
@@ -62,11 +40,21 @@ def run(pipeline: Pipeline, *, adopt: bool = False, from_start: bool = False) ->
             print(f"kwire-pipeline: {redact(text, secrets)}", file=sys.stderr)
 
         spark = open_session(pipeline)
+        closing.enter_context(handle_with(request.on_signal))
         closing.callback(spark.stop)
-        with request.on_sigterm():
-            control = Control(report=report, warn=warn, is_stopping=request.is_stopping)
-            reporter.on_end(run_pipeline(spark, pipeline, intent, control))
-    return 0
+        control = Control(report=report, warn=warn, is_stopping=request.is_stopping)
+        tally = run_pipeline(spark, pipeline, intent, control)
+        reporter.on_end(tally)
+    return end_of(request, tally)
+
+
+def end_of(request: StopRequest, tally: Tally) -> int:
+    """Print which signal stopped a run, if one did, and return the run's exit code."""
+    if request.number is None or not tally.is_stopped:
+        return 0
+    rest = " before the end of the topics; the next run continues" if tally.is_cut_short else ""
+    print(stop_line(request.number, rest), file=sys.stderr)
+    return exit_code(request.number) if tally.is_cut_short else 0
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Rules of this file: Spark ignores the case of its source's options, so names com
 an option that the pipeline sets is refused, since one of the two values would have no effect.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -51,8 +52,22 @@ FIXED_OPTIONS: Final = {
 }
 
 
+MASTER: Final = re.compile(
+    r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    r"|spark://[^\s/]+:\d+(,[^\s/]+:\d+)*|k8s://\S+|yarn"
+)
+"""Spark's forms of a master URL."""
+
+
 def passed_on(pipeline: Pipeline) -> Iterator[Problem]:
-    """Yield the options that would replace what a key of the file, or the pipeline, says."""
+    """Yield a wrong master, and options that would replace what a key, or the pipeline, says."""
+    master = pipeline.spark.master
+    if master is not None and not MASTER.fullmatch(master):
+        yield (
+            "spark.master",
+            f"{master!r} is no master; expected local[*], local[N], spark://HOST:PORT, "
+            "k8s://URL or yarn",
+        )
     for option in pipeline.spark.conf:
         if option in CONF:
             yield "spark.conf", f"{option} has a key of its own: {CONF[option]}"

@@ -55,6 +55,10 @@ class Tally:
     elapsed_s: float = 0.0
     reasons: dict[str, int] = attrs.field(factory=dict)
     """The dead letters by reason."""
+    is_stopped: bool = False
+    """Whether the run ended on request."""
+    is_cut_short: bool = False
+    """Whether it was to run until the end of the topics, and was stopped before."""
 
     def add(self, batch: Batch, reasons: Mapping[str, int]) -> None:
         self.batches += 1

@@ -4,6 +4,7 @@ Rules of this file: nothing is written before `identity.decide` has agreed; the 
 written before the table gets the pipeline's name, so a run that ends in between can be continued.
 """
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -413,21 +414,35 @@ class Run:
     def run(self) -> Tally:
         """Run the query to its end; raise what made a batch fail."""
         self._commit_start()
+        if self._control.is_stopping():
+            return self._end_on_request()
         query = self._start()
+        is_endless = self._pipeline.trigger.interval is not None
         try:
             while not query.awaitTermination(POLL_S):
                 self._lease.beat()
-                if self._control.is_stopping() and not query.status["isTriggerActive"]:
+                # A query until the end of the topics has no pause: its next batch refuses to begin.
+                is_stopping = is_endless and self._control.is_stopping()
+                if is_stopping and not query.status["isTriggerActive"]:
                     query.stop()
+                    return self._end_on_request()
         except PySparkException as error:
             if isinstance(self._error, Stopped):
-                return self._tally
+                return self._end_on_request()
             if self._error is not None:
                 raise self._error from None
             raise Failure(first_line(error)) from error
         finally:
             if query.isActive:
                 query.stop()
+            if isinstance(self._error, Stopped):
+                log_errors(self._spark, is_on=True)
+        return self._tally
+
+    def _end_on_request(self) -> Tally:
+        """Return the tally of a run that ends on request."""
+        self._tally.is_stopped = True
+        self._tally.is_cut_short = self._pipeline.trigger.available_now
         return self._tally
 
     def _start(self) -> StreamingQuery:
@@ -449,6 +464,7 @@ class Run:
         """Write one batch; an error is kept, since Spark passes on only its text."""
         try:
             if self._control.is_stopping():
+                log_errors(self._spark, is_on=False)
                 raise Stopped
             self._lease.check()
             self._check_topics()
@@ -514,6 +530,15 @@ class Run:
     def _lag(self, mark: Mark) -> int:
         """Return the offsets after a batch, of the topics that there were before it."""
         return offsets.lag(self._entry(mark.batch_id), self._cluster.ends(self._topics.values()))
+
+
+def log_errors(spark: SparkSession, *, is_on: bool) -> None:
+    """Let Spark and py4j log errors, or not: an exception is the way to leave a batch unbegun.
+
+    Each of the two would log the stack of that exception.
+    """
+    spark.sparkContext.setLogLevel("ERROR" if is_on else "OFF")
+    logging.getLogger("py4j.clientserver").disabled = not is_on
 
 
 def first_line(error: PySparkException) -> str:

@@ -7,15 +7,19 @@ user of the machine can read, so secrets follow through py4j when the JVM runs.
 from collections.abc import Mapping
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kwire_pipeline import versions
+from kwire_pipeline import signals, versions
 from kwire_pipeline.config.declare import Secret
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import CatalogType, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_limits
+from kwire_pipeline.engine.launch import launch
 from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.explain import start_problem
 from kwire_pipeline.jars import jar_files
 
 DEFAULTS: Final = {
@@ -85,18 +89,26 @@ def iceberg_catalog(pipeline: Pipeline) -> dict[str, str]:
 
 
 def open_session(pipeline: Pipeline) -> SparkSession:
-    """Open a session on the pipeline's master, Spark's own, or local[*]."""
+    """Open a session on the pipeline's master, Spark's own, or local[*].
+
+    Raise Refusal for options that Spark does not take, and Failure for what a rerun may cure.
+    """
     chosen = {"spark.app.name": f"kwire-pipeline {pipeline.name}"}
     chosen |= configuration(pipeline, versions.installed_pyspark())
     if pipeline.spark.master is not None:
         chosen["spark.master"] = pipeline.spark.master
-    launch = SparkConf().setAll(list(launch_configuration(chosen).items()))
-    SparkContext._ensure_initialized(conf=launch)
-    builder = SparkSession.builder
-    for key, text in chosen.items():
-        builder = builder.config(key, text)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    launch(SparkConf().setAll(list(launch_configuration(chosen).items())))
+    try:
+        with signals.keep_handlers():
+            SparkContext.getOrCreate(SparkConf().setAll(list(chosen.items())))
+        builder = SparkSession.builder
+        for key, text in chosen.items():
+            builder = builder.config(key, text)
+        spark = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        spark.conf.get("spark.sql.shuffle.partitions")  # Spark reads the options of SQL only now.
+    except (Py4JJavaError, PySparkException) as error:
+        raise start_problem(error) from None
     set_warehouse(spark, pipeline)
     return spark
 

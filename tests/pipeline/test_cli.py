@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import PySparkException
 
 from kwire_pipeline import cli
 from kwire_pipeline.broker import look_up
@@ -17,7 +17,7 @@ from kwire_pipeline.commands.check import check_folder, check_transform, preflig
 from kwire_pipeline.config.load import Flag, load
 from kwire_pipeline.config.model import Source
 from kwire_pipeline.errors import Failure, Refusal
-from kwire_pipeline.explain import run_on_spark
+from kwire_pipeline.explain import launch_problem, run_on_spark, start_problem
 from tests.pipeline.test_load import SMALLEST
 
 
@@ -225,9 +225,6 @@ def test_plan_shows_what_is_in_force(
 
 
 def test_errors_of_spark_are_one_sentence() -> None:
-    def fail_to_start() -> int:
-        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
-
     def fail_later() -> int:
         raise PySparkException("\n\nJob aborted\n\tat org.apache.spark")
 
@@ -270,10 +267,101 @@ def test_errors_of_spark_are_one_sentence() -> None:
         run_on_spark(call_class)
     with pytest.raises(Failure, match="Spark's JVM ended during the command: run it again"):
         run_on_spark(lose_jvm)
-    with pytest.raises(Failure, match="if Maven cannot be reached, run `kwire-pipeline jars DIR"):
-        run_on_spark(fail_to_start)
     with pytest.raises(Failure, match=r"^Spark failed: Job aborted$"):
         run_on_spark(fail_later)
+
+
+UNRESOLVED = """\
+\tHost repos.spark-packages.org not found. url=https://repos.spark-packages.org/org/nope.pom
+\t\t:: org.nope#nope_2.13;1.0: not found
+Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: org.nope#nope_2.13]
+\tat org.apache.spark.util.MavenUtils$.resolveMavenCoordinates(MavenUtils.scala:540)
+"""
+NO_MAVEN = """\
+\tHost repo1.maven.org not found. url=https://repo1.maven.org/maven2/org/nope/nope_2.13-1.0.pom
+"""
+BAD_MEMORY = """\
+WARNING: Using incubator modules: jdk.incubator.vector
+Exception in thread "main" org.apache.spark.SparkException: Executor memory must be positive
+\tat org.apache.spark.deploy.SparkSubmitArguments.error(SparkSubmitArguments.scala:628)
+"""
+BAD_HEAP = """\
+Invalid maximum heap size: -Xmxabc
+Error: Could not create the Java Virtual Machine.
+Error: A fatal exception has occurred. Program will exit.
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "kind", "reason"),
+    [
+        (
+            UNRESOLVED,
+            Refusal,
+            "Maven has no org.nope:nope_2.13:1.0: correct spark.packages, or set spark.jars",
+        ),
+        (
+            NO_MAVEN + UNRESOLVED,
+            Failure,
+            "Maven Central cannot be reached for org.nope:nope_2.13:1.0: run `kwire-pipeline jars "
+            "DIR FILE` where it can and set spark.jars to DIR",
+        ),
+        (
+            BAD_MEMORY,
+            Refusal,
+            "Spark does not start: Executor memory must be positive: correct the section spark",
+        ),
+        (
+            BAD_HEAP,
+            Refusal,
+            "Java does not start: Invalid maximum heap size: -Xmxabc: correct spark.conf",
+        ),
+        (
+            BAD_MEMORY.replace("apache.spark.SparkException", "x.UnknownHostException"),
+            Failure,
+            "Spark ended while it started: org.x.UnknownHostException: Executor memory must be "
+            "positive",
+        ),
+        ("killed\n\n", Failure, "Spark ended while it started: killed"),
+        ("", Failure, "Spark ended while it started: it gave no reason"),
+    ],
+)
+def test_reason_why_spark_does_not_start_is_the_last_line(
+    output: str, kind: type[Exception], reason: str
+) -> None:
+    problem = launch_problem(output.splitlines())
+    assert type(problem) is kind
+    assert str(problem) == reason
+
+
+class IllegalArgumentException(PySparkException):
+    """The stand-in of pyspark's exception, which needs a JVM."""
+
+
+class WithCause(PySparkException):
+    """The stand-in of pyspark's exceptions of Java."""
+
+    _cause: PySparkException | None = None
+
+
+def test_value_that_spark_refuses_once_it_runs_is_a_refusal() -> None:
+    context = Py4JError(
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": java.lang.IllegalArgumentException: spark.ui.port should be int, but was x\n\tat org.x"
+    )
+    problem = start_problem(context)
+    assert type(problem) is Refusal
+    assert str(problem) == (
+        "Spark does not start: spark.ui.port should be int, but was x: correct the section spark"
+    )
+    session = WithCause("Error while instantiating 'org.apache.spark.SessionStateBuilder':")
+    assert type(start_problem(session)) is Failure
+    session._cause = IllegalArgumentException("spark.sql.x should be int, but was y")
+    assert "spark.sql.x should be int, but was y" in str(start_problem(session))
+    host = Py4JError(
+        "An error occurred\n: java.lang.IllegalArgumentException: java.net.UnknownHostException: hn"
+    )
+    assert type(start_problem(host)) is Failure
 
 
 def test_an_exception_of_the_transform_is_one_sentence_with_its_place(

@@ -530,7 +530,22 @@ def test_a_variable_that_is_not_set_is_named() -> None:
 
 
 def test_two_dollars_are_no_variable() -> None:
-    assert read(with_lines("spark: {master: 'a$${PASS}'}")).spark.master == "a${PASS}"
+    conf = read(with_lines("spark: {conf: {a: 'a$${PASS}'}}")).spark.conf
+    assert conf == {"a": "a${PASS}"}
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[2]", "local[*, 3]", "spark://a:7077,b:7077", "k8s://https://a:6443", "yarn"],
+)
+def test_masters_that_spark_knows(master: str) -> None:
+    assert read(with_lines(f"spark: {{master: '{master}'}}")).spark.master == master
+
+
+@pytest.mark.parametrize("master", ["spark//nonsense", "spark://a", "local[0]", "mesos://a:1", "x"])
+def test_master_that_spark_does_not_know_is_refused_before_it_starts(master: str) -> None:
+    (line,) = errors(SMALLEST, ("spark.master", master))
+    assert line.startswith(f"--spark.master: {master!r} is no master; expected local[*], local[N]")
 
 
 def test_errors_show_no_secret() -> None:

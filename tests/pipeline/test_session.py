@@ -51,11 +51,11 @@ class Launched(Exception):
 def test_no_secret_is_on_the_command_line_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: dict[str, str] = {}
 
-    def launch(conf: SparkConf) -> None:
+    def launch(conf: SparkConf, process: object) -> None:
         arguments.update(conf.getAll())
         raise Launched
 
-    monkeypatch.setattr("pyspark.core.context.launch_gateway", launch)
+    monkeypatch.setattr("kwire_pipeline.engine.launch.launch_gateway", launch)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(SparkContext, "_jvm", None)
     secret = {"spark.hadoop.fs.s3a.secret.key": Secret("opensesame"), "spark.x": "plain"}
