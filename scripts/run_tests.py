@@ -37,7 +37,7 @@ WAITING = ["-n", str(PROCESSES + 1), *PARALLEL[2:]]
 PYTHON = [str(BIN / "python")]
 WITH_APACHE = [
     f"compat_tests/cluster/test_{name}.py"
-    for name in ("interoperation", "mixed_replicas", "migration")
+    for name in ("interoperation", "mixed_replicas", "migration", "decided_transactions")
 ]
 """Tests of clusters of kwire and Apache Kafka together: dozens of JVMs, minutes on two cores."""
 STAGES = [
