@@ -102,10 +102,15 @@ def examine(config: BrokerConfig, configured_id: str | None) -> tuple[str | None
             )
         return check(config, formatted, configured_id), missing
     if not is_single_voter(config):
+        how = "`kwire format --cluster-id ID --config FILE` with the cluster's id"
+        if config.is_controller and not config.voters:
+            how += (
+                ", and --initial-controllers in a cluster that begins, --no-initial-controllers "
+                "in one that runs"
+            )
         raise CannotOpenError(
             f"{config.metadata_directory} is empty and this node is not the single voter: mount "
-            "its disk; or format it (`kwire format --help`) with --initial-controllers in a "
-            "cluster that begins, with --no-initial-controllers in one that runs"
+            f"its disk, or run {how}"
         )
     if configured_id is not None:
         check_cluster_id(configured_id)

@@ -1,4 +1,4 @@
-"""Data directories of other format versions: invariant 93."""
+"""Data directories of other format versions (invariant 93), and of none."""
 
 from pathlib import Path
 
@@ -32,3 +32,13 @@ async def test_directory_of_a_later_version_is_refused_and_left_alone(tmp_path: 
     meta.write_text(meta.read_text().replace("version=2", "version=1"))
     async with running(tmp_path) as node:
         assert await topics(node) == {"kept"}
+
+
+def test_node_without_data_says_how_to_format_it(tmp_path: Path) -> None:
+    """The voters of a dynamic quorum are not in the configuration, so the command has to say."""
+    dynamic = config(tmp_path, controller_quorum_bootstrap_servers="127.0.0.1:1,127.0.0.1:2")
+    with pytest.raises(CannotOpenError, match="--initial-controllers in a cluster that begins"):
+        Server(dynamic)
+    static = config(tmp_path, controller_quorum_voters="1@127.0.0.1:1,2@127.0.0.1:2")
+    with pytest.raises(CannotOpenError, match=r"--config FILE` with the cluster's id$"):
+        Server(static)
