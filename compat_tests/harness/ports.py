@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 from typing import Final
 
-import kwire.cluster.ports
+from kwire.cluster import ports
 
-HOST: Final = "127.0.0.1"
-FIRST: Final = kwire.cluster.ports.END
+FIRST: Final = ports.END
 END: Final = 32_768
 """Above the ports that kwire chooses for itself, below those of outgoing connections."""
 
@@ -22,8 +20,8 @@ END: Final = 32_768
 def _of_this_process() -> list[int]:
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    ports = range(FIRST + worker, END, workers)
-    return random.SystemRandom().sample(ports, len(ports))
+    mine = range(FIRST + worker, END, workers)
+    return random.SystemRandom().sample(mine, len(mine))
 
 
 _unused: Final = iter(_of_this_process())
@@ -31,17 +29,4 @@ _unused: Final = iter(_of_this_process())
 
 def new_ports(count: int) -> tuple[int, ...]:
     """Return ``count`` ports that this run has not used and on which nothing listens."""
-    ports: list[int] = []
-    while len(ports) < count:
-        port = next(_unused, None)
-        if port is None:
-            raise OSError(f"no port is left between {FIRST} and {END}")
-        with socket.socket() as probe:
-            # A connection of an earlier run in TIME_WAIT keeps no server from listening.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:  # Another program has it.
-                continue
-        ports.append(port)
-    return tuple(ports)
+    return ports.take_free(count, _unused)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
 
@@ -20,15 +21,21 @@ END: Final = 20_000
 
 def free_ports(count: int) -> tuple[int, ...]:
     """Return ``count`` different ports on which nothing listens now, chosen at random."""
+    return take_free(count, iter(random.SystemRandom().sample(range(FIRST, END), END - FIRST)))
+
+
+def take_free(count: int, candidates: Iterator[int]) -> tuple[int, ...]:
+    """Take candidates until there are ``count`` ports on which nothing listens; return these."""
     ports: list[int] = []
     with ExitStack() as stack:
-        for port in random.SystemRandom().sample(range(FIRST, END), END - FIRST):
-            if len(ports) == count:
-                return tuple(ports)
+        while len(ports) < count:
+            port = next(candidates, None)
+            if port is None:
+                raise OSError(f"no {count} free ports are left")
             probe = stack.enter_context(socket.socket())
             try:
                 probe.bind((HOST, port))
             except OSError:  # Another program has it.
                 continue
             ports.append(port)
-    raise OSError(f"no {count} free ports between {FIRST} and {END}")
+    return tuple(ports)
