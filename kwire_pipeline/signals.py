@@ -66,15 +66,11 @@ class StopRequest:
 @contextmanager
 def handle_with(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     """Handle both signals for the time of a block, if this is the main thread."""
-    if threading.current_thread() is not threading.main_thread():
+    with keep_handlers():
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                signal.signal(number, handler)
         yield
-        return
-    before = {number: signal.signal(number, handler) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, former in before.items():
-            signal.signal(number, former)
 
 
 @contextmanager
