@@ -20,7 +20,7 @@ from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
-from kwire_pipeline.tables.table import LETTERS, Table, other_writers
+from kwire_pipeline.tables.table import LETTERS, Table, of_topics, other_writers
 
 SPOT = LETTERS.spot
 
@@ -79,7 +79,7 @@ def replay_letters(
             )
         shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
         prepare_tables(spark, pipeline, shape, state.destinations)
-        own = letters.read().where(F.col(LETTERS.topic).isin(topics))
+        own = of_topics(letters.read(), topics)
         raw = own.withColumnRenamed("timestamp_type", "timestampType").drop("reason")
         schemas = schemas_of(pipeline, folder, state.identity.pipeline_id)
         if schemas is None:
@@ -95,7 +95,7 @@ def replay_letters(
         finally:
             batch.unpersist()
         count = letters.delete_written(table, origin_of(pipeline))
-        return count, letters.read().where(F.col(LETTERS.topic).isin(topics)).count()
+        return count, of_topics(letters.read(), topics).count()
 
 
 def without_written(rows: DataFrame, table: Table, pipeline: Pipeline) -> DataFrame:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import attrs
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import offsets, source
@@ -15,7 +14,7 @@ from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.session import open_session
-from kwire_pipeline.tables.table import LETTERS, Size
+from kwire_pipeline.tables.table import Size, of_topics
 
 
 @attrs.frozen(kw_only=True)
@@ -75,8 +74,7 @@ def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:
     letters = state.destinations.dead_letters
     own = None
     if letters is not None and letters.exists():
-        # Other pipelines may use the same table.
-        own = letters.read().where(F.col(LETTERS.topic).isin(list(state.identity.topics)))
+        own = of_topics(letters.read(), state.identity.topics)
     table = state.destinations.table
     size = table.size() if table.exists() else Size(rows=0, files=0, bytes=0)
     return Status(

@@ -196,6 +196,11 @@ def positions_of_rows(rows: DataFrame, origin: Origin) -> Offsets:
     return offsets_of((row[0], row[1], row[2] + 1) for row in last)
 
 
+def of_topics(letters: DataFrame, topics: Collection[str]) -> DataFrame:
+    """Return the dead letters of topics; other pipelines may use the same table."""
+    return letters.where(F.col(LETTERS.topic).isin(list(topics)))
+
+
 def literal(text: str) -> str:
     """Return a text as SQL has it."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -371,8 +376,7 @@ class Atomic:
     def has_letters(self: Letters, pipeline: str, topics: Collection[str]) -> bool:
         if pipeline not in self.owners():
             return False
-        own = self.read().where(F.col(LETTERS.topic).isin(list(topics)))
-        return own.limit(1).count() > 0
+        return of_topics(self.read(), topics).limit(1).count() > 0
 
     def append_rest(self, letters: DataFrame, mark: Mark) -> None:
         """Some letters of a batch are all of them."""

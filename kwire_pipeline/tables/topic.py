@@ -40,6 +40,7 @@ from kwire_pipeline.tables.table import (
     Origin,
     Table,
     Upkeep,
+    of_topics,
 )
 
 FILE: Final = "letters.json"
@@ -112,8 +113,7 @@ class LetterTopic:
         return there.count() == mark.letter_count
 
     def has_letters(self, pipeline: str, topics: Collection[str]) -> bool:
-        own = self._own(None).where(F.col(LETTERS.topic).isin(list(topics)))
-        return own.limit(1).count() > 0
+        return of_topics(self._own(None), topics).limit(1).count() > 0
 
     def marks(self, pipeline: str) -> list[Mark]:
         """Return the mark of the newest batch, with the ranges of its partitions that have letters.
