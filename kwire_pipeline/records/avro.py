@@ -57,6 +57,9 @@ class AvroFields:
             envelope = F.when(is_own, _decode(data, datum, writer, self.reader)).otherwise(envelope)
         return envelope
 
+    def open(self, parsed: Column) -> Column:
+        return parsed
+
     def fits(self, data: Column, envelope: Column, offset: Column) -> Column:
         is_whole = F.equal_null(envelope.getField(END), _hash(data))
         return F.coalesce(data.isNotNull() & is_whole, F.lit(False))

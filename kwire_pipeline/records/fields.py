@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from kwire_pipeline.records import changes, json_text, timestamps
+from kwire_pipeline.records import changes, json_text
 from kwire_pipeline.records.timestamps import Units
 
 
@@ -27,7 +27,10 @@ class Fields(Protocol):
         """Whether a key that is null fits."""
 
     def parse(self, data: Column, offset: Column) -> Column:
-        """Return the envelope."""
+        """Return the parsed bytes."""
+
+    def open(self, parsed: Column) -> Column:
+        """Return the envelope, made of nothing but parts of the parsed bytes."""
 
     def fits(self, data: Column, envelope: Column, offset: Column) -> Column:
         """Return the condition that the bytes are of the format and fit the schema."""
@@ -58,13 +61,14 @@ class JsonFields:
     def parse(self, data: Column, offset: Column) -> Column:
         return json_text.parse(data, offset, self.kind, has_rest=self.has_rest)
 
+    def open(self, parsed: Column) -> Column:
+        return json_text.open_array(parsed, has_rest=self.has_rest)
+
     def fits(self, data: Column, envelope: Column, offset: Column) -> Column:
         return json_text.fits(data, envelope, offset, self.kind, self.units)
 
     def whole(self, envelope: Column) -> Column:
         value = envelope.getField(json_text.VALUE)
-        if not timestamps.has_conversion(self.kind):
-            return value
         fields = [self.field(envelope, name).alias(name) for name in self.kind.names]
         return F.when(value.isNotNull(), F.struct(*fields))
 
@@ -77,10 +81,13 @@ class JsonFields:
 
 @attrs.frozen
 class DebeziumFields(JsonFields):
-    """The fields of the row in an envelope of Debezium; `changes.open_envelope` opens it."""
+    """The fields of the row in an envelope of Debezium."""
 
     def parse(self, data: Column, offset: Column) -> Column:
         return json_text.parse(data, offset, changes.envelope_schema(self.kind))
+
+    def open(self, parsed: Column) -> Column:
+        return changes.open_envelope(json_text.open_array(parsed))
 
     def reason(self, data: Column, envelope: Column, offset: Column) -> Column:
         return json_text.reason(

@@ -185,16 +185,14 @@ def classify_misfits(batch: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _envelope_steps(shape: Shape) -> list[Step]:
-    """Add the envelopes of value and key; of changes, an envelope with the row as its value."""
+    """Add the envelopes of value and key."""
     parts = ((PARSED, "value", shape.fields), (PARSED_KEY, "key", shape.key_fields))
-    steps = [
-        add({name: fields.parse(F.col(part), F.col("offset"))})
+    return [
+        add({name: column})
         for name, part, fields in parts
         if fields is not None
+        for column in (fields.parse(F.col(part), F.col("offset")), fields.open(F.col(name)))
     ]
-    if shape.changes.envelope is Envelope.DEBEZIUM:
-        steps.append(add({PARSED: changes.open_envelope(F.col(PARSED))}))
-    return steps
 
 
 def _columns(shape: Shape) -> dict[str, Column]:

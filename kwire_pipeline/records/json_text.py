@@ -1,9 +1,10 @@
 """JSON text in a record, parsed once.
 
-Spark's parser stops after the first value, and would lose what follows it. So the text is parsed
-inside an object of its own whose last field is the record's offset: if the offset is not read
-back, the text was more or less than one value. Of a key that occurs twice the last value counts,
-as in most parsers. Bytes that are not UTF-8 do not fit; Spark would replace them.
+Spark's parser stops after the first value, and would lose what follows it. So the text is parsed as
+the first element of an array whose second one has the record's offset: if that is not read back
+from there, the text was more or less than one value. In an object, text such as ``{"id":1},"x":2``
+would only add a name that nobody reads. Of a key that occurs twice the last value counts, as in
+most parsers. Bytes that are not UTF-8 do not fit; Spark would replace them.
 """
 
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    ArrayType,
     DataType,
     LongType,
     StringType,
@@ -25,30 +27,46 @@ from kwire_pipeline.records.timestamps import Units
 
 VALUE: Final = "value"
 REST: Final = "rest"
-END: Final = "end"
+END: Final = "(end)"
+"""A field that no schema has: rows are parsed with it."""
 CORRUPT: Final = "corrupt"
 NO_OBJECT: Final = "not a JSON object"
 
 
 def parse(data: Column, offset: Column, schema: StructType, *, has_rest: bool = False) -> Column:
-    """Return the parsed envelope of a JSON object; its fields are read by the functions below.
+    """Return the parsed text, which `open_array` makes the envelope of a JSON object.
 
-    With ``has_rest`` the text is in the envelope a second time, as a VARIANT with all fields.
+    With ``has_rest`` the text is in there a second time, as a VARIANT with all fields.
     """
+    element = StructType([*_parsed_fields(schema), StructField(END, LongType(), True)])
     fields = [
-        StructField(VALUE, timestamps.parsed_type(schema), True),
-        StructField(END, LongType(), True),
+        StructField(VALUE, ArrayType(element, True), True),
         StructField(CORRUPT, StringType(), True),
     ]
     text = data.cast("string")
-    parts = [F.lit(f'{{"{VALUE}":'), text]
+    end = [F.lit(f',{{"{END}":'), offset.cast("string"), F.lit("}]")]
+    parts = [F.lit(f'{{"{VALUE}":['), text, *end]
     if has_rest:
         fields.append(StructField(REST, VariantType(), True))
         parts += [F.lit(f',"{REST}":'), text]
-    text = F.concat(*parts, F.lit(f',"{END}":'), offset.cast("string"), F.lit("}"))
-    envelope = StructType(fields)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    return F.from_json(text, envelope, options)
+    return F.from_json(F.concat(*parts, F.lit("}")), StructType(fields), options)
+
+
+def _parsed_fields(schema: StructType) -> list[StructField]:
+    return [StructField(f.name, timestamps.parsed_type(f.dataType), True) for f in schema.fields]
+
+
+def open_array(parsed: Column, *, has_rest: bool = False) -> Column:
+    """Return the envelope of what `parse` made; its fields are read by the functions below."""
+    elements = parsed.getField(VALUE)
+    rest = [parsed.getField(REST).alias(REST)] if has_rest else []
+    return F.struct(
+        F.get(elements, F.lit(0)).alias(VALUE),
+        F.get(elements, F.lit(1)).getField(END).alias(END),
+        parsed.getField(CORRUPT).alias(CORRUPT),
+        *rest,
+    )
 
 
 def is_one_text(data: Column, envelope: Column, offset: Column) -> Column:
@@ -104,7 +122,9 @@ def reason(
     text = data.cast("string")
     row = text if row is None else row
     row_problem = F.lit(None).cast("string") if row_problem is None else row_problem
-    is_one_value = F.equal_null(envelope.getField(END), offset)
+    # A value of another type than the declared one ends the array; these names do not care.
+    names = F.json_object_keys(F.concat(F.lit(f'{{"{VALUE}":'), text, F.lit(f',"{END}":0}}')))
+    is_one_value = F.equal_null(names, F.array(F.lit(VALUE), F.lit(END)))
     first_value = F.get_json_object(text, "$")
     problems = [
         problem
