@@ -23,7 +23,7 @@ from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.engine.upsert import all_changes, origin_names
+from kwire_pipeline.engine.upsert import all_changes
 from kwire_pipeline.errors import EXIT_FAILURE, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
@@ -105,7 +105,7 @@ def with_drops(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame:
     is_dropped = F.col(frames.CLASS).isin(frames.DROPPED, frames.IGNORED)
     is_letter = F.col(frames.CLASS).isin(*frames.LETTERS) & F.lit(may_lack_old)
     return frames.classify(raw, shape).select(
-        *own_spot(), is_dropped.alias("dropped"), is_letter.alias("expired")
+        *own_spot(shape), is_dropped.alias("dropped"), is_letter.alias("expired")
     )
 
 
@@ -134,10 +134,10 @@ def prove_keys(
     start, end = bounds
     shape = known_shape(pipeline, state)
     table, letters = state.destinations.table, state.destinations.dead_letters
-    origin = origin_names(shape)[:3]
+    origin = shape.origin[: len(SPOT)]
     batch = frames.classify(raw, shape).persist()
     try:
-        spots = batch.select(*own_spot(), F.col(frames.CLASS).alias("class"))
+        spots = batch.select(*own_spot(shape), F.col(frames.CLASS).alias("class"))
         rows = spots_of(table.read(), origin)
         # A letter stays one though it would fit today, and a row though it would not.
         misfits = spots.where(F.col("class").isin(*frames.LETTERS)).join(
@@ -170,9 +170,9 @@ def prove_keys(
         batch.unpersist()
 
 
-def own_spot() -> list[Column]:
+def own_spot(shape: Shape) -> list[Column]:
     """Return the place of a record in a classified batch."""
-    return [F.col(f"{frames.OWN}{name}").alias(name) for name in SPOT]
+    return frames.origin(shape)[: len(SPOT)]
 
 
 def spots_of(frame: DataFrame, columns: Sequence[str]) -> DataFrame:

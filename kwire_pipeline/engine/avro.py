@@ -54,7 +54,7 @@ def avro_fields(schema: str, key: str, *, is_plain: bool = True) -> AvroFields:
     limit_driver(spark)
     trial = AvroFields(kind=NullType(), reader=schema)
     try:
-        envelope = trial.parse(F.lit(None).cast("binary"), F.lit(0)).alias("envelope")
+        envelope = trial.parse(F.lit(None).cast("binary")).alias("envelope")
         kind: DataType = spark.range(0).select(envelope.getField(avro.VALUE)).schema[0].dataType
     except (PySparkException, Py4JError, ValueError) as error:
         raise Refusal(f"{key}: Spark does not read this schema: {sentence(str(error))}") from None

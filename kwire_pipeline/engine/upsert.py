@@ -28,23 +28,18 @@ def all_changes(
     rows = rows.withColumn(DELETES, F.lit(False))
     if not shape.changes.has_deletions:
         return rows
-    names = [*shape.changes.keys, *origin_names(shape), DELETES]
+    names = [*shape.changes.keys, *shape.origin, DELETES]
     deletions = changes.where(F.col(DELETES)).select(*[F.col(f"`{name}`") for name in names])
     return rows.unionByName(deletions, allowMissingColumns=True)
 
 
 def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
     """Return the last change of each key."""
-    topic, partition, offset, _ = (F.col(f"`{name}`") for name in origin_names(shape))
+    topic, partition, offset, _ = (F.col(f"`{name}`") for name in shape.origin)
     by_key = Window.partitionBy(*[F.col(f"`{key}`") for key in shape.changes.keys])
     latest_first = by_key.orderBy(partition.desc(), offset.desc(), topic.desc())
     ranked = changes.withColumn(RANK, F.row_number().over(latest_first))
     return ranked.where(F.col(RANK) == 1).drop(RANK)
-
-
-def origin_names(shape: Shape) -> list[str]:
-    """Return the columns with a row's topic, partition, offset and timestamp."""
-    return [f"{shape.origin_prefix}{name}" for name in frames.ORIGIN]
 
 
 def check_keys(rows: DataFrame, shape: Shape) -> None:

@@ -46,7 +46,7 @@ class AvroFields:
     def may_be_null(self) -> bool:
         return True
 
-    def parse(self, data: Column, offset: Column) -> Column:
+    def parse(self, data: Column) -> Column:
         if self.writers is None:
             return _decode(data, data, self.reader, self.reader)
         kind = StructType([StructField(VALUE, self.kind), StructField(END, BinaryType())])
@@ -60,7 +60,7 @@ class AvroFields:
     def open(self, parsed: Column) -> Column:
         return parsed
 
-    def fits(self, data: Column, envelope: Column, offset: Column) -> Column:
+    def fits(self, data: Column, envelope: Column) -> Column:
         is_whole = F.equal_null(envelope.getField(END), _hash(data))
         return F.coalesce(data.isNotNull() & is_whole, F.lit(False))
 
@@ -70,7 +70,7 @@ class AvroFields:
     def field(self, envelope: Column, name: str) -> Column:
         return envelope.getField(VALUE).getField(name)
 
-    def reason(self, data: Column, envelope: Column, offset: Column) -> Column:
+    def reason(self, data: Column, envelope: Column) -> Column:
         words = F.when(data.isNull(), F.lit("the value is null"))
         excess = envelope.getField(END).isNotNull()
         if self.writers is None:

@@ -26,13 +26,13 @@ class Fields(Protocol):
     def may_be_null(self) -> bool:
         """Whether a key that is null fits."""
 
-    def parse(self, data: Column, offset: Column) -> Column:
+    def parse(self, data: Column) -> Column:
         """Return the parsed bytes."""
 
     def open(self, parsed: Column) -> Column:
         """Return the envelope, made of nothing but parts of the parsed bytes."""
 
-    def fits(self, data: Column, envelope: Column, offset: Column) -> Column:
+    def fits(self, data: Column, envelope: Column) -> Column:
         """Return the condition that the bytes are of the format and fit the schema."""
 
     def whole(self, envelope: Column) -> Column:
@@ -41,7 +41,7 @@ class Fields(Protocol):
     def field(self, envelope: Column, name: str) -> Column:
         """Return one top-level field in its type."""
 
-    def reason(self, data: Column, envelope: Column, offset: Column) -> Column:
+    def reason(self, data: Column, envelope: Column) -> Column:
         """Return the words that say why bytes do not fit."""
 
 
@@ -58,14 +58,14 @@ class JsonFields:
     def may_be_null(self) -> bool:
         return all(field.nullable for field in self.kind.fields)
 
-    def parse(self, data: Column, offset: Column) -> Column:
-        return json_text.parse(data, offset, self.kind, has_rest=self.has_rest)
+    def parse(self, data: Column) -> Column:
+        return json_text.parse(data, self.kind, has_rest=self.has_rest)
 
     def open(self, parsed: Column) -> Column:
         return json_text.open_array(parsed, has_rest=self.has_rest)
 
-    def fits(self, data: Column, envelope: Column, offset: Column) -> Column:
-        return json_text.fits(data, envelope, offset, self.kind, self.units)
+    def fits(self, data: Column, envelope: Column) -> Column:
+        return json_text.fits(data, envelope, self.kind, self.units)
 
     def whole(self, envelope: Column) -> Column:
         value = envelope.getField(json_text.VALUE)
@@ -75,25 +75,24 @@ class JsonFields:
     def field(self, envelope: Column, name: str) -> Column:
         return json_text.field(envelope, name, self.kind, self.units)
 
-    def reason(self, data: Column, envelope: Column, offset: Column) -> Column:
-        return json_text.reason(data, envelope, offset, self.kind, self.units)
+    def reason(self, data: Column, envelope: Column) -> Column:
+        return json_text.reason(data, envelope, self.kind, self.units)
 
 
 @attrs.frozen
 class DebeziumFields(JsonFields):
     """The fields of the row in an envelope of Debezium."""
 
-    def parse(self, data: Column, offset: Column) -> Column:
-        return json_text.parse(data, offset, changes.envelope_schema(self.kind))
+    def parse(self, data: Column) -> Column:
+        return json_text.parse(data, changes.envelope_schema(self.kind))
 
     def open(self, parsed: Column) -> Column:
         return changes.open_envelope(json_text.open_array(parsed))
 
-    def reason(self, data: Column, envelope: Column, offset: Column) -> Column:
+    def reason(self, data: Column, envelope: Column) -> Column:
         return json_text.reason(
             data,
             envelope,
-            offset,
             self.kind,
             self.units,
             row=changes.row_text(data, envelope),

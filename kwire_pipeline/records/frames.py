@@ -34,7 +34,9 @@ PARSED_KEY: Final = f"{OWN}parsed_key"
 CLASS: Final = f"{OWN}class"
 UNMET: Final = f"{OWN}unmet"
 BYTES: Final = f"{OWN}bytes"
-RAW: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
+CARRIED: Final = ("key", "value", "headers")
+ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
+RAW: Final = (*CARRIED, *ORIGIN)
 TIMESTAMP_TYPE: Final = "timestamp_type"
 
 GOOD: Final = 0
@@ -54,8 +56,6 @@ LETTERS: Final = (MISFIT, UNEXPECTED, KEYLESS)
 """The classes that become dead letters."""
 DELETES: Final = f"{OWN}deletes"
 """The column of a change that says whether it deletes its row."""
-
-ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 
 
 @attrs.frozen(kw_only=True)
@@ -108,7 +108,12 @@ class Shape:
         more = [name for name in self.columns if name not in fields]
         if self.rescue_column is not None:
             more.append(self.rescue_column)
-        return (*fields, *more, *(f"{self.origin_prefix}{name}" for name in ORIGIN))
+        return (*fields, *more, *self.origin)
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """The names of the columns with a row's topic, partition, offset and timestamp."""
+        return tuple(f"{self.origin_prefix}{name}" for name in ORIGIN)
 
     @cached_property
     def classification(self) -> tuple[Step, ...]:
@@ -152,7 +157,7 @@ def classify(raw: DataFrame, shape: Shape) -> DataFrame:
 def _classification(shape: Shape) -> tuple[Step, ...]:
     columns = _columns(shape)
     keyless = _lacks_key({name.lower(): column for name, column in columns.items()}, shape)
-    carried = [F.col(name).alias(f"{OWN}{name}") for name in RAW]
+    carried = [F.col(name).alias(f"{OWN}{name}") for name in CARRIED]
     size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
     whole = [
         *[column.alias(name) for name, column in columns.items()],
@@ -163,7 +168,7 @@ def _classification(shape: Shape) -> tuple[Step, ...]:
     ]
     # The table has the bytes of rows in its columns.
     is_letter = F.col(CLASS).isin(*LETTERS)
-    only_of_letters = {f"{OWN}{name}": F.when(is_letter, F.col(f"{OWN}{name}")) for name in RAW[:3]}
+    only_of_letters = {f"{OWN}{name}": F.when(is_letter, F.col(f"{OWN}{name}")) for name in CARRIED}
     if not shape.expectations:
         only_of_letters[UNMET] = F.lit(None).cast("array<string>")
     return (
@@ -174,12 +179,23 @@ def _classification(shape: Shape) -> tuple[Step, ...]:
     )
 
 
+def _raw(shape: Shape) -> list[Column]:
+    """Return the parts of the records of a classified frame; only letters have all of them."""
+    carried = [F.col(f"{OWN}{name}").alias(name) for name in CARRIED]
+    return [*carried, *origin(shape)]
+
+
+def origin(shape: Shape) -> list[Column]:
+    """Return the topic, partition, offset and timestamp of the rows of a classified frame."""
+    names = zip(shape.origin, ORIGIN, strict=True)
+    return [F.col(f"`{column}`").alias(name) for column, name in names]
+
+
 def classify_misfits(batch: DataFrame, shape: Shape) -> DataFrame:
     """Return a classified frame whose misfits are classified again, with other schemas."""
     is_misfit = F.col(CLASS) == MISFIT
     raw = batch.where(is_misfit).select(
-        *[F.col(f"{OWN}{name}").alias(name) for name in RAW],
-        F.col(f"{OWN}{TIMESTAMP_TYPE}").alias("timestampType"),
+        *_raw(shape), F.col(f"{OWN}{TIMESTAMP_TYPE}").alias("timestampType")
     )
     return batch.where(~is_misfit).unionByName(classify(raw, shape))
 
@@ -191,17 +207,17 @@ def _envelope_steps(shape: Shape) -> list[Step]:
         add({name: column})
         for name, part, fields in parts
         if fields is not None
-        for column in (fields.parse(F.col(part), F.col("offset")), fields.open(F.col(name)))
+        for column in (fields.parse(F.col(part)), fields.open(F.col(name)))
     ]
 
 
 def _columns(shape: Shape) -> dict[str, Column]:
     """Return the table's columns over the raw record and its parsed value, by name."""
     columns: dict[str, Column] = {}
-    origin = {f"{shape.origin_prefix}{name}": F.col(name) for name in ORIGIN}
+    raw = dict(zip(shape.origin, ORIGIN, strict=True))
     for name in shape.names:
-        if name in origin:
-            columns[name] = origin[name]
+        if name in raw:
+            columns[name] = F.col(raw[name])
         elif name == shape.rescue_column and shape.schema is not None:
             rest = F.col(PARSED).getField(json_text.REST)
             columns[name] = rescue.json_rest(rest, shape.schema)
@@ -278,7 +294,7 @@ def _with_changes(column: Column, keyless: Column, shape: Shape) -> Column:
     if rules.envelope is Envelope.DEBEZIUM:
         operation = F.col(PARSED).getField(changes.OPERATION)
         is_deletion = F.equal_null(operation, F.lit(changes.DELETES)) & json_text.is_one_text(
-            value, F.col(PARSED), F.col("offset")
+            value, F.col(PARSED)
         )
         column = F.when(is_deletion, deletion).otherwise(column)
     if rules.tombstones is Tombstones.IGNORE:
@@ -292,7 +308,7 @@ def _value_fits(shape: Shape) -> Column:
     """Return the condition that a record's value is of its format and schema."""
     value = F.col("value")
     if shape.fields is not None:
-        return shape.fields.fits(value, F.col(PARSED), F.col("offset"))
+        return shape.fields.fits(value, F.col(PARSED))
     return _is_text(value) if shape.format is Format.STRING else F.lit(True)
 
 
@@ -300,7 +316,7 @@ def _key_fits(shape: Shape) -> Column:
     """Return the condition that a record's key is of its format and schema."""
     key, fields = F.col("key"), shape.key_fields
     if fields is not None:
-        fits = fields.fits(key, F.col(PARSED_KEY), F.col("offset"))
+        fits = fields.fits(key, F.col(PARSED_KEY))
         return F.when(key.isNull(), F.lit(fields.may_be_null)).otherwise(fits)
     return F.lit(True) if shape.key_format is Format.RAW else _is_text(key)
 
@@ -373,7 +389,7 @@ def misfits(frame: DataFrame, shape: Shape) -> DataFrame:
 
 def _letter_steps(shape: Shape) -> tuple[Step, ...]:
     raw = [
-        *[F.col(f"{OWN}{name}").alias(name) for name in RAW],
+        *_raw(shape),
         F.col(f"{OWN}{TIMESTAMP_TYPE}").alias(TIMESTAMP_TYPE),
         F.col(UNMET),
         F.col(CLASS),
@@ -398,7 +414,7 @@ def _value_words(shape: Shape) -> Column:
     """Return why the value of a misfit does not fit, null if it does."""
     words = F.lit("not UTF-8")
     if shape.fields is not None:
-        words = shape.fields.reason(F.col("value"), F.col(PARSED), F.col("offset"))
+        words = shape.fields.reason(F.col("value"), F.col(PARSED))
     problem = F.when(~_value_fits(shape), words)
     if shape.changes.tombstones is Tombstones.DEAD_LETTER:
         return problem
@@ -409,6 +425,6 @@ def _key_words(shape: Shape) -> Column:
     """Return why the key of a misfit does not fit, null if it does."""
     key, words = F.col("key"), F.lit("not UTF-8")
     if shape.key_fields is not None:
-        why = shape.key_fields.reason(key, F.col(PARSED_KEY), F.col("offset"))
+        why = shape.key_fields.reason(key, F.col(PARSED_KEY))
         words = F.when(key.isNull(), F.lit("null")).otherwise(why)
     return F.when(~_key_fits(shape), F.concat(F.lit("key: "), words))

@@ -1,10 +1,10 @@
 """JSON text in a record, parsed once.
 
 Spark's parser stops after the first value, and would lose what follows it. So the text is parsed as
-the first element of an array whose second one has the record's offset: if that is not read back
-from there, the text was more or less than one value. In an object, text such as ``{"id":1},"x":2``
-would only add a name that nobody reads. Of a key that occurs twice the last value counts, as in
-most parsers. Bytes that are not UTF-8 do not fit; Spark would replace them.
+the first element of an array whose second one is a mark: if that is not read back from there, the
+text was more or less than one value. In an object, text such as ``{"id":1},"x":2`` would only add a
+name that nobody reads. Of a key that occurs twice the last value counts, as in most parsers. Bytes
+that are not UTF-8 do not fit; Spark would replace them.
 """
 
 from typing import Final
@@ -13,8 +13,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
-    LongType,
     StringType,
     StructField,
     StructType,
@@ -28,29 +28,31 @@ from kwire_pipeline.records.timestamps import Units
 VALUE: Final = "value"
 REST: Final = "rest"
 END: Final = "(end)"
-"""A field that no schema has: rows are parsed with it."""
+"""The field of the mark, which no schema has: rows are parsed with it."""
+MARK: Final = f'{{"{END}":true}}'
 CORRUPT: Final = "corrupt"
 NO_OBJECT: Final = "not a JSON object"
 
 
-def parse(data: Column, offset: Column, schema: StructType, *, has_rest: bool = False) -> Column:
+def parse(data: Column, schema: StructType, *, has_rest: bool = False) -> Column:
     """Return the parsed text, which `open_array` makes the envelope of a JSON object.
 
     With ``has_rest`` the text is in there a second time, as a VARIANT with all fields.
     """
-    element = StructType([*_parsed_fields(schema), StructField(END, LongType(), True)])
+    element = StructType([*_parsed_fields(schema), StructField(END, BooleanType(), True)])
     fields = [
         StructField(VALUE, ArrayType(element, True), True),
         StructField(CORRUPT, StringType(), True),
     ]
     text = data.cast("string")
-    end = [F.lit(f',{{"{END}":'), offset.cast("string"), F.lit("}]")]
-    parts = [F.lit(f'{{"{VALUE}":['), text, *end]
+    parts = [F.lit(f'{{"{VALUE}":['), text]
     if has_rest:
         fields.append(StructField(REST, VariantType(), True))
-        parts += [F.lit(f',"{REST}":'), text]
+        parts += [F.lit(f',{MARK}],"{REST}":'), text, F.lit("}")]
+    else:
+        parts += [F.lit(f",{MARK}]}}")]
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    return F.from_json(F.concat(*parts, F.lit("}")), StructType(fields), options)
+    return F.from_json(F.concat(*parts), StructType(fields), options)
 
 
 def _parsed_fields(schema: StructType) -> list[StructField]:
@@ -69,24 +71,22 @@ def open_array(parsed: Column, *, has_rest: bool = False) -> Column:
     )
 
 
-def is_one_text(data: Column, envelope: Column, offset: Column) -> Column:
+def is_one_text(data: Column, envelope: Column) -> Column:
     """Return the condition that the text is one JSON value of the declared types."""
     return (
         data.isNotNull()
         & F.is_valid_utf8(data.cast("string"))
         & envelope.getField(CORRUPT).isNull()
-        & F.equal_null(envelope.getField(END), offset)
+        & envelope.getField(END).isNotNull()
     )
 
 
-def is_whole(data: Column, envelope: Column, offset: Column) -> Column:
+def is_whole(data: Column, envelope: Column) -> Column:
     """Return the condition that the text is one JSON object of the declared types."""
-    return is_one_text(data, envelope, offset) & envelope.getField(VALUE).isNotNull()
+    return is_one_text(data, envelope) & envelope.getField(VALUE).isNotNull()
 
 
-def fits(
-    data: Column, envelope: Column, offset: Column, schema: StructType, units: Units
-) -> Column:
+def fits(data: Column, envelope: Column, schema: StructType, units: Units) -> Column:
     """Return the condition that a record's text is one object that fits the schema."""
     misfits = [
         timestamps.unread(envelope.getField(VALUE).getField(f.name), f.dataType, units, f.name)
@@ -94,7 +94,7 @@ def fits(
     ]
     misfits += [required.lacks_field(envelope.getField(VALUE), f) for f in schema.fields]
     conditions = [condition for condition in misfits if condition is not None]
-    whole = is_whole(data, envelope, offset)
+    whole = is_whole(data, envelope)
     return F.coalesce(whole & ~timestamps.any_of(conditions), F.lit(False))
 
 
@@ -107,7 +107,6 @@ def field(envelope: Column, name: str, schema: StructType, units: Units) -> Colu
 def reason(
     data: Column,
     envelope: Column,
-    offset: Column,
     schema: StructType,
     units: Units,
     *,

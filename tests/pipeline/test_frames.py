@@ -198,7 +198,7 @@ def test_expectations_count_drop_or_refuse_rows(spark: SparkSession) -> None:
     ]
     batch = classify(topic(spark, [*values, b'{"id": 5}']), shape)
     assert [row.id for row in rows(batch, shape).collect()] == [1, 2]
-    unmet = {row["__offset"]: row[frames.UNMET] for row in batch.collect()}
+    unmet = {row["kafka_offset"]: row[frames.UNMET] for row in batch.collect()}
     assert unmet == {
         0: [],
         1: ["even"],
