@@ -5,9 +5,10 @@
 read: Spark's Kafka source, as a batch and as a stream with `availableNow`, into no table, from
 both brokers in turn. job: the command `kwire-pipeline run` from kwire to a table of Iceberg with
 dead letters, and the same of an earlier revision of this repository, in turn; the time is that of
-the whole command, half a minute of which goes into the start of a JVM and its compilation. The records are orders of about 160 bytes in three partitions, one in a hundred
-of them damaged. Printed are rows a second, and the CPU seconds that a million rows cost the broker
-and Spark: other programs' load moves these less. Each round is printed, then the medians.
+the whole command. To start the JVM and to compile costs each job half a minute of CPU, so its
+factor grows with the rows. The records are orders of about 160 bytes in three partitions, one in a
+hundred of them damaged. Printed are rows a second, and the CPU seconds that a million rows cost the
+broker and Spark: other programs' load moves these less. Each round is printed, then the medians.
 """
 
 import argparse

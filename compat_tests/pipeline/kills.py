@@ -1,12 +1,13 @@
 """A pipeline in small batches, whose driver and brokers are killed at random moments.
 
     python -m compat_tests.pipeline.kills [--broker kwire|kafka] [--nodes 1|3] [--seed N]
-        [--records N] [--kills N] [--directory DIR]
+        [--letters table|topic] [--records N] [--kills N] [--directory DIR]
 
 A producer writes transactions, some of which it aborts, while the pipeline runs at an interval.
 Between two slices of the records, the driver or a broker is killed with SIGKILL and started again;
 of three brokers, the leaders move and then back. In the end `verify` must be clean, and the rows
-and dead letters must be exactly the committed records that a consumer reads, each once. The same
+and dead letters must be exactly the committed records that a consumer reads, each once; in a topic
+of letters, too, each is one record. The same
 seed draws the same kills, slices and aborts; their moments depend on the machine.
 """
 
@@ -25,6 +26,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Final
 
 import attrs
 from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
@@ -41,6 +43,8 @@ from kwire_pipeline.events import SCHEMA
 from kwire_pipeline.tables.table import LETTERS
 
 TOPIC, PARTITIONS = "orders", 3
+LETTERS_IN: Final = {"table": "table: shop.dead", "topic": "topic: dead"}
+"""The section dead_letters of the pipeline's file."""
 RECORDS = 400_000
 """Those of transactions that are aborted are among them."""
 KILLS = 8
@@ -260,6 +264,7 @@ class Trial:
         assert {spot for spot, times in letters.items() if times > 1} == set()
         assert rows.keys() == good
         assert letters.keys() == bad
+        assert written["copies"] == 0
 
 
 def name_of(number: int) -> str:
@@ -319,23 +324,24 @@ def dump(file: str, target: Path) -> None:
         assert tables.dead_letters is not None
         rows = tables.table.read().select("kafka_partition", "kafka_offset", "order_id")
         letters = tables.dead_letters.read().select(LETTERS.partition, LETTERS.offset)
-        written = {"rows": rows.collect(), "letters": letters.collect()}
+        copies = tables.dead_letters.copies()
+        written = {"rows": rows.collect(), "letters": letters.collect(), "copies": copies}
         target.write_text(json.dumps(written))
     finally:
         spark.stop()
 
 
-def file_of(bootstrap: str, folder: Path) -> str:
+def file_of(bootstrap: str, folder: Path, letters: str) -> str:
     """Return the pipeline's file."""
     text = FILE.format(
-        broker=bootstrap, topic=TOPIC, schema=SCHEMA, letters="table: shop.dead", folder=folder
+        broker=bootstrap, topic=TOPIC, schema=SCHEMA, letters=LETTERS_IN[letters], folder=folder
     )
     limit = "max_offsets_per_trigger: "
     return text.replace(f"{limit}400", f"{limit}{BATCH_OFFSETS}")
 
 
 def run_trial(
-    folder: Path, kind: str, *, nodes: int, seed: int, records: int, kills: int
+    folder: Path, kind: str, *, nodes: int, letters: str, seed: int, records: int, kills: int
 ) -> Sequence[str]:
     """Run the pipeline under kills from a seed and check its tables; return what happened."""
     random = Random(seed)
@@ -347,7 +353,8 @@ def run_trial(
     try:
         cluster.start(features=())
         create(cluster.bootstrap, TOPIC, PARTITIONS, nodes)
-        trial.file.write_text(file_of(cluster.bootstrap, folder))
+        create(cluster.bootstrap, "dead", PARTITIONS, nodes)
+        trial.file.write_text(file_of(cluster.bootstrap, folder, letters))
         writer = Writer(cluster.bootstrap, Random(seed + 1))
         trial.start_driver()
         actions = [trial.kill_driver, trial.kill_broker] * (kills // 2)
@@ -378,6 +385,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--broker", default="kwire", choices=["kwire", "kafka"])
     parser.add_argument("--nodes", type=int, default=1, choices=[1, 3])
+    parser.add_argument("--letters", default="table", choices=list(LETTERS_IN))
     parser.add_argument("--seed", type=int, default=Random().randrange(1 << 32))
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--kills", type=int, default=KILLS)
@@ -394,6 +402,7 @@ def main() -> None:
         folder,
         arguments.broker,
         nodes=arguments.nodes,
+        letters=arguments.letters,
         seed=arguments.seed,
         records=arguments.records,
         kills=arguments.kills,
