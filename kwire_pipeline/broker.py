@@ -74,10 +74,10 @@ def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None
     return Brokers(address, cluster_id, {name: topics[name] for name in source.topics})
 
 
-def connect(bootstrap: str, timeout_s: float) -> str:
+def connect(servers: str, timeout_s: float, *, kind: str = "broker") -> str:
     """Return the first address that takes a TCP connection; raise Failure if none does."""
     problems = []
-    for server in bootstrap.split(","):
+    for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
@@ -89,7 +89,7 @@ def connect(bootstrap: str, timeout_s: float) -> str:
             problems.append(f"{server.strip()}: {(error.strerror or str(error)).lower()}")
         else:
             return server.strip()
-    raise Failure(f"no broker is reached: {'; '.join(problems)}; is it running?")
+    raise Failure(f"no {kind} is reached: {'; '.join(problems)}; is it running?")
 
 
 def python_pattern(pattern: str) -> re.Pattern[str] | None:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlparse
 
 from kwire_pipeline import versions
-from kwire_pipeline.broker import look_up
+from kwire_pipeline.broker import TIMEOUT_S, connect, look_up
 from kwire_pipeline.config.model import Pipeline, RecordFormat
 from kwire_pipeline.config.values import Format
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
@@ -24,6 +24,7 @@ from kwire_pipeline.registry import Client, UnknownSchema
 REGISTRY: Final = "registry"
 GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has started Java already."""
+STANDALONE: Final = "spark://"
 Check: TypeAlias = Callable[[], str]
 """Returns what is right; raises Refusal or Failure."""
 
@@ -57,6 +58,9 @@ def checks(pipeline: Pipeline, environment: Mapping[str, str]) -> Iterator[tuple
     yield "pyspark", lambda: check_pyspark(pipeline)
     if GATEWAY not in environment:
         yield "java", lambda: f"Java {check_java(versions.installed_pyspark(), environment)}"
+        master = pipeline.spark.master
+        if master is not None and master.startswith(STANDALONE):
+            yield "master", lambda: check_master(master)
     for key, name in (("table", pipeline.table.warehouse), ("offsets", pipeline.checkpoint)):
         if name is not None:
             yield key, functools.partial(check_folder, name)
@@ -74,6 +78,15 @@ def check_pyspark(pipeline: Pipeline) -> str:
     names += [Path(jar).name for jar in jar_files(pipeline.spark.jars)]
     hint = "" if pyspark in versions.CHECKED else " (not tried with pipelines)"
     return f"{pyspark}{hint}, with {', '.join(names)}"
+
+
+def check_master(master: str) -> str:
+    """Return the first address of a standalone cluster's masters that takes connections.
+
+    Spark itself tries for a minute, and says then that its context is stopped.
+    """
+    address = connect(master.removeprefix(STANDALONE), TIMEOUT_S, kind="master of Spark")
+    return f"{STANDALONE}{address}"
 
 
 def check_folder(name: str) -> str:

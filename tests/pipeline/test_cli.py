@@ -115,6 +115,18 @@ def test_check_of_a_wrong_set_up_is_code_2_though_the_broker_is_down_too(
     assert "wrong java      JAVA_HOME is /no/java" in capsys.readouterr().out
 
 
+def test_check_tries_the_masters_of_a_standalone_cluster(
+    file: str, capsys: pytest.CaptureFixture[str], closed_port: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        cli.main(["check", file, "--spark.master", f"spark://127.0.0.1:{closed_port},{address}"])
+    assert f"ok    master    spark://{address}" in capsys.readouterr().out
+    cli.main(["check", file, "--spark.master", f"spark://127.0.0.1:{closed_port}"])
+    words = f"no master of Spark is reached: 127.0.0.1:{closed_port}: connection refused"
+    assert f"wrong master    {words}" in capsys.readouterr().out
+
+
 def test_a_server_that_speaks_no_kafka_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
