@@ -3,7 +3,7 @@
 Spark's parser stops after the first value, and would lose what follows it. So the text is parsed as
 the first element of an array whose second one is a mark: if that is not read back from there, the
 text was more or less than one value. In an object, text such as ``{"id":1},"x":2`` would only add a
-name that nobody reads. Of a key that occurs twice the last value counts, as in most parsers. Bytes
+name that is not read. Of a key that occurs twice the last value counts, as in most parsers. Bytes
 that are not UTF-8 do not fit; Spark would replace them.
 """
 
