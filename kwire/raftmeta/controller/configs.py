@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from kwire import errors
+from kwire import attrs, errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kwire.codec.messages.incremental_alter_configs import (
@@ -42,37 +42,39 @@ Operation = tuple[str, int, str | None]
 """A setting's name, what to do with it, and the value to do it with."""
 
 
+@attrs.frozen
+class Alteration:
+    """The change of one resource that a request asks for."""
+
+    resource: Resource
+    names: Sequence[str]
+    """The settings that the request names."""
+    change: Callable[[dict[str, str]], dict[str, str]]
+    """Returns the resource's new settings for its present ones."""
+
+
 def decide_incremental_alter(
     state: ControllerState, request: IncrementalAlterConfigsRequest, now: float
 ) -> Decision[IncrementalAlterConfigsResponse]:
     """Set, delete, append to and subtract from settings."""
     del now
-    duplicates = _duplicates(
-        [(item.resource_type, item.resource_name) for item in request.resources]
-    )
-    config_records: list[r.ConfigRecord] = []
-    responses = []
-    for alteration in request.resources:
-        resource = (alteration.resource_type, alteration.resource_name)
-        operations = [(c.name, c.config_operation, c.value) for c in alteration.configs]
+    alterations = []
+    for item in request.resources:
+        resource = (item.resource_type, item.resource_name)
+        operations = [(c.name, c.config_operation, c.value) for c in item.configs]
         change = partial(operate, operations=operations, resource=resource)
-        requested_names = [name for name, _, _ in operations]
-        result = _alter(
-            state, resource, resource in duplicates, config_records, change, requested_names
+        alterations.append(Alteration(resource, [name for name, _, _ in operations], change))
+    outcomes, records = _alter_all(state, alterations)
+    shape = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    responses = [
+        shape(
+            error_code=result.code,
+            error_message=result.text,
+            resource_type=kind,
+            resource_name=name,
         )
-        responses.append(
-            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=result.code,
-                error_message=result.text,
-                resource_type=resource[0],
-                resource_name=resource[1],
-            )
-        )
-    records: tuple[r.MetadataRecord, ...] = (
-        *config_records,
-        *clear_elr(state, config_records),
-    )
-    check_bound(records)
+        for (kind, name), result in outcomes
+    ]
     reply = IncrementalAlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else records, reply)
 
@@ -82,58 +84,59 @@ def decide_alter(
 ) -> Decision[AlterConfigsResponse]:
     """Replace all settings of a resource; those not named return to their defaults."""
     del now
-    duplicates = _duplicates(
-        [(item.resource_type, item.resource_name) for item in request.resources]
-    )
-    config_records: list[r.ConfigRecord] = []
-    responses = []
-    for alteration in request.resources:
-        resource = (alteration.resource_type, alteration.resource_name)
-        texts = {config.name: config.value for config in alteration.configs}
-        change = partial(_replace, new=texts)
-        result = _alter(
-            state, resource, resource in duplicates, config_records, change, list(texts)
+    alterations = []
+    for item in request.resources:
+        texts = {config.name: config.value for config in item.configs}
+        resource = (item.resource_type, item.resource_name)
+        alterations.append(Alteration(resource, list(texts), partial(_replace, new=texts)))
+    outcomes, records = _alter_all(state, alterations)
+    shape = AlterConfigsResponse.AlterConfigsResourceResponse
+    responses = [
+        shape(
+            error_code=result.code,
+            error_message=result.text,
+            resource_type=kind,
+            resource_name=name,
         )
-        responses.append(
-            AlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=result.code,
-                error_message=result.text,
-                resource_type=resource[0],
-                resource_name=resource[1],
-            )
-        )
-    records: tuple[r.MetadataRecord, ...] = (
-        *config_records,
-        *clear_elr(state, config_records),
-    )
-    check_bound(records)
+        for (kind, name), result in outcomes
+    ]
     reply = AlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else records, reply)
 
 
-def _duplicates(resources: list[Resource]) -> set[Resource]:
-    return {resource for resource, count in Counter(resources).items() if count > 1}
+def _alter_all(
+    state: ControllerState, alterations: Sequence[Alteration]
+) -> tuple[list[tuple[Resource, Outcome]], tuple[r.MetadataRecord, ...]]:
+    """Return the outcome for each resource, and the records of the changes that are allowed."""
+    counts = Counter(alteration.resource for alteration in alterations)
+    config_records: list[r.ConfigRecord] = []
+    outcomes = [
+        (each.resource, _alter(state, each, counts[each.resource] > 1, config_records))
+        for each in alterations
+    ]
+    records = (*config_records, *clear_elr(state, config_records))
+    check_bound(records)
+    return outcomes, records
 
 
 def _alter(
     state: ControllerState,
-    resource: Resource,
+    alteration: Alteration,
     is_duplicate: bool,
     records: list[r.ConfigRecord],
-    change: Callable[[dict[str, str]], dict[str, str]],
-    requested_names: Sequence[str],
 ) -> Outcome:
     """Validate one resource's new settings as a whole, and add the records of the change.
 
-    Settings of a broker in ``requested_names`` are written even if they are unchanged, so that
+    Settings of a broker that the request names are written even if they are unchanged, so that
     brokers reread the files that settings refer to.
     """
+    resource, requested_names = alteration.resource, alteration.names
     try:
         if is_duplicate:
             raise errors.InvalidRequest("Each resource must appear at most once.")
         _check_kind(resource[0])
         current = dict(state.image.config(*resource))
-        settings = change(dict(current))
+        settings = alteration.change(dict(current))
         _check_safety(state, resource, requested_names, settings)
         _check(state, resource, current, settings)
     except ConfigError as error:
