@@ -31,8 +31,8 @@ class Acceptor:
 
     admission: Admission
     now: Callable[[], float]
-    open: Callable[[Listener, socket.socket, str], None]
-    """Called with each accepted socket and its peer's host."""
+    open: Callable[[Listener, socket.socket, str, int], None]
+    """Called with each accepted socket, and the host and port of its peer."""
     close_oldest: Callable[[], None]
     """Closes an unprotected connection, so that a protected listener can accept one."""
     last_descriptor: int = UNLIMITED
@@ -110,7 +110,7 @@ class Acceptor:
                 sock, peer = listener.sock.accept()
             except (BlockingIOError, ConnectionError):
                 return
-            host = peer[0]
+            host, port, *_ = peer
             if self.admission.is_address_full(host):
                 log.info("connection refused listener=%s peer=%s: too many", listener.name, host)
                 sock.close()
@@ -118,7 +118,7 @@ class Acceptor:
             self._rate.take()
             listener.rate.take()
             try:
-                self.open(listener, sock, host)
+                self.open(listener, sock, host, port)
             except BaseException:
                 sock.close()
                 raise

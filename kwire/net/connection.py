@@ -39,6 +39,8 @@ class Connection:
     sock: socket.socket
     listener: Listener
     host: str
+    port: int
+    """The port of the client."""
     requests: ConnectionRequests
     framer: Framer
     sender: Sender
@@ -67,6 +69,11 @@ class Connection:
     """The error that ended another task of the connection than its first."""
     waiting: WaitingAnswers | None = None
     """The answers that wait; None before there was one."""
+
+    @property
+    def peer(self) -> str:
+        """The client's address and port, for logs."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def is_busy(self) -> bool:

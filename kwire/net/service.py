@@ -132,7 +132,7 @@ class NetService:
                 trio.lowlevel.notify_closing(listener.sock)
                 listener.sock.close()
 
-    def _open(self, listener: Listener, sock: socket.socket, host: str) -> None:
+    def _open(self, listener: Listener, sock: socket.socket, host: str, port: int) -> None:
         assert self._nursery is not None
         sock.setblocking(False)
         with suppress(OSError):  # it may be gone already
@@ -142,6 +142,7 @@ class NetService:
             sock=sock,
             listener=listener,
             host=host,
+            port=port,
             requests=listener.for_connection(listener.name, host),
             framer=Framer(listener.limits.socket_request_max_bytes, self._buffers),
             sender=Sender(sock, self._threads, self.now),
@@ -168,9 +169,9 @@ class NetService:
         except Disconnect as reason:
             connection.reason = str(reason)
         except OSError as error:
-            log.debug("connection lost peer=%s reason=%s", connection.host, error)
+            log.debug("connection lost peer=%s reason=%s", connection.peer, error)
         except Exception:
-            log.exception("connection failed peer=%s", connection.host)
+            log.exception("connection failed peer=%s", connection.peer)
         finally:
             self._close(connection)
 
@@ -179,7 +180,7 @@ class NetService:
             log.info(
                 "connection closed listener=%s peer=%s reason=%s",
                 connection.listener.name,
-                connection.host,
+                connection.peer,
                 connection.reason,
             )
         connection.drop_waiting()

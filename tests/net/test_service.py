@@ -76,13 +76,14 @@ async def test_bad_connection_is_closed_alone_with_one_log_line(
     async with running() as node:
         node.listen()
         async with await node.connect() as bad, await node.connect() as good:
+            host, port = bad.stream.socket.getsockname()
             await bad.send_bytes(data)
             with trio.fail_after(10):
                 assert await bad.is_closed()
             assert await echo(good, b"fine") == b"fine"
         lines = [record for record in caplog.records if record.name.startswith("kwire")]
         assert len(lines) == 1, lines
-        assert "connection closed" in lines[0].message
+        assert f"connection closed listener=A peer={host}:{port} " in lines[0].message
 
 
 async def test_bug_closes_the_connection_and_logs_a_traceback(
