@@ -79,8 +79,8 @@ class Writer:
     random: Random
     limit: int = 0
     """The end of the records that it may write now."""
-    outcomes: dict[int, str] = attrs.field(factory=dict)
-    """The outcome of the transaction that begins with a number, by that number."""
+    outcomes: dict[range, str] = attrs.field(factory=dict)
+    """The outcome of each transaction, by the numbers of its records."""
     error: BaseException | None = None
     written: int = 0
     _is_closed: bool = False
@@ -146,7 +146,7 @@ class Writer:
                 client.abort_transaction(PROGRESS_SECONDS)
             else:
                 client = self._client()
-        self.outcomes[first] = outcome
+        self.outcomes[range(first, end)] = outcome
         return client
 
 
@@ -243,10 +243,10 @@ class Trial:
         larger = ("--limits.max_offsets_per_trigger", str(20 * BATCH_OFFSETS))
         assert run(command("run", self.file, *larger), self.log) == 0, self.tail()
 
-    def check(self, outcomes: dict[int, str], records: int) -> None:
+    def check(self, outcomes: dict[range, str]) -> None:
         """Assert that the tables have exactly the committed records, each once."""
         committed = read_committed(self.cluster.bootstrap)
-        check_outcomes(committed, outcomes, records)
+        check_outcomes(committed, outcomes)
         answer = self.folder / "answer"
         assert run(command("verify", self.file), answer) == 0, answer.read_text()[-3000:]
         count = len(committed)
@@ -299,21 +299,15 @@ def read_committed(bootstrap: str) -> dict[tuple[int, int], int]:
     return records
 
 
-def check_outcomes(
-    committed: dict[tuple[int, int], int], outcomes: dict[int, str], records: int
-) -> None:
+def check_outcomes(committed: dict[tuple[int, int], int], outcomes: dict[range, str]) -> None:
     """Assert that the topic has what was committed, once, and nothing that was aborted."""
     numbers = Counter(committed.values())
     assert {number for number, times in numbers.items() if times > 1} == set()
-    for first, outcome in outcomes.items():
-        end = min(first + IN_TRANSACTION, records)
-        present = sum(number in numbers for number in range(first, end))
-        if outcome == COMMITTED:
-            assert present == end - first
-        elif outcome == ABORTED:
-            assert present == 0
-        else:
-            assert present in (0, end - first)
+    for transaction, outcome in outcomes.items():
+        present = sum(number in numbers for number in transaction)
+        expected = {COMMITTED: {len(transaction)}, ABORTED: {0}}
+        either = {0, len(transaction)}
+        assert present in expected.get(outcome, either), f"{present} of {transaction}, {outcome}"
 
 
 def dump(file: str, target: Path) -> None:
@@ -370,7 +364,7 @@ def run_trial(
         writer.wait()
         trial.wait_batches(1)
         trial.finish()
-        trial.check(writer.outcomes, records)
+        trial.check(writer.outcomes)
         trial.note(f"{Counter(writer.outcomes.values())} of transactions; all is as it must be")
     finally:
         if writer is not None:
