@@ -20,7 +20,7 @@ from kwire_pipeline.config.load import load
 
 @pytest.mark.parametrize("letters", LETTERS_IN)
 def test_file_of_the_trial_is_accepted(tmp_path: Path, letters: str) -> None:
-    """The trials themselves take minutes, and the default run leaves them out."""
+    """The file that the long trials of kills run is valid."""
     file = tmp_path / "orders.yaml"
     file.write_text(file_of("127.0.0.1:9092", tmp_path, letters))
     pipeline = load(str(file), [], {})
