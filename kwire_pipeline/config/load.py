@@ -121,8 +121,8 @@ def _with_flag(
         value: Plain = interpolate(flag.text, environment)
     except ValueError as error:
         raise ConfigError(f"--{flag.key}: {error}") from None
-    if isinstance(value, str) and value[:1] in ("[", "{") and key.kind != "text":
-        value = _flow(flag.key, value)
+    if flag.text[:1] in ("[", "{") and key.kind != "text":
+        value = _flow(flag, environment)
     elif key.collects is dict:
         name, sign, text = flag.text.partition("=")
         if not sign:
@@ -136,13 +136,13 @@ def _with_flag(
     return overlay(top, path, value)
 
 
-def _flow(key: str, text: str) -> Plain:
-    """Parse a list or mapping in YAML's short form."""
+def _flow(flag: Flag, environment: Mapping[str, str]) -> Plain:
+    """Parse a list or mapping in YAML's short form, then its variables, whose values are no YAML."""
     try:
-        value = read_document("flag", f"value: {text}", {}).top["value"]
+        return read_document("flag", f"value: {flag.text}", environment).top["value"]
     except (ConfigError, yaml.YAMLError):
-        raise ConfigError(f"--{key}: not a list or mapping in YAML") from None
-    return value
+        hint = ', such as {a: "${NAME}"}' if "${" in flag.text else ""
+        raise ConfigError(f"--{flag.key}: not a list or mapping in YAML{hint}") from None
 
 
 def _value_at(top: Plain, path: Path) -> Plain:

@@ -11,6 +11,7 @@ from kwire_pipeline.config.document import ConfigError, read_document
 from kwire_pipeline.config.gaps import GAPS, Gap
 from kwire_pipeline.config.load import Flag, build, find_key, load
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.secrets import secrets_of
 from kwire_pipeline.config.values import (
     Action,
     Column,
@@ -521,6 +522,18 @@ def test_environment_gives_secrets_that_are_not_shown() -> None:
     assert pipeline.source.security.password == "opensesame"
     assert "opensesame" not in repr(pipeline)
     assert "source.security.password: ***" in describe(pipeline)
+
+
+@pytest.mark.parametrize("password", ["opensesame", 'a"b: #\\', "a${PASS}"])
+def test_variable_in_a_list_or_mapping_of_a_flag_is_a_secret(password: str) -> None:
+    """Its text is no YAML either: a password may have any character."""
+    flag = ("source.options", '{kafka.ssl.truststore.password: "${PASS}"}')
+    pipeline = read(SMALLEST, flag, PASS=password)
+    assert pipeline.source.options == {"kafka.ssl.truststore.password": password}
+    assert secrets_of(pipeline) == {password}
+    assert "source.options: {kafka.ssl.truststore.password: ***}" in describe(pipeline)
+    unquoted = ("source.options", "{kafka.x: ${PASS}}")
+    assert "not a list or mapping in YAML, such as" in errors(SMALLEST, unquoted, PASS=password)[0]
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
