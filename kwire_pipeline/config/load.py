@@ -137,7 +137,7 @@ def _with_flag(
 
 
 def _flow(flag: Flag, environment: Mapping[str, str]) -> Plain:
-    """Parse a list or mapping in YAML's short form, then its variables, whose values are no YAML."""
+    """Parse a list or mapping in YAML's short form; the values of variables are no YAML."""
     try:
         return read_document("flag", f"value: {flag.text}", environment).top["value"]
     except (ConfigError, yaml.YAMLError):

@@ -41,7 +41,9 @@ SCHEMA_HINTS: Final = {
     Format.AVRO_REGISTRY: "; kwire-pipeline init writes the newest one of the registry",
 }
 """The formats that have a schema, with a hint where it comes from."""
-TIMES: Final = {"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"}
+MOMENTS: Final = {"TIMESTAMP", "TIMESTAMP_LTZ"}
+"""The types of fields whose numbers have a unit."""
+TIMES: Final = {*MOMENTS, "DATE", "TIMESTAMP_NTZ"}
 
 
 def problems(pipeline: Pipeline) -> Iterator[Problem]:
@@ -68,7 +70,7 @@ def _source(pipeline: Pipeline) -> Iterator[Problem]:
     source, security = pipeline.source, pipeline.source.security
     for server in source.bootstrap.split(","):
         host, _, port = server.strip().rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not host or not re.fullmatch("[0-9]+", port) or not 0 < int(port) < 65536:
             yield "source.bootstrap", f"{server.strip()!r} is not host:port"
     if bool(source.topics) == (source.pattern is not None):
         both = "not both" if source.topics else "and there is neither"
@@ -136,8 +138,12 @@ def _timestamps(part: str, record: RecordFormat, fields: tuple[Field, ...]) -> I
         field = find_field(fields, path.split("."))
         if field is None:
             yield f"{part}.timestamps", f"the schema has no field {path}"
-        elif field.type.name not in TIMES - {"DATE"} and unit is not TimestampUnit.ISO:
-            yield f"{part}.timestamps", f"{path} is {field.type.name}, not TIMESTAMP"
+            continue
+        kind = field.type
+        while kind.name in ("ARRAY", "MAP"):
+            kind = kind.items[-1]
+        if kind.name not in MOMENTS and unit is not TimestampUnit.ISO:
+            yield f"{part}.timestamps", f"{path} is {kind.name}, not TIMESTAMP"
 
 
 def _table(pipeline: Pipeline) -> Iterator[Problem]:
@@ -225,8 +231,9 @@ def table_columns(pipeline: Pipeline) -> dict[str, str] | None:
         and (record.format not in SCHEMA_HINTS or record.schema is None)
     ):
         return None
+    omitted = {name.lower() for name in pipeline.omit}
     columns = {field.name: field.type.name for field in _value_fields(pipeline)}
-    columns = {name: kind for name, kind in columns.items() if name not in pipeline.omit}
+    columns = {name: kind for name, kind in columns.items() if name.lower() not in omitted}
     origin = pipeline.table.origin_prefix
     times = {"timestamp": "TIMESTAMP"}
     if pipeline.table.evolution is Evolution.RESCUE:

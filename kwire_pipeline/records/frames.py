@@ -101,10 +101,9 @@ class Shape:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the table's columns, in order."""
-        if self.schema is not None:
-            fields = [field.name for field in self.schema.fields if field.name not in self.omit]
-        else:
-            fields = [] if "value" in self.omit else ["value"]
+        omitted = {name.lower() for name in self.omit}
+        fields = ["value"] if self.schema is None else self.schema.names
+        fields = [name for name in fields if name.lower() not in omitted]
         more = [name for name in self.columns if name not in fields]
         if self.rescue_column is not None:
             more.append(self.rescue_column)

@@ -164,7 +164,9 @@ def _problems(text: Column, value: Column, schema_field: StructField, units: Uni
     unreadable = column.isNull() & is_given
     problems = [F.when(unreadable, F.lit(f"{name} is not {kind.simpleString()}"))]
     if bad is not None:
-        problems.append(F.when(bad, F.lit(f"{name} is {_misreading(kind, units.get(name))}")))
+        problems.append(
+            F.when(bad, F.lit(f"{name} is {_misreading(kind, timestamps.unit_of(units, name))}"))
+        )
     if not schema_field.nullable:
         problems.append(F.when(column.isNull() & ~is_given, F.lit(f"{name} is missing")))
     lacks = required.lacks_required(column, kind)

@@ -45,6 +45,11 @@ LAST_MICROS: Final = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999Z."""
 
 
+def unit_of(units: Units, path: str) -> TimestampUnit | None:
+    """Return the unit that a file gives a field, if it does; names compare as Spark's do."""
+    return {name.lower(): unit for name, unit in units.items()}.get(path.lower())
+
+
 def parsed_type(kind: DataType) -> DataType:
     """Return the type to parse: STRING for times, SMALLINT for TINYINT, nulls allowed."""
     match kind:
@@ -98,7 +103,7 @@ def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
             return F.when(_is_tiny(column), column.cast("tinyint"))
         case DateType():
             return day(column)
-    return moment(column, units.get(path, TimestampUnit.ISO))
+    return moment(column, unit_of(units, path) or TimestampUnit.ISO)
 
 
 def _is_tiny(number: Column) -> Column:
@@ -141,7 +146,7 @@ def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | 
             return ~_is_tiny(column)
         case DateType():
             return column.isNotNull() & day(column).isNull()
-    return column.isNotNull() & moment(column, units.get(path, TimestampUnit.ISO)).isNull()
+    return column.isNotNull() & moment(column, unit_of(units, path) or TimestampUnit.ISO).isNull()
 
 
 def _unread(column: Column, kind: DataType, units: Units, path: str) -> Column:

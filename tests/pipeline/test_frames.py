@@ -2,6 +2,7 @@
 
 import datetime
 
+import attrs
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -125,6 +126,14 @@ def test_timestamps_have_the_unit_of_their_field(batch: DataFrame, shape: Shape)
     first, *_, last = text.collect()
     assert first[0] == "2025-11-21 10:00:00"
     assert last[1] == "2026-11-21 09:00:00"
+
+
+def test_names_of_a_file_compare_without_regard_to_case(spark: SparkSession, shape: Shape) -> None:
+    values: list[bytes | None] = [b'{"id": 1, "name": "a", "at": 1763719200000}']
+    chosen = attrs.evolve(shape, units={"AT": TimestampUnit.MILLIS}, omit=("Name",))
+    (row,) = rows(classify(topic(spark, values), chosen), chosen).collect()
+    assert row.at.year == 2025
+    assert "name" not in row
 
 
 def test_tinyint_keeps_its_range_and_type(batch: DataFrame, shape: Shape) -> None:
