@@ -279,11 +279,18 @@ UNITS_MS: Final = {
 }
 
 
+MAX_DURATION_DAYS: Final = 36_500
+"""A hundred years: any time before now by that is a time of the calendar."""
+
+
 def read_duration(value: Plain) -> datetime.timedelta:
     match = re.fullmatch(r"\s*([0-9]+)\s*([a-z]+)\s*", value) if isinstance(value, str) else None
     if match is None or match[2] not in UNITS_MS:
         raise ValueError(f"expected a duration such as 30 seconds, not {_shape(value)}")
-    return datetime.timedelta(milliseconds=int(match[1]) * UNITS_MS[match[2]])
+    duration_ms = int(match[1]) * UNITS_MS[match[2]]
+    if duration_ms > MAX_DURATION_DAYS * UNITS_MS["days"]:
+        raise ValueError(f"expected at most {MAX_DURATION_DAYS} days, not {_shape(value)}")
+    return datetime.timedelta(milliseconds=duration_ms)
 
 
 def read_section(value: Plain) -> Mapping[str, Plain]:

@@ -295,6 +295,10 @@ def _epoch_ms(when: datetime.datetime) -> int:
     return int(when.timestamp() * 1000)
 
 
+MAX_PARTITION: Final = (1 << 31) - 1
+MAX_OFFSET: Final = (1 << 63) - 1
+
+
 def _offsets(topic: str, value: Plain) -> dict[int, int]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{topic}: expected offsets by partition, such as {{0: 100, 1: 200}}")
@@ -304,6 +308,10 @@ def _offsets(topic: str, value: Plain) -> dict[int, int]:
         raise ValueError(f"{topic}: partitions and offsets are whole numbers") from None
     if any(partition < 0 or offset < 0 for partition, offset in offsets.items()):
         raise ValueError(f"{topic}: partitions and offsets begin at 0")
+    if any(
+        partition > MAX_PARTITION or offset > MAX_OFFSET for partition, offset in offsets.items()
+    ):
+        raise ValueError(f"{topic}: there is no such partition or offset")
     return offsets
 
 

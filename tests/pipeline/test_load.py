@@ -104,8 +104,19 @@ def test_starts_of_every_kind() -> None:
 
 
 def test_units_of_timestamps() -> None:
-    pipeline = read(edit("format: json,", "format: json, timestamps: {ordered_at: millis},"))
-    assert pipeline.value.timestamps == {"ordered_at": TimestampUnit.MILLIS}
+    text = edit("format: json,", "format: json, timestamps: {ordered_at: millis},")
+    assert read(text).value.timestamps == {"ordered_at": TimestampUnit.MILLIS}
+    for kind in ("ARRAY<TIMESTAMP>", "MAP<STRING, ARRAY<TIMESTAMP>>"):
+        assert read(text.replace("item STRING", f"at {kind}"), ("value.timestamps", "at=millis"))
+    (line,) = errors(
+        text.replace("item STRING", "at TIMESTAMP_NTZ"), ("value.timestamps", "at=millis")
+    )
+    assert line == "--value.timestamps: at is TIMESTAMP_NTZ, not TIMESTAMP"
+
+
+def test_omitted_field_is_no_column_in_any_case() -> None:
+    (line,) = errors(SMALLEST, ("omit", "Ordered_At"))
+    assert "the table has no column ordered_at; it has order_id, item" in line
 
 
 def test_schema_from_a_file_beside_the_pipelines(tmp_path: Path) -> None:
@@ -182,11 +193,13 @@ def test_every_key_is_a_flag(key: object) -> None:
         ("checkpoint: lake/checkpoint", "", "1: checkpoint: this key is required"),
         ("bootstrap: 127.0.0.1:9092, ", "", "2: source.bootstrap: this key is required"),
         ("127.0.0.1:9092", "localhost", "2: source.bootstrap: 'localhost' is not host:port"),
+        ("127.0.0.1:9092", "a:\u00b2", "2: source.bootstrap: 'a:\u00b2' is not host:port"),
         ("127.0.0.1:9092", "a:1;b", "2: source.bootstrap: 'a:1;b' is not host:port"),
         ("topics: [orders]", "topics: []", "2: source.topics: expected topics or pattern"),
         ("[orders]", "[orders], pattern: o.*", "2: source.topics: expected topics or pattern, not"),
         ("[orders]", "[a], start: {b: {0: 1}}", "2: source.start: offsets are needed for each of"),
         ("[orders]", "[orders], options: {minPartitions: 5}", "key of its own: limits.min_parti"),
+        ("[orders]", f"[orders], start: {{orders: {{0: {1 << 63}}}}}", "orders: there is no such"),
         ("[orders]", "[orders], start: {orders: {0: -2}}", "orders: partitions and offsets begin"),
         ("format: json", "format: jsn", "3: value.format: expected raw, string, json, avro, avro-"),
         ("quantity INT", "quantity INTT", "3: value.schema: quantity: there is no type INTT"),
@@ -208,6 +221,7 @@ def test_every_key_is_a_flag(key: object) -> None:
         ),
         ("shop.orders_dead", "shop.orders", "5: dead_letters.table: it is the table itself"),
         ("table: shop.orders_dead", "topic: orders", "5: dead_letters.topic: orders is read by"),
+        ("available-now", f"{10**20} days", "7: trigger: expected available-now or an interval"),
         ("available-now", "always", "7: trigger: expected available-now or an interval such as"),
         ("name: shop", "evolution: rescue, rescue_column: item, name: shop", "item is there twi"),
         ("name: shop", "evolution: rescue, rescue_column: a-b, name: shop", "'a-b' is no column's"),
@@ -238,6 +252,7 @@ def test_an_error_names_place_key_and_what_is_expected(old: str, new: str, error
         (["expectations:", "  positive: {action: drop}"], "9: expectations.positive.check: this"),
         (["expectations:", "  positive: {chek: x}"], "chek: there is no such key; did you"),
         (["spark: {conf: {spark.jars.packages: x}}"], "own: spark.packages, which adds to the pip"),
+        (["maintenance: {expire_after: 36501 days}"], "expire_after: expected at most 36500 days"),
         (["omit: [price]"], "8: omit: the value's schema has no field price"),
     ],
 )  # fmt: skip
