@@ -154,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     secrets: set[str] = set()
+    open_outputs()
     try:
         try:
             with handle_with(interrupt):
@@ -172,6 +173,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Interrupted as signal:
         print(stop_line(signal.number), file=sys.stderr)
         return exit_code(signal.number)
+
+
+def open_outputs() -> None:
+    """Open nowhere in place of an output that was closed before the start: Python has None then."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def discard_output() -> None:

@@ -410,6 +410,16 @@ def test_output_whose_reader_has_ended_is_one_line(file: str) -> None:
 
 
 # init and secrets ----------------------------------------------------------------------------
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_output_that_was_closed_before_the_start_is_no_defect(closed: str) -> None:
+    command = f"{sys.executable} -m kwire_pipeline check none.yaml {closed}"
+    ended = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+
+
 def test_init_writes_a_file_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     flags = ["--source.topics", "a", "--source.topics", "b", "--trigger", "30 seconds"]
