@@ -66,6 +66,23 @@ def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     assert (proof.is_clean, proof.records) == (True, 60)
 
 
+@pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.PARQUET])
+def test_partitions_of_a_table_do_not_change(scene: Scene, kind: TableFormat) -> None:
+    """Of a Parquet table readers would leave out the rows outside of the newer folders."""
+    table = attrs.evolve(scene.pipeline.table, format=kind)
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    scene.produce(range(10))
+    scene.run()
+    scene.produce(range(10, 20))
+    unlike = attrs.evolve(table, partition_by=())
+    scene.pipeline = attrs.evolve(scene.pipeline, table=unlike)
+    with pytest.raises(Refusal, match=r"has the partitions \[at_day\], and this file has \[\]"):
+        scene.run()
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    scene.run()
+    scene.check_each_once(range(20))
+
+
 @pytest.mark.parametrize("place", CRASHES[:2])
 def test_changes_by_key_are_applied_once(scene: Scene, place: Place) -> None:
     """The records of both halves have the same keys; the later half counts."""

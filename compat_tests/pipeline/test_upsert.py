@@ -101,6 +101,19 @@ def test_batch_that_is_in_the_table_is_not_applied_again(scene: Scene, place: Pl
     check(scene, {"a": 3})
 
 
+def test_status_counts_the_rows_that_readers_see(scene: Scene, spark: SparkSession) -> None:
+    """With merge-on-read the files keep rows that a change has replaced."""
+    properties = {"write.merge.mode": "merge-on-read"}
+    table = attrs.evolve(scene.pipeline.table, properties=properties)
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    produce(scene, [("a", {"n": 1}), ("c", {"n": 2})])
+    scene.run()
+    produce(scene, [("a", {"n": 3})])
+    scene.run()
+    assert read_status(spark, scene.pipeline).rows == 2
+    check(scene, {"a": 3, "c": 2})
+
+
 def test_verify_finds_what_differs_from_the_last_changes(scene: Scene, spark: SparkSession) -> None:
     produce(scene, [(key, {"n": 1}) for key in "abcdef"])
     produce(scene, [(key, {"n": 2}) for key in "abcd"] + [("f", None)])

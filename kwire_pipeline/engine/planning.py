@@ -46,6 +46,7 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
         columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in rows.fields)
         return [*lines, f"a run creates {pipeline.table.name} ({columns})"]
     check_mode(destinations.table, shape.changes.keys, pipeline.table.name)
+    destinations.table.check_partitions()
     changes = schema.difference(destinations.table.columns(), rows)
     schema.check(changes, pipeline.table.evolution, pipeline.table.name)
     if not changes:

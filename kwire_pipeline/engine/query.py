@@ -297,6 +297,7 @@ def prepare_tables(
         letters.check_ready()
     if table.exists():
         check_mode(table, shape.changes.keys, pipeline.table.name)
+        table.check_partitions()
         changes = schema.difference(table.columns(), rows)
         schema.check(changes, pipeline.table.evolution, pipeline.table.name)
         if changes:

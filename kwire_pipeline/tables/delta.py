@@ -38,6 +38,7 @@ from kwire_pipeline.tables.table import (
     own_marks,
     owners_of,
     positions_of_rows,
+    refuse_partitions,
     session_settings,
     summary_of,
     valid_marks,
@@ -104,6 +105,10 @@ class DeltaTable(Atomic):
                 f"ALTER TABLE {self.name} ALTER COLUMN `{field.name}` TYPE "
                 f"{field.dataType.simpleString()}"
             )
+
+    def check_partitions(self) -> None:
+        chosen = [name for name, _, _ in self._partitions]
+        refuse_partitions(self.name, self._detail()["partitionColumns"], chosen)
 
     def table_id(self) -> str:
         return str(self._detail()["id"])

@@ -110,6 +110,9 @@ class IcebergTable(Atomic):
                 f"{field.dataType.simpleString()}"
             )
 
+    def check_partitions(self) -> None:
+        """An Iceberg table keeps its spec, which other tools may have changed."""
+
     def table_id(self) -> str:
         return str(self._table().uuid().toString())
 
@@ -182,13 +185,14 @@ class IcebergTable(Atomic):
         return self._spark.table(self.name)
 
     def size(self) -> Size:
+        """Return the size; files with merge-on-read have rows that other files delete."""
         row = (
             self._metadata("files")
             .where("content = 0")
-            .agg(F.sum("record_count"), F.count(F.lit(1)), F.sum("file_size_in_bytes"))
+            .agg(F.count(F.lit(1)), F.sum("file_size_in_bytes"))
             .collect()[0]
         )
-        return Size(rows=row[0] or 0, files=row[1], bytes=row[2] or 0)
+        return Size(rows=self.read().count(), files=row[0], bytes=row[1] or 0)
 
     def protect_marks(self) -> None:
         """Tag the newest snapshot of each writer; Iceberg does not expire what has a tag."""

@@ -33,6 +33,7 @@ from kwire_pipeline.tables.table import (
     Table,
     Upkeep,
     positions_of_rows,
+    refuse_partitions,
 )
 
 META: Final = "_kwire"
@@ -49,6 +50,8 @@ class Meta:
     columns: str
     """The schema as Spark's JSON."""
     owners: dict[str, str]
+    partitions: list[str] | None = None
+    """The columns of the folders; None in files of earlier versions."""
 
     def dump(self) -> str:
         return json.dumps(attrs.asdict(self), indent=2) + "\n"
@@ -104,7 +107,12 @@ class ParquetTable(Atomic):
             for name, (kind, _) in self._partitions.items()
             if name.lower() not in names
         ]
-        meta = Meta(table_id=uuid.uuid4().hex, columns=StructType(fields).json(), owners={})
+        meta = Meta(
+            table_id=uuid.uuid4().hex,
+            columns=StructType(fields).json(),
+            owners={},
+            partitions=[*self._partitions],
+        )
         self._meta.write(FILE, meta.dump())
 
     def evolve(self, changes: Difference) -> None:
@@ -112,6 +120,12 @@ class ParquetTable(Atomic):
             raise Refusal(f"{self.name}: columns of Parquet cannot be widened: choose a new table")
         fields = [*self._columns().fields, *changes.added]
         self._meta.write(FILE, attrs.evolve(self._read(), columns=StructType(fields).json()).dump())
+
+    def check_partitions(self) -> None:
+        """Readers take rows of one layout of folders only; earlier versions did not note it."""
+        own = self._read().partitions
+        if own is not None:
+            refuse_partitions(self.name, own, [*self._partitions])
 
     def table_id(self) -> str:
         return self._read().table_id

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from kwire_pipeline.engine.offsets import Offsets, Ranges, offsets_of
 from kwire_pipeline.engine.schema import Difference
+from kwire_pipeline.errors import Refusal
 
 PIPELINE: Final = "kwire.pipeline-id"
 BATCH: Final = "kwire.batch-id"
@@ -196,6 +197,15 @@ def positions_of_rows(rows: DataFrame, origin: Origin) -> Offsets:
     return offsets_of((row[0], row[1], row[2] + 1) for row in last)
 
 
+def refuse_partitions(table: str, own: Sequence[str], chosen: Sequence[str]) -> None:
+    """Raise Refusal for partitions that a table does not have, or lacks."""
+    if [name.lower() for name in own] != [name.lower() for name in chosen]:
+        raise Refusal(
+            f"{table} has the partitions [{', '.join(own)}], and this file has "
+            f"[{', '.join(chosen)}]: correct table.partition_by, or choose a new table"
+        )
+
+
 def of_topics(letters: DataFrame, topics: Collection[str]) -> DataFrame:
     """Return the dead letters of topics; other pipelines may use the same table."""
     return letters.where(F.col(LETTERS.topic).isin(list(topics)))
@@ -345,6 +355,9 @@ class Table(Letters, Protocol):
 
     def evolve(self, changes: Difference) -> None:
         """Add and widen columns."""
+
+    def check_partitions(self) -> None:
+        """Raise Refusal if the table has other partitions than this file, and cannot change."""
 
     def table_id(self) -> str:
         """Return the id that this table has and a later one of the same name has not."""

@@ -6,10 +6,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.parquet import ParquetTable
-from kwire_pipeline.tables.table import Mark, Origin
+from kwire_pipeline.tables.table import LETTERS, Mark, Origin
 
 DDL = "topic STRING, partition INT, offset BIGINT"
 
@@ -50,3 +52,12 @@ def test_files_of_a_commit_are_moved_before_anything_asks_for_its_batch(
     table.finish("orders")
     assert [tuple(row) for row in table.read().collect()] == [("t", 0, 0)]
     assert table.positions() == {"t": {0: 1}}
+
+
+def test_partitions_of_a_table_do_not_change(table: ParquetTable, spark: SparkSession) -> None:
+    """Spark would leave out the rows that are outside of the newer folders."""
+    table.check_partitions()
+    partition_by = (Partition.parse("topic"),)
+    other = ParquetTable(spark, table.name, LETTERS, partition_by=partition_by)
+    with pytest.raises(Refusal, match=r"has the partitions \[\], and this file has \[topic\]"):
+        other.check_partitions()
