@@ -18,10 +18,10 @@ SIMPLE: Final = frozenset(
         *("STRING", "BINARY", "DECIMAL", "DEC", "NUMERIC", "VARIANT", "VOID", "TIME"),
     }
 )
-SIZED: Final = frozenset(
-    {"DECIMAL", "DEC", "NUMERIC", "CHAR", "CHARACTER", "VARCHAR", "TIME", "TIMESTAMP"}
-)
-"""The types that may have numbers in parentheses; CHAR and VARCHAR must."""
+SIZED: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "TIME", "TIMESTAMP"})
+"""The types that may have numbers in parentheses."""
+TEXTS: Final = frozenset({"CHAR", "CHARACTER", "VARCHAR"})
+"""The types that Spark has for tables and does not read from JSON."""
 TOKEN: Final = re.compile(
     r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
     r"|(?P<word>\w+)|(?P<sign>[<>(),:]))"
@@ -155,9 +155,13 @@ def _type(tokens: _Tokens) -> Type:
         if name == "MAP":
             tokens.expect(",")
             items.append(_type(tokens))
+            if items[0].name != "STRING":
+                raise ValueError("names in JSON are texts; expected MAP<STRING, ...>")
         tokens.expect(">")
         return Type(name, items=tuple(items))
-    if name not in SIMPLE | SIZED:
+    if name in TEXTS:
+        raise ValueError(f"expected STRING, not {name}")
+    if name not in SIMPLE:
         raise ValueError(f"there is no type {token}" if token else "its type is missing")
     if name in SIZED and tokens.take_if("("):
         while not tokens.take_if(")"):
@@ -165,6 +169,4 @@ def _type(tokens: _Tokens) -> Type:
             if not number.isdigit():
                 raise ValueError(f"expected a number in {name}(...)")
             tokens.take_if(",")
-    elif name not in SIMPLE:
-        raise ValueError(f"expected {name}(LENGTH)")
     return Type(name)

@@ -209,12 +209,24 @@ def _upsert(pipeline: Pipeline) -> Iterator[Problem]:
                 )
 
 
+ORPHANS: Final = "where maintain takes its files for orphans: choose another name"
+
+
+def is_below(name: str, other: str) -> bool:
+    """Whether a table's folder is in that of another one."""
+    return name.startswith(f"{other}.")
+
+
 def _dead_letters(pipeline: Pipeline) -> Iterator[Problem]:
     letters = pipeline.dead_letters
     if letters.table is not None and letters.topic is not None:
         yield "dead_letters.topic", "expected table or topic, not both"
     if letters.table == pipeline.table.name:
         yield "dead_letters.table", "it is the table itself"
+    elif letters.table is not None and is_below(letters.table, pipeline.table.name):
+        yield "dead_letters.table", f"it lies in the folder of {pipeline.table.name}, {ORPHANS}"
+    elif letters.table is not None and is_below(pipeline.table.name, letters.table):
+        yield "table.name", f"it lies in the folder of {letters.table}, {ORPHANS}"
     if letters.topic is not None and letters.topic in pipeline.source.topics:
         yield "dead_letters.topic", f"{letters.topic} is read by this pipeline"
 
@@ -325,6 +337,17 @@ def _used_columns(pipeline: Pipeline, columns: dict[str, str]) -> Iterator[Probl
         for name in names:
             if name.lower() not in types:
                 yield key, f"the table has no column {name}; it has {', '.join(columns)}"
+    if table.format is not TableFormat.ICEBERG:
+        for partition in table.partition_by:
+            if types.get(partition.column.lower()) == "BINARY":
+                yield "table.partition_by", f"{partition.column} is BINARY, no name of a folder"
+            name = f"{partition.column}_{partition.transform.value.removesuffix('s')}"
+            if partition.transform is not Transform.IDENTITY and name.lower() in types:
+                yield (
+                    "table.partition_by",
+                    f"{partition} makes the column {name}, which is there already; omit it, or "
+                    "give it another name with `columns`",
+                )
     for partition in table.partition_by:
         kind = types.get(partition.column.lower(), "")
         by_time = (Transform.YEARS, Transform.MONTHS, Transform.DAYS, Transform.HOURS)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import attrs
-from pyspark.errors import ParseException
+from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructField, StructType
 
 from kwire_pipeline.config.values import Evolution
@@ -23,7 +23,7 @@ def parse_ddl(ddl: str, key: str) -> StructType:
     """Parse a list of columns; raise Refusal with what is wrong."""
     try:
         schema = StructType.fromDDL(ddl)
-    except ParseException as error:
+    except PySparkException as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), "")
         raise Refusal(f"{key} is no list of columns: {reason}") from None
     if not isinstance(schema, StructType):

@@ -202,6 +202,8 @@ def test_every_key_is_a_flag(key: object) -> None:
         ("[orders]", f"[orders], start: {{orders: {{0: {1 << 63}}}}}", "orders: there is no such"),
         ("[orders]", "[orders], start: {orders: {0: -2}}", "orders: partitions and offsets begin"),
         ("format: json", "format: jsn", "3: value.format: expected raw, string, json, avro, avro-"),
+        ("quantity INT", "a VARCHAR(3)", "3: value.schema: a: expected STRING, not VARCHAR"),
+        ("quantity INT", "a MAP<INT, STRING>", "a: names in JSON are texts; expected MAP<STRING"),
         ("quantity INT", "quantity INTT", "3: value.schema: quantity: there is no type INTT"),
         ("order_id STRING, item STRING, quantity INT, ordered_at TIMESTAMP", "INT", "type is miss"),
         ("format: json", "format: avro-registry", "1: registry.url: avro-registry needs the regis"),
@@ -220,6 +222,8 @@ def test_every_key_is_a_flag(key: object) -> None:
             "4: table.partition_by: 'day(ordered_at)': there i",
         ),
         ("shop.orders_dead", "shop.orders", "5: dead_letters.table: it is the table itself"),
+        ("shop.orders_dead", "shop.orders.dead", "5: dead_letters.table: it lies in the folder of"),
+        ("name: shop.orders", "name: shop.orders_dead.x", "4: table.name: it lies in the folder"),
         ("table: shop.orders_dead", "topic: orders", "5: dead_letters.topic: orders is read by"),
         ("available-now", f"{10**20} days", "7: trigger: expected available-now or an interval"),
         ("available-now", "always", "7: trigger: expected available-now or an interval such as"),
@@ -434,6 +438,21 @@ def test_a_wrong_schema_of_a_key_or_value_is_refused(
 
 
 PARQUET = ("table.format", "parquet")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_bytes_are_no_partition_of_a_folder(kind: str) -> None:
+    flags = [("table.format", kind), ("table.partition_by", "item")]
+    (line,) = errors(edit("item STRING", "item BINARY"), *flags)
+    assert line == "--table.partition_by: item is BINARY, no name of a folder"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_partition_has_no_name_of_a_column(kind: str) -> None:
+    schema = ("value.schema", "ordered_at TIMESTAMP, Ordered_At_Day STRING")
+    (line,) = errors(SMALLEST, ("table.format", kind), schema)
+    assert "days(ordered_at) makes the column ordered_at_day, which is there already" in line
+    assert read(SMALLEST, schema)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The rows' schema against the table's."""
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     DataType,
     DoubleType,
@@ -13,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from kwire_pipeline.config.values import Evolution
-from kwire_pipeline.engine.schema import check, difference
+from kwire_pipeline.engine.schema import check, difference, parse_ddl
 from kwire_pipeline.errors import Refusal
 
 TABLE = StructType(
@@ -33,6 +34,12 @@ def rows(**types: DataType) -> StructType:
 def test_same_narrower_and_absent_columns_need_no_change() -> None:
     assert not difference(TABLE, rows(ID=LongType(), price=FloatType()))
     assert not difference(TABLE, rows(id=IntegerType()))
+
+
+@pytest.mark.parametrize("ddl", ["n INTT", "n DECIMAL(50, 2)"])
+def test_wrong_columns_are_refused(spark: SparkSession, ddl: str) -> None:
+    with pytest.raises(Refusal, match=r"^value\.schema is no list of columns: "):
+        parse_ddl(ddl, "value.schema")
 
 
 def test_changes_are_allowed_by_name() -> None:
