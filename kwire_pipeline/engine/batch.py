@@ -18,7 +18,7 @@ from kwire_pipeline.config.values import Action
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.figures import Batch
 from kwire_pipeline.engine.schemas import Schemas
-from kwire_pipeline.engine.upsert import all_changes, last_changes
+from kwire_pipeline.engine.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
@@ -181,6 +181,8 @@ class Writer:
         # A merge reads its changes twice.
         changes = last_changes(all_changes(batch, self.shape, transform), self.shape).persist()
         try:
+            if transform is not None:
+                check_no_null(changes, keys)
             table.merge(changes, keys, mark)
         finally:
             changes.unpersist()

@@ -5,7 +5,7 @@ as producers choose it, so this is the order in which they were produced; a key 
 has no order that a reader could know, and this one is the same at each rerun.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -40,6 +40,16 @@ def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
     latest_first = by_key.orderBy(partition.desc(), offset.desc(), topic.desc())
     ranked = changes.withColumn(RANK, F.row_number().over(latest_first))
     return ranked.where(F.col(RANK) == 1).drop(RANK)
+
+
+def check_no_null(changes: DataFrame, keys: Sequence[str]) -> None:
+    """Raise Refusal if a transform has made a key null: such rows would replace each other."""
+    for key in keys:
+        if not changes.where(F.col(f"`{key}`").isNull()).isEmpty():
+            raise Refusal(
+                f"table.keys: the transform makes rows whose {key} is null: leave them out there, "
+                "or give them a key"
+            )
 
 
 def check_keys(rows: DataFrame, shape: Shape) -> None:

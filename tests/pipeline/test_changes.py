@@ -12,7 +12,7 @@ from kwire_pipeline.engine.key_proof import KeyProof, Sides, compare_keys
 from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.proof import compare
 from kwire_pipeline.engine.schema import parse_ddl
-from kwire_pipeline.engine.upsert import all_changes, check_keys, last_changes
+from kwire_pipeline.engine.upsert import all_changes, check_keys, check_no_null, last_changes
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.changes import Changes
@@ -200,6 +200,20 @@ def test_a_transform_sees_rows_and_deletions_pass_it_by(spark: SparkSession, by_
     by_double = attrs.evolve(by_key, changes=attrs.evolve(by_key.changes, keys=("double",)))
     with pytest.raises(Refusal, match="double is made by the transform"):
         check_keys(changes, by_double)
+
+
+def test_transform_that_makes_a_key_null_is_refused(spark: SparkSession, by_key: Shape) -> None:
+    """All such rows would be one row, and the others would be lost."""
+    batch = classify(topic(spark, [("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3})]), by_key)
+    unchanged = last_changes(all_changes(batch, by_key, None), by_key)
+    check_no_null(unchanged, by_key.changes.keys)
+
+    def transform(frame: DataFrame) -> DataFrame:
+        return frame.withColumn("id", F.when(F.col("n") < 2, F.col("id")))
+
+    changes = last_changes(all_changes(batch, by_key, transform), by_key)
+    with pytest.raises(Refusal, match="makes rows whose id is null"):
+        check_no_null(changes, by_key.changes.keys)
 
 
 def prove(
