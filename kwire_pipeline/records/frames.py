@@ -239,12 +239,17 @@ def _place(place: values.Column, shape: Shape) -> Column:
                 return _plain("key", shape.key_format)
             return _at(place, shape.key_fields, F.col(PARSED_KEY))
         case Root.HEADERS:
-            name = place.path[0]
-            matching = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
-            return F.try_element_at(matching, F.lit(-1))["value"].cast("string")
+            return _header(place)
         case Root.TIMESTAMP_TYPE:
             return F.col("timestampType")
     return F.col(place.root.value)
+
+
+def _header(place: values.Column) -> Column:
+    """Return the text of a header; the last of several with its name counts."""
+    name = place.path[0]
+    matching = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
+    return F.try_element_at(matching, F.lit(-1))["value"].cast("string")
 
 
 def _at(place: values.Column, fields: Fields | None, envelope: Column) -> Column:
@@ -266,8 +271,8 @@ def _plain(name: str, format: Format) -> Column:
 
 
 def _fits(shape: Shape) -> Column:
-    """Return the class of each record by its value and key alone."""
-    condition = _value_fits(shape) & _key_fits(shape)
+    """Return the class of each record by its value, key and headers alone."""
+    condition = _value_fits(shape) & _key_fits(shape) & _headers_fit(shape)
     return F.when(condition, F.lit(GOOD)).otherwise(F.lit(MISFIT))
 
 
@@ -286,7 +291,8 @@ def _lacks_key(columns: Mapping[str, Column], shape: Shape) -> Column:
 def _with_changes(column: Column, keyless: Column, shape: Shape) -> Column:
     """Return the class with what records mean as changes: deletions, and what is ignored."""
     rules, value = shape.changes, F.col("value")
-    deletion = F.when(~_key_fits(shape), F.lit(MISFIT)).when(keyless, F.lit(KEYLESS))
+    fits = _key_fits(shape) & _headers_fit(shape)
+    deletion = F.when(~fits, F.lit(MISFIT)).when(keyless, F.lit(KEYLESS))
     deletion = deletion.otherwise(F.lit(DELETION))
     if rules.keys:
         column = F.when((column == GOOD) & keyless, F.lit(KEYLESS)).otherwise(column)
@@ -318,6 +324,18 @@ def _key_fits(shape: Shape) -> Column:
         fits = fields.fits(key, F.col(PARSED_KEY))
         return F.when(key.isNull(), F.lit(fields.may_be_null)).otherwise(fits)
     return F.lit(True) if shape.key_format is Format.RAW else _is_text(key)
+
+
+def _headers_fit(shape: Shape) -> Column:
+    """Return the condition that the headers in columns are text."""
+    condition = F.lit(True)
+    for place in _header_places(shape):
+        condition &= _is_text(_header(place))
+    return condition
+
+
+def _header_places(shape: Shape) -> list[values.Column]:
+    return [place for place in shape.columns.values() if place.root is Root.HEADERS]
 
 
 def _is_text(data: Column) -> Column:
@@ -398,7 +416,7 @@ def _letter_steps(shape: Shape) -> tuple[Step, ...]:
     reason = (
         F.when(F.size(F.col(UNMET)) > 0, unmet)
         .when(F.col(CLASS) == KEYLESS, F.lit(f"the table's key ({keys}) is null"))
-        .otherwise(F.concat_ws("; ", _value_words(shape), _key_words(shape)))
+        .otherwise(F.concat_ws("; ", *_words(shape)))
     )
     names = [F.col(name) for name in (*RAW, TIMESTAMP_TYPE)]
     return (
@@ -407,6 +425,15 @@ def _letter_steps(shape: Shape) -> tuple[Step, ...]:
         *_envelope_steps(shape),
         choose([*names, reason.alias("reason")]),
     )
+
+
+def _words(shape: Shape) -> list[Column]:
+    """Return why the parts of a misfit do not fit, null for each that does."""
+    headers = [
+        F.when(~_is_text(_header(place)), F.lit(f"{place}: not UTF-8"))
+        for place in _header_places(shape)
+    ]
+    return [_value_words(shape), _key_words(shape), *headers]
 
 
 def _value_words(shape: Shape) -> Column:

@@ -34,6 +34,23 @@ CORRUPT: Final = "corrupt"
 NO_OBJECT: Final = "not a JSON object"
 
 
+HUGE: Final = r"[:\[,]\s*-?[0-9]+(?:\.[0-9]+)?[eE][+-]?0*[1-9][0-9]{3}"
+"""A number with an exponent of four digits or more, which is no DECIMAL and no finite DOUBLE."""
+
+
+def has_decimal(kind: DataType) -> bool:
+    """Whether a type may contain a DECIMAL; a name with that word costs a little time only."""
+    return "decimal" in kind.simpleString()
+
+
+def is_huge(text: Column) -> Column:
+    """Return the condition that a text has such a number.
+
+    Java would write out its digits for a DECIMAL: 1e600000000 takes a processor for hours.
+    """
+    return text.rlike(HUGE)
+
+
 def parse(data: Column, schema: StructType, *, has_rest: bool = False) -> Column:
     """Return the parsed text, which `open_array` makes the envelope of a JSON object.
 
@@ -45,6 +62,8 @@ def parse(data: Column, schema: StructType, *, has_rest: bool = False) -> Column
         StructField(CORRUPT, StringType(), True),
     ]
     text = data.cast("string")
+    if has_decimal(schema):
+        text = F.when(~is_huge(text), text)
     parts = [F.lit(f'{{"{VALUE}":['), text]
     if has_rest:
         fields.append(StructField(REST, VariantType(), True))
@@ -136,11 +155,17 @@ def reason(
         .when(~F.is_valid_utf8(text), F.lit("not UTF-8"))
         .when(~is_one_value & first_value.isNull(), F.lit("not JSON"))
         .when(~is_one_value, F.lit("text after the JSON value"))
+        .when(_is_left_out(text, schema), F.lit("a number has too large an exponent"))
         .when(envelope.getField(VALUE).isNull() & _is_no_object(first_value), F.lit(NO_OBJECT))
         .when(row_problem.isNotNull(), row_problem)
         .when(words != "", words)
         .otherwise(F.lit("not of the declared shape"))
     )
+
+
+def _is_left_out(text: Column, schema: StructType) -> Column:
+    """Return the condition that `parse` has not read a text."""
+    return is_huge(text) if has_decimal(schema) else F.lit(False)
 
 
 def _is_no_object(first_value: Column) -> Column:

@@ -113,11 +113,20 @@ def _is_tiny(number: Column) -> Column:
 def moment(text: Column, unit: TimestampUnit) -> Column:
     """Return the time that a text means in a unit, null if it means none."""
     if unit is TimestampUnit.ISO:
-        # A number alone would be read as a year.
-        return F.when(F.instr(text, "-") > 1, text.try_cast("timestamp"))
+        return F.when(_has_date(text), text.try_cast("timestamp"))
     micros = (text.try_cast("decimal(28,6)") * F.lit(Decimal(MICROS_PER[unit]))).try_cast("bigint")
     in_range = micros.between(FIRST_MICROS, LAST_MICROS)
     return F.when(in_range, F.timestamp_micros(micros))
+
+
+def _has_date(text: Column) -> Column:
+    """Return the condition that a text begins with a date.
+
+    Spark reads a number alone as a year, and a time alone, such as 10:00:00-05:00, as one of the
+    day on which it reads it.
+    """
+    hyphen, colon = F.instr(text, "-"), F.instr(text, ":")
+    return (hyphen > 1) & ((colon == 0) | (hyphen < colon))
 
 
 def day(text: Column) -> Column:

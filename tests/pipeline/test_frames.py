@@ -82,6 +82,8 @@ MISFITS = [
     (b'{"id": 7, "at": "yesterday"}', "at is no timestamp in millis"),
     (b'{"id": 7, "at": 99999999999999999}', "at is no timestamp in millis"),
     (b'{"id": 7, "buyer": {"code": "c", "since": 1763719200}}', "buyer is no timestamp"),
+    (b'{"id": 7, "buyer": {"code": "c", "since": "10:00:00-05:00"}}', "buyer is no timestamp"),
+    (b'{"id": 7, "buyer": {"code": "c", "since": "T10:00:00-05:00"}}', "buyer is no timestamp"),
     (b'{"id": 7, "buyer": {}}', "buyer lacks a required field"),
     (b'{"id": 7, "level": 128}', "level is not tinyint"),
     (b'{"id": 7, "level": 40000}', "level is not tinyint"),
@@ -186,6 +188,36 @@ def test_a_record_is_parsed_once(
         assert plan(frame).count("from_json(") == 1
         assert plan(frame).count("FileScan") == 1
     batch.unpersist()
+
+
+def test_number_with_a_huge_exponent_takes_no_time(spark: SparkSession) -> None:
+    """Java would write out its digits for a DECIMAL, for hours."""
+    shape = Shape(
+        format=Format.JSON,
+        schema=parse_ddl("n DECIMAL(10,2), s STRING", "value.schema"),
+    )
+    huge = [b"1e600000000", b"-1.5E-600000000", b"1e2", b"0.5"]
+    values = [b'{"s": "e1234 1e12345", "n": %s}' % number for number in huge]
+    batch = classify(topic(spark, list(values)), shape)
+    assert [float(row.n) for row in rows(batch, shape).collect()] == [100, 0.5]
+    assert [row.reason for row in misfits(batch, shape).collect()] == [
+        "a number has too large an exponent"
+    ] * 2
+
+
+def test_header_in_a_column_is_text(spark: SparkSession, shape: Shape) -> None:
+    """Readers of other languages stop at a column of texts with other bytes."""
+    headers = [("city", bytearray(b"Bern")), ("city", bytearray(b"\xff"))]
+    raw = topic(spark, [b'{"id": 1}', b"{"])
+    kind = raw.schema["headers"].dataType
+    broken = raw.drop("headers").join(spark.createDataFrame([(headers,)], ["headers"]))
+    broken = broken.withColumn("headers", F.col("headers").cast(kind))
+    batch = classify(broken.select(raw.columns), shape)
+    assert rows(batch, shape).collect() == []
+    assert [row.reason for row in misfits(batch, shape).collect()] == [
+        "headers.city: not UTF-8",
+        "not JSON; headers.city: not UTF-8",
+    ]
 
 
 def test_expectations_count_drop_or_refuse_rows(spark: SparkSession) -> None:
