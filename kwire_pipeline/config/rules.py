@@ -5,6 +5,8 @@ what is wrong and what is expected. They need no Spark; with `transform` the tab
 unknown, and the rules about columns are left to the run.
 """
 
+import datetime
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -54,6 +56,7 @@ def problems(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _table(pipeline)
     yield from _mode(pipeline)
     yield from _dead_letters(pipeline)
+    yield from _maintenance(pipeline)
     yield from passed_on(pipeline)
     yield from idle(pipeline)
     if pipeline.transform is not None and not re.fullmatch(
@@ -229,6 +232,18 @@ def _dead_letters(pipeline: Pipeline) -> Iterator[Problem]:
         yield "table.name", f"it lies in the folder of {letters.table}, {ORPHANS}"
     if letters.topic is not None and letters.topic in pipeline.source.topics:
         yield "dead_letters.topic", f"{letters.topic} is read by this pipeline"
+
+
+def _maintenance(pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield what `maintain` would refuse, or take for orphans."""
+    table, day = pipeline.table, datetime.timedelta(days=1)
+    if table.format is TableFormat.ICEBERG and pipeline.maintenance.orphans_after < day:
+        yield "maintenance.orphans_after", "Iceberg takes no younger files than those of 1 day"
+    checkpoint = posixpath.normpath(pipeline.checkpoint)
+    for name in filter(None, (table.name, pipeline.dead_letters.table)):
+        folder = posixpath.join(table.warehouse or "", *name.split("."))
+        if f"{checkpoint}/".startswith(f"{posixpath.normpath(folder)}/"):
+            yield "checkpoint", f"it lies in the folder of {name}, {ORPHANS}"
 
 
 # Columns ---------------------------------------------------------------------------------------

@@ -226,6 +226,7 @@ def test_every_key_is_a_flag(key: object) -> None:
         ("name: shop.orders", "name: shop.orders_dead.x", "4: table.name: it lies in the folder"),
         ("table: shop.orders_dead", "topic: orders", "5: dead_letters.topic: orders is read by"),
         ("available-now", f"{10**20} days", "7: trigger: expected available-now or an interval"),
+        ("lake/checkpoint", "./lake/shop/orders/x", "6: checkpoint: it lies in the folder of shop"),
         ("available-now", "always", "7: trigger: expected available-now or an interval such as"),
         ("name: shop", "evolution: rescue, rescue_column: item, name: shop", "item is there twi"),
         ("name: shop", "evolution: rescue, rescue_column: a-b, name: shop", "'a-b' is no column's"),
@@ -257,6 +258,7 @@ def test_an_error_names_place_key_and_what_is_expected(old: str, new: str, error
         (["expectations:", "  positive: {chek: x}"], "chek: there is no such key; did you"),
         (["spark: {conf: {spark.jars.packages: x}}"], "own: spark.packages, which adds to the pip"),
         (["maintenance: {expire_after: 36501 days}"], "expire_after: expected at most 36500 days"),
+        (["maintenance: {orphans_after: 23 hours}"], "8: maintenance.orphans_after: Iceberg takes"),
         (["omit: [price]"], "8: omit: the value's schema has no field price"),
     ],
 )  # fmt: skip
