@@ -68,7 +68,7 @@ def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
 
 @pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.PARQUET])
 def test_partitions_of_a_table_do_not_change(scene: Scene, kind: TableFormat) -> None:
-    """Of a Parquet table readers would leave out the rows outside of the newer folders."""
+    """Readers of Parquet would leave out the rows that are outside of the newer folders."""
     table = attrs.evolve(scene.pipeline.table, format=kind)
     scene.pipeline = attrs.evolve(scene.pipeline, table=table)
     scene.produce(range(10))

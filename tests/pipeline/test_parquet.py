@@ -55,7 +55,7 @@ def test_files_of_a_commit_are_moved_before_anything_asks_for_its_batch(
 
 
 def test_partitions_of_a_table_do_not_change(table: ParquetTable, spark: SparkSession) -> None:
-    """Spark would leave out the rows that are outside of the newer folders."""
+    """Readers would leave out the rows that are outside of the newer folders."""
     table.check_partitions()
     partition_by = (Partition.parse("topic"),)
     other = ParquetTable(spark, table.name, LETTERS, partition_by=partition_by)
