@@ -56,6 +56,7 @@ def test_expectation_over_columns_is_accepted(frame: DataFrame, sql: str) -> Non
         "uuid() > now",
         "exists(tags, tag -> tag = string(current_date()))",
         "id IN (SELECT id FROM range(5))",
+        "row_number() OVER (PARTITION BY id ORDER BY at) = 1",
     ],
 )
 @pytest.mark.parametrize("action", [Action.DEAD_LETTER, Action.DROP, Action.FAIL])
@@ -67,7 +68,7 @@ def test_expectation_that_depends_on_more_than_the_record_is_refused(
     check_expectations(frame, shape_with(sql, Action.WARN))
 
 
-@pytest.mark.parametrize("sql", ["id >", "absent > 1", "tags"])
+@pytest.mark.parametrize("sql", ["id >", "absent > 1", "tags", "count(*) > 0"])
 def test_expectation_that_spark_does_not_read_is_refused_in_one_sentence(
     frame: DataFrame, sql: str
 ) -> None:
