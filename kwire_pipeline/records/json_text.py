@@ -25,6 +25,8 @@ from kwire_pipeline.config.values import TimestampUnit
 from kwire_pipeline.records import required, timestamps
 from kwire_pipeline.records.timestamps import Units
 
+ELEMENTS: Final = "(elements)"
+"""The field with the array; text that ended the array had to name it to be read in its place."""
 VALUE: Final = "value"
 REST: Final = "rest"
 END: Final = "(end)"
@@ -58,13 +60,13 @@ def parse(data: Column, schema: StructType, *, has_rest: bool = False) -> Column
     """
     element = StructType([*_parsed_fields(schema), StructField(END, BooleanType(), True)])
     fields = [
-        StructField(VALUE, ArrayType(element, True), True),
+        StructField(ELEMENTS, ArrayType(element, True), True),
         StructField(CORRUPT, StringType(), True),
     ]
     text = data.cast("string")
     if has_decimal(schema):
         text = F.when(~is_huge(text), text)
-    parts = [F.lit(f'{{"{VALUE}":['), text]
+    parts = [F.lit(f'{{"{ELEMENTS}":['), text]
     if has_rest:
         fields.append(StructField(REST, VariantType(), True))
         parts += [F.lit(f',{MARK}],"{REST}":'), text, F.lit("}")]
@@ -80,7 +82,7 @@ def _parsed_fields(schema: StructType) -> list[StructField]:
 
 def open_array(parsed: Column, *, has_rest: bool = False) -> Column:
     """Return the envelope of what `parse` made; its fields are read by the functions below."""
-    elements = parsed.getField(VALUE)
+    elements = parsed.getField(ELEMENTS)
     rest = [parsed.getField(REST).alias(REST)] if has_rest else []
     return F.struct(
         F.get(elements, F.lit(0)).alias(VALUE),

@@ -77,6 +77,7 @@ MISFITS = [
     (b'{"id": 1},"x":2', "text after the JSON value"),
     (b'{"id": 1},"id":{}', "text after the JSON value"),
     (b'{"id": 1}],"x":[{}', "text after the JSON value"),
+    (b'{"id": 1}],"value":[{"id": 2}', "text after the JSON value"),
     (b'{"id": "seven"}', "id is not bigint"),
     (b'{"id": 7, "amount": "much"}', "amount is not double"),
     (b'{"id": 7, "at": "yesterday"}', "at is no timestamp in millis"),
