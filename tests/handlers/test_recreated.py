@@ -11,8 +11,8 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.produce import ProduceRequest
 from tests.handlers.test_fetch import at, fetch, request, values
 from tests.handlers.test_produce import Data, Topic, produce, read_log
-from tests.log.test_hung_directory import HangingThreads
 from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
+from tests.support.log.threads import HangingThreads
 
 NEW_ID = b"created again.. "
 

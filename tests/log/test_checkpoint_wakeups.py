@@ -14,8 +14,9 @@ from kwire.log.formats import names
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.test_service import ID, Clock, config_of, running
+from tests.support.clock import Clock
 from tests.support.log.batches import append
+from tests.support.log.manager import ID, config_of, running
 
 SLOW_S = 20
 

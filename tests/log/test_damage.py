@@ -21,9 +21,11 @@ from kwire.records.iterate import records
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.log_sim import Model, batches_of, contents, judge, producers, replay
 from kwire.types import TopicPartition
-from tests.log.test_roll_steps import ObservedDisk, Rolling
-from tests.log.test_service import ID, Clock, at_once
+from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS
+from tests.support.log.manager import ID
+from tests.support.log.rolling import ObservedDisk, Rolling
+from tests.support.log.threads import at_once
 
 CONFIG = LogConfig(
     segment_bytes=900,

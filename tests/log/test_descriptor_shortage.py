@@ -20,8 +20,8 @@ from kwire.log.service import LogManager
 from kwire.log.threads import StandIn
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.test_service import ID, OTHER, config_of, manager, running
 from tests.support.log.batches import append, content
+from tests.support.log.manager import ID, OTHER, config_of, manager, running
 
 SCARCE = OSError(errno.EMFILE, "too many open files")
 OFTEN = 10_000

@@ -12,8 +12,8 @@ from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.segments.segment import Segment
 from kwire.types import TopicPartition
-from tests.log.test_service import ID, running
 from tests.support.log.batches import TIME_MS, append, content, max_timestamp
+from tests.support.log.manager import ID, running
 
 HOUR_MS = 3_600_000
 CONFIG = LogConfig(

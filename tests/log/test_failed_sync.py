@@ -14,8 +14,8 @@ from kwire.log.recovery import StoredOffsets, open_log
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.inodes import PAGE
 from kwire.types import TopicPartition
-from tests.log.test_service import ID, OTHER, running
 from tests.support.log.batches import TIME_MS, append, content
+from tests.support.log.manager import ID, OTHER, running
 
 BROKEN = OSError(errno.EIO, "unwritable sector")
 SEEDS = range(20)

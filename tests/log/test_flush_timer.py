@@ -12,8 +12,8 @@ from kwire.log.config import LogConfig
 from kwire.log.deadlines import Deadlines
 from kwire.log.flush import Flush
 from kwire.simulation.disk import SimDisk
-from tests.log.test_service import ID, manager, running
 from tests.support.log.batches import append
+from tests.support.log.manager import ID, manager, running
 
 CONFIG = LogConfig(flush_ms=300)
 

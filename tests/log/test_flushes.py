@@ -13,8 +13,8 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.disk import RealDisk
 from kwire.simulation.disk import SimDisk
-from tests.log.test_service import ID, manager, running
 from tests.support.log.batches import append
+from tests.support.log.manager import ID, manager, running
 
 
 @pytest.mark.parametrize("how", ["delete", "stray"])

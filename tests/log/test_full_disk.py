@@ -17,9 +17,9 @@ from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.simulation.disk import PLENTY, SimDisk
 from kwire.simulation.raft_quorums import voters_of
 from kwire.types import TopicPartition
-from tests.log.test_service import ID, OTHER, config_of, running
-from tests.raftmeta.storage.test_raft_storage import data, sync
 from tests.support.log.batches import TIME_MS, append, content
+from tests.support.log.manager import ID, OTHER, config_of, running
+from tests.support.raftmeta.storage import data, sync
 
 CONFIG = LogConfig(segment_bytes=400, retention_ms=3_600_000, file_delete_delay_ms=1_000)
 NO_ROOM = OSError(errno.ENOSPC, "no space left on device")

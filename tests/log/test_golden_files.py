@@ -20,11 +20,12 @@ from kwire.log.formats.checkpoints import (
     parse_partition_metadata,
     partition_metadata_text,
 )
-from kwire.log.producers import Producer, ProducerStates, read_snapshot
+from kwire.log.producers import ProducerStates, read_snapshot
 from kwire.records.header import crc_ok, headers
 from kwire.records.iterate import records
 from kwire.types import uuid_text
 from tests.support.log import golden
+from tests.support.log.golden import producers_of
 
 COUNTS = {  # log, checkpoint, index, timeindex, txnindex, snapshot
     "clean": (58, 1, 40, 59, 7, 55),
@@ -78,23 +79,6 @@ def record_of(record: Any) -> dict[str, Any]:
     else:
         fields["value"] = None if value is None else base64.b64encode(value).decode()
     return fields
-
-
-def producers_of(actual: list[Producer]) -> list[dict[str, Any]]:
-    fields = [
-        {
-            "producer_id": p.producer_id,
-            "epoch": p.epoch,
-            "last_sequence": p.last_sequence,
-            "last_offset": p.batches[-1].last_offset if p.batches else -1,
-            "offset_delta": p.batches[-1].offset_delta if p.batches else 0,
-            "timestamp": p.timestamp,
-            "coordinator_epoch": p.coordinator_epoch,
-            "current_txn_first_offset": p.open_from,
-        }
-        for p in actual
-    ]
-    return sorted(fields, key=lambda producer: producer["producer_id"])
 
 
 def check_log(data: bytes, stem: str, expected: list[dict[str, Any]]) -> None:

@@ -17,9 +17,9 @@ from kwire.records.header import headers
 from kwire.records.iterate import records
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.test_golden_files import producers_of
 from tests.support.log import golden
 from tests.support.log.batches import max_timestamp, offset_for_timestamp
+from tests.support.log.golden import producers_of
 
 NOW_MS = 1_795_240_000_000
 

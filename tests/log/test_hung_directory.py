@@ -1,25 +1,22 @@
 """A log directory whose disk does not answer: it delays no other directory."""
 
 import threading
-from collections.abc import Callable
-from typing import TypeVar
 
 import pytest
 import trio
 import trio.testing
 
-from kwire import attrs
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.disk import Disk
 from kwire.log.service import LogManager
 from kwire.log.threads import THREADS, DiskThreads
 from kwire.simulation.disk import SimDisk
-from tests.log.test_service import ID, OTHER, Clock
+from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS, append
+from tests.support.log.manager import ID, OTHER
+from tests.support.log.threads import HangingThreads
 
-T = TypeVar("T")
 CONFIG = LogConfig(segment_bytes=200, retention_ms=3_600_000, file_delete_delay_ms=1_000)
 
 
@@ -49,21 +46,6 @@ async def test_calls_of_a_hung_disk_use_no_thread_of_another_disk() -> None:
         finally:
             release.set()
     assert most <= THREADS
-
-
-@attrs.define(eq=False)
-class HangingThreads(DiskThreads):
-    """Threads that wait for one of the disks until the test is over."""
-
-    hung: Disk | None = None
-    released: trio.Event = attrs.field(factory=trio.Event)
-
-    async def run(self, disk: Disk, call: Callable[[], T]) -> T:
-        if disk is self.hung:
-            await self.released.wait()
-        else:
-            await trio.lowlevel.checkpoint()
-        return call()
 
 
 async def test_other_directories_are_maintained_while_one_hangs(autojump_clock) -> None:

@@ -12,8 +12,8 @@ from kwire.log.formats import names
 from kwire.simulation.clockwork import deterministic_trio
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.log_sim import simulate
-from tests.log.test_service import ID, OTHER, config_of, create_log, running
 from tests.support.log.batches import append, content
+from tests.support.log.manager import ID, OTHER, config_of, create_log, running
 
 SEEDS = int(os.environ.get("KWIRE_SIM_SEEDS", "40"))
 

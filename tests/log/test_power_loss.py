@@ -17,7 +17,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import Killed, SimDisk
-from tests.log.test_service import ID, Clock, at_once
+from tests.support.clock import Clock
 from tests.support.log.batches import (
     TIME_MS,
     append,
@@ -26,6 +26,8 @@ from tests.support.log.batches import (
     max_timestamp,
     offset_for_timestamp,
 )
+from tests.support.log.manager import ID
+from tests.support.log.threads import at_once
 
 SEEDS = range(12)
 CONFIG = LogConfig(

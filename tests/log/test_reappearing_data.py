@@ -6,8 +6,8 @@ import pytest
 
 from kwire.log.partition_log import PartitionLog
 from kwire.simulation.disk import SimDisk
-from tests.log.test_recovery import CONFIG, reopen
 from tests.support.log.batches import append, content
+from tests.support.log.restart import CONFIG, reopen
 
 SEEDS = range(30)
 EPOCHS = [(0, 0), (1, 3), (2, 6)]

@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from random import Random
-from typing import Any
 
 import attrs
 import pytest
@@ -10,21 +9,14 @@ import pytest
 from kwire.log.config import LogConfig
 from kwire.log.dump import dump
 from kwire.log.formats import checkpoints
-from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.recovery import OldFormat, StoredOffsets, open_log
 from kwire.simulation.disk import Killed, SimDisk
 from kwire.types import TopicPartition
 from tests.support.log.batches import TIME_MS, append, content, encode
+from tests.support.log.restart import CONFIG, reopen
 
-PARTITION = TopicPartition("t", 0)
-CONFIG = LogConfig(segment_bytes=200, index_interval_bytes=50)
 STEM = "t-0/" + "0" * 20
-
-
-def reopen(disk: SimDisk, config: LogConfig = CONFIG, **stored: Any) -> PartitionLog:
-    actual = StoredOffsets(**stored)
-    return open_log(disk, "t-0", PARTITION, now_ms=TIME_MS, config=config, offsets=actual)
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """The broker's log directories under trio, on simulated and real disks."""
 
 import errno
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -12,55 +11,12 @@ from kwire import errors
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk
-from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
-from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.support.log.batches import TIME_MS, append, content
-
-ID, OTHER = bytes(15) + b"\7", bytes(15) + b"\x08"
-
-
-class Clock:
-    """trio's clock, and wall time that follows it."""
-
-    def now(self) -> float:
-        return trio.current_time()
-
-    def now_ms(self) -> int:
-        return TIME_MS + int(trio.current_time() * 1000)
-
-
-def config_of(topic: str) -> LogConfig:
-    return LogConfig(segment_bytes=200, retention_ms=3_600_000, file_delete_delay_ms=60_000)
-
-
-def manager(*disks: SimDisk | RealDisk) -> LogManager:
-    directories = [LogDirectory(d, f"dir{n}") for n, d in enumerate(disks)]
-    return LogManager(directories, Clock(), threads=DiskThreads(at_once))
-
-
-async def at_once(call: Callable[[], None]) -> None:
-    """Make the call without a thread, for which the test's clock would not wait."""
-    await trio.lowlevel.checkpoint()
-    call()
-
-
-@asynccontextmanager
-async def running(*disks: SimDisk | RealDisk) -> AsyncIterator[LogManager]:
-    logs = manager(*disks)
-    await logs.open(config_of)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(logs.run)
-        yield logs
-        nursery.cancel_scope.cancel()
-
-
-async def create_log(logs: LogManager, topic: str = "t", partition: int = 0) -> PartitionLog:
-    log = logs.create(topic, ID, partition, config_of(topic))
-    assert isinstance(log, PartitionLog)
-    return log
+from tests.support.clock import Clock
+from tests.support.log.batches import append, content
+from tests.support.log.manager import ID, OTHER, config_of, create_log, manager, running
 
 
 @pytest.fixture(params=["real", "simulated"])

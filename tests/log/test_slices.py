@@ -15,8 +15,9 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
-from tests.log.test_service import ID, at_once, running
 from tests.support.log.batches import TIME_MS, append
+from tests.support.log.manager import ID, running
+from tests.support.log.threads import at_once
 
 CONFIG = LogConfig(segment_bytes=100, retention_ms=3_600_000, file_delete_delay_ms=60_000)
 

@@ -1,21 +1,12 @@
 """A log directory with other files and with partitions that cannot be opened."""
 
-import zlib
-
 import pytest
 import trio
 
 from kwire import errors
 from kwire.simulation.disk import SimDisk
-from tests.log.test_service import OTHER, config_of, create_log, running
-from tests.support.log.batches import append, content
-
-
-def old_format_segment() -> bytes:
-    """Return a segment with one message of format 1, whose CRC is right."""
-    body = b"\1\0" + bytes(8) + (-1).to_bytes(4, "big", signed=True) + b"\0\0\0\x64" + b"v" * 100
-    message = zlib.crc32(body).to_bytes(4, "big") + body
-    return bytes(8) + len(message).to_bytes(4, "big") + message
+from tests.support.log.batches import append, content, old_format_segment
+from tests.support.log.manager import OTHER, config_of, create_log, running
 
 
 async def two_partitions() -> SimDisk:

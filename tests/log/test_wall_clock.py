@@ -13,8 +13,9 @@ from kwire.log.formats import time_index
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
-from tests.log.test_service import ID, at_once
 from tests.support.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
+from tests.support.log.manager import ID
+from tests.support.log.threads import at_once
 
 HOUR_MS = 3_600_000
 

@@ -21,8 +21,8 @@ from kwire.replica.fetcher.leader_fetcher import LeaderFetcher
 from kwire.replica.partition import EARLIEST_LOCAL, Partition
 from kwire.replica.ports import LeaderUnreachable
 from kwire.simulation.disk import SimDisk
-from tests.log.test_service import at_once
 from tests.support.handlers.broker import Wall
+from tests.support.log.threads import at_once
 
 TOPIC = b"t" * 16
 Topic = FetchResponse.FetchableTopicResponse

@@ -13,7 +13,7 @@ from kwire.node.server import Server, format_node
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.storage_format.directories import CannotOpenError
 from kwire.types import NO_LEADER, uuid_text
-from tests.log.test_unusable_partitions import old_format_segment
+from tests.support.log.batches import old_format_segment
 from tests.support.server.nodes import config, create, running, topics
 
 pytestmark = pytest.mark.slow

@@ -30,7 +30,7 @@ from kwire.transaction.settings import TransactionSettings
 from kwire.transaction.shard import AddPartitions, EndTransaction
 from kwire.transaction.transitions import Producer
 from kwire.types import NO_LEADER, TopicPartition
-from tests.support.coordinator.node import Clock
+from tests.support.clock import Clock
 from tests.support.transaction.failover import Coordinators, log_of
 from tests.support.transaction.network import DataPartition, MarkerRequest, Network, Write
 from tests.support.transaction.reference import (

@@ -5,14 +5,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from kwire import errors
-from kwire.codec.messages.metadata_records import NoOpRecord, TopicRecord
+from kwire.codec.messages.metadata_records import NoOpRecord
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import TestClock, Watcher, quorum_of_one
-
-
-def topic(number: int) -> TopicRecord:
-    return TopicRecord(name=f"topic-{number}", topic_id=bytes(15) + bytes([number]))
+from tests.support.raftmeta.storage import topic
 
 
 async def test_a_quorum_of_one_leads_at_once(autojump_clock: trio.testing.MockClock) -> None:

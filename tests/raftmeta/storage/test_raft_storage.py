@@ -13,12 +13,11 @@ from kwire.raftmeta.raft.log_state import EpochEnd, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
-from kwire.raftmeta.storage.records import snapshot_chunks
 from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
-from kwire.records.build import New, batch
 from kwire.simulation.disk import Killed, SimDisk
 from kwire.simulation.raft_disk import SimStorage
 from kwire.simulation.raft_quorums import voters_of
+from tests.support.raftmeta.storage import data, snapshot, sync
 
 Reopen = Callable[[], MetadataStorage]
 
@@ -38,27 +37,6 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
         case _:
             disk = SimDisk()
             return lambda: DiskStorage(disk, now_ms=1)
-
-
-def data(base_offset: int, count: int, epoch: int) -> bytes:
-    records = [New(None, b"value %d" % n) for n in range(count)]
-    return batch(records, timestamp_ms=7, base_offset=base_offset, leader_epoch=epoch)
-
-
-def sync(storage: MetadataStorage) -> None:
-    run = storage.start_sync()
-    if run is not None:
-        run()
-        storage.end_sync()
-
-
-def snapshot(storage: MetadataStorage, end_offset: int, epoch: int, voters: VoterSet) -> bytes:
-    named = SnapshotId(end_offset, epoch)
-    chunks = list(
-        snapshot_chunks(named, [], voters=voters, kraft_version=1, last_timestamp_ms=0, now_ms=0)
-    )
-    storage.store_snapshot(named, chunks)
-    return b"".join(chunks)
 
 
 def test_log_epochs_and_vote_survive_a_restart(reopen: Reopen) -> None:

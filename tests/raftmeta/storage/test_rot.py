@@ -13,7 +13,7 @@ from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage_turn import write
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.raft_quorums import quorum_of_one, voters_of
-from tests.raftmeta.storage.test_raft_storage import data, snapshot, sync
+from tests.support.raftmeta.storage import data, snapshot, sync
 
 LOG = f"__cluster_metadata-0/{0:020d}.log"
 BATCHES = [data(n, 1, 1) for n in range(4)]

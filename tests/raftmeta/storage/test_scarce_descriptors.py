@@ -23,9 +23,8 @@ from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage_turn import Turn
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
-from tests.raftmeta.raft.test_service import topic
-from tests.raftmeta.storage.test_raft_storage import data
 from tests.support.raftmeta.one_node import part, vote
+from tests.support.raftmeta.storage import data, topic
 
 SCARCE = OSError(errno.EMFILE, "too many open files")
 VOTED = ElectionState(5, None, ReplicaKey(2, bytes(16)))

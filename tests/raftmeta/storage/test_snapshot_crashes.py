@@ -13,7 +13,7 @@ from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.disk import Killed, SimDisk
 from kwire.simulation.raft_quorums import voters_of
-from tests.raftmeta.storage.test_raft_storage import data, snapshot, sync
+from tests.support.raftmeta.storage import data, snapshot, sync
 
 OLD, NEW = voters_of(1, 2), voters_of(1, 3)
 

@@ -14,7 +14,7 @@ from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.disk import Killed, SimDisk
 from kwire.simulation.raft_quorums import voters_of
 from kwire.types import TopicPartition
-from tests.raftmeta.storage.test_raft_storage import data, snapshot, sync
+from tests.support.raftmeta.storage import data, snapshot, sync
 
 LOG = f"__cluster_metadata-0/{0:020d}.log"
 VOTERS = voters_of(1)

@@ -24,15 +24,9 @@ from kwire.records.header import parse
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import Guard
 from kwire.types import TopicPartition
+from tests.support.clock import Clock
 
 CommitPartition = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
-
-
-class Clock:
-    now = staticmethod(trio.current_time)
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000 + round(trio.current_time() * 1000)
 
 
 @attrs.define(eq=False)

@@ -1,5 +1,7 @@
 """Batches for tests of the log."""
 
+import zlib
+
 from kwire.log import timestamp_search
 from kwire.log.partition_log import LogAppendInfo, PartitionLog
 from kwire.records.build import New, batch
@@ -68,3 +70,10 @@ def max_timestamp(log: PartitionLog) -> tuple[int, int]:
     """The largest timestamp and the first record that has it, (-1, -1) without one."""
     newest = timestamp_search.run(timestamp_search.youngest(log))
     return (-1, -1) if newest is None else (newest.timestamp, newest.offset)
+
+
+def old_format_segment() -> bytes:
+    """Return a segment with one message of format 1, whose CRC is right."""
+    body = b"\1\0" + bytes(8) + (-1).to_bytes(4, "big", signed=True) + b"\0\0\0\x64" + b"v" * 100
+    message = zlib.crc32(body).to_bytes(4, "big") + body
+    return bytes(8) + len(message).to_bytes(4, "big") + message

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kwire.log.config import DAY_MS, LogConfig
+from kwire.log.producers import Producer
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "disk"
 SETS = ("clean", "killed", "torn", "three", "quorum")
@@ -79,3 +80,21 @@ def topic_config(name: str, directory: str) -> LogConfig:
         # Made-up timestamps of 2023 must not expire while the tests run.
         producer_id_expiration_ms=1 << 62,
     )
+
+
+def producers_of(actual: list[Producer]) -> list[dict[str, Any]]:
+    """Return producers as the JSON has them, by producer id."""
+    fields = [
+        {
+            "producer_id": p.producer_id,
+            "epoch": p.epoch,
+            "last_sequence": p.last_sequence,
+            "last_offset": p.batches[-1].last_offset if p.batches else -1,
+            "offset_delta": p.batches[-1].offset_delta if p.batches else 0,
+            "timestamp": p.timestamp,
+            "coordinator_epoch": p.coordinator_epoch,
+            "current_txn_first_offset": p.open_from,
+        }
+        for p in actual
+    ]
+    return sorted(fields, key=lambda producer: producer["producer_id"])

@@ -18,7 +18,8 @@ from kwire.transaction.records import load, record_of, store, transaction_of
 from kwire.transaction.service import TransactionCoordinator
 from kwire.transaction.settings import TransactionSettings
 from kwire.types import TRANSACTION_STATE, TopicPartition
-from tests.support.coordinator.node import Clock, FakeLog
+from tests.support.clock import Clock
+from tests.support.coordinator.node import FakeLog
 from tests.support.transaction.network import Network, Sender
 from tests.support.transaction.stepping import SteppedRun
 from tests.support.transaction.world import INDEX, Led

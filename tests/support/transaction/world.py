@@ -25,7 +25,8 @@ from kwire.transaction.settings import TransactionSettings
 from kwire.transaction.shard import AddPartitions, EndTransaction
 from kwire.transaction.transitions import Producer
 from kwire.types import TRANSACTION_STATE, TopicPartition
-from tests.support.coordinator.node import Clock, FakeLog
+from tests.support.clock import Clock
+from tests.support.coordinator.node import FakeLog
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 NAME = "name"
