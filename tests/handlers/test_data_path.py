@@ -16,7 +16,6 @@ from kwire.codec.messages.offset_for_leader_epoch import OffsetForLeaderEpochReq
 from kwire.records import header
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.partition import Partition
-from kwire.replica.verification import NOT_REQUIRED
 from kwire.types import TopicPartition
 from tests.support.handlers.broker import (
     NOW_MS,
@@ -25,29 +24,9 @@ from tests.support.handlers.broker import (
     create_topic,
     one_batch,
     topic_id,
+    write,
 )
-
-
-def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any) -> None:
-    batch = one_batch(*values, **changes)
-    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS, guard=NOT_REQUIRED)
-
-
-async def offsets(
-    subject: Broker, timestamp: int, *, version: int = 11, epoch: int = -1, **changes: Any
-) -> tuple[int, int, int, int]:
-    topic = ListOffsetsRequest.ListOffsetsTopic
-    partition = topic.ListOffsetsPartition(
-        partition_index=0, timestamp=timestamp, current_leader_epoch=epoch
-    )
-    topics = [topic(name="t", partitions=[partition])]
-    fields: dict[str, Any] = {"replica_id": -1, "topics": topics}
-    answer = await subject.call(
-        ListOffsetsRequest(**(fields | changes)),
-        version,
-    )
-    (result,) = answer.topics[0].partitions
-    return result.error_code, result.offset, result.timestamp, result.leader_epoch
+from tests.support.handlers.list_offsets import offsets
 
 
 class TestListOffsets:

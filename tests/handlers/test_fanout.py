@@ -17,9 +17,9 @@ from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.log.segments.segment import Segment
 from kwire.replica.partition import Partition
 from kwire.simulation.disk import SimFile
-from tests.handlers.test_fetch import at, fetch, values
-from tests.handlers.test_produce import produce
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, topic_id
+from tests.support.handlers.fetch import at, fetch, values
+from tests.support.handlers.produce import produce
 
 SUBSCRIBERS = 300
 

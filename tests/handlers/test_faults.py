@@ -13,10 +13,10 @@ import trio.testing
 from kwire import errors
 from kwire.replica.partition import Partition
 from kwire.simulation.disk import SimFile
-from tests.handlers.test_fetch import at, fetch, request, values, write
-from tests.handlers.test_produce import produce
-from tests.handlers.test_produce import request as produce_request
-from tests.support.handlers.broker import Broker, broker, create_topic, one_batch
+from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, write
+from tests.support.handlers.fetch import at, fetch, request, values
+from tests.support.handlers.produce import produce
+from tests.support.handlers.produce import request as produce_request
 
 
 def from_disk(partition: Partition) -> None:

@@ -10,66 +10,21 @@ from kwire import errors
 from kwire.codec.apis import ListenerType
 from kwire.codec.frame import request_frame
 from kwire.codec.messages import metadata_records as r
-from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.primitives import EncodeError
 from kwire.handlers.dispatch import Dispatcher
-from kwire.records import control, header, iterate
+from kwire.records import control, header
 from kwire.replica.partition import Partition
-from kwire.replica.verification import NOT_REQUIRED
 from kwire.simulation.disk import SimFile
 from tests.support.handlers.broker import (
     NOW_MS,
     Broker,
     broker,
     create_topic,
-    one_batch,
     topic_id,
+    write,
 )
-
-Topic = FetchRequest.FetchTopic
-FetchPartition = Topic.FetchPartition
-PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
-
-
-def at(
-    name: str, offset: int = 0, partition: int = 0, max_bytes: int = 1 << 20, **more: Any
-) -> Topic:
-    return Topic(
-        topic=name,
-        topic_id=topic_id(name),
-        partitions=[
-            FetchPartition(
-                partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes, **more
-            )
-        ],
-    )
-
-
-def request(*topics: Topic, **changes: Any) -> FetchRequest:
-    fields: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "topics": list(topics)}
-    return FetchRequest(**(fields | changes))
-
-
-async def fetch(
-    subject: Broker, *topics: Topic, version: int = 12, **changes: Any
-) -> list[PartitionData]:
-    answer = await subject.call(request(*topics, **changes), version)
-    assert answer.error_code == 0
-    return [p for t in answer.responses for p in t.partitions]
-
-
-def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any) -> None:
-    batch = one_batch(*values, **changes)
-    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS, guard=NOT_REQUIRED)
-
-
-def values(answer: PartitionData) -> list[tuple[int, bytes | None]]:
-    buf = bytes(answer.records)
-    return [
-        (record.offset, record.value)
-        for pos, head in header.headers(buf)
-        for record in iterate.records(buf, pos, head)
-    ]
+from tests.support.handlers.fetch import Topic, at, fetch, request, values
 
 
 @pytest.mark.parametrize("version", [4, 5, 7, 9, 11, 12, 13, 16, 18])

@@ -11,9 +11,8 @@ from kwire.records import control
 from kwire.records.build import New, batch
 from kwire.replica.fetcher.followed_partition import FollowedPartition
 from kwire.replica.partition import Partition
-from tests.handlers.test_fetch import at, fetch, values, write
-from tests.handlers.test_idle_sessions import Fetcher
-from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, create_topic
+from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, create_topic, write
+from tests.support.handlers.fetch import Fetcher, at, fetch, values
 
 HERE, THERE, NOWHERE = "here", "there", "nowhere"
 

@@ -7,47 +7,13 @@ import trio
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
-from kwire.codec.messages.fetch import FetchRequest
 from kwire.replica.partition import Partition
-from tests.handlers.test_fetch import Topic, request, values, write
-from tests.support.handlers.broker import NODE, Broker, broker, create_topic, topic_id
+from tests.support.handlers.broker import NODE, Broker, broker, create_topic, topic_id, write
+from tests.support.handlers.fetch import Fetcher, request, values
 
 MANY = 200
 FEW = 20
 """More partitions than a request of an idle session visits."""
-
-
-class Fetcher:
-    """A client with a session over all partitions of the topic."""
-
-    def __init__(self, subject: Broker, replica: int = -1, **fields: int) -> None:
-        self.subject, self.replica, self.fields = subject, replica, fields
-        self.id = self.epoch = 0
-
-    async def fetch(
-        self, *partitions: int, offset: int = 0, removed: tuple[int, ...] = (), wait_ms: int = 0
-    ) -> dict[int, Any]:
-        """Name partitions at an offset; return the partitions of the response."""
-        named = [
-            Topic.FetchPartition(partition=p, fetch_offset=offset, partition_max_bytes=1 << 20)
-            for p in partitions
-        ]
-        removal = FetchRequest.ForgottenTopic(topic_id=topic_id("t"), partitions=list(removed))
-        answer = await self.subject.call(
-            request(
-                *([Topic(topic_id=topic_id("t"), partitions=named)] if named else []),
-                session_id=self.id,
-                session_epoch=self.epoch,
-                forgotten_topics_data=[removal] if removed else [],
-                max_wait_ms=wait_ms,
-                replica_state=FetchRequest.ReplicaState(replica_id=self.replica),
-                **self.fields,
-            ),
-            17,
-        )
-        assert answer.error_code == 0
-        self.id, self.epoch = answer.session_id, self.epoch + 1
-        return {p.partition_index: p for topic in answer.responses for p in topic.partitions}
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from kwire import errors
 from kwire.codec.messages.delete_records import DeleteRecordsRequest
 from kwire.codec.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kwire.raftmeta.broker.session_lease import SessionLease
-from tests.handlers.test_data_path import offsets
-from tests.handlers.test_fetch import at, fetch
-from tests.handlers.test_produce import produce
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch
+from tests.support.handlers.fetch import at, fetch
+from tests.support.handlers.list_offsets import offsets
+from tests.support.handlers.produce import produce
 
 REFUSED = errors.NotLeaderOrFollower.code
 

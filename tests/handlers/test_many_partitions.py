@@ -10,9 +10,9 @@ from trio.testing import MockClock
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.drive import give_way
 from kwire.replica.partition import Partition
-from tests.handlers.test_fetch import FetchPartition, Topic, request, write
-from tests.handlers.test_produce import produce
-from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
+from tests.support.handlers.broker import Broker, broker, one_batch, topic_id, write
+from tests.support.handlers.fetch import FetchPartition, Topic, request
+from tests.support.handlers.produce import produce
 
 MANY = 1000
 

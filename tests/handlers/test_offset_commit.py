@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import trio.testing
 
-from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.group.shard import GroupShard
-from tests.support.handlers.group_node import GroupNode, group_node, topic_id
+from tests.support.handlers.group_node import GroupNode, group_node, make_again, topic_id
 
 
 @pytest.mark.parametrize("version", range(2, 11))
@@ -140,12 +139,6 @@ async def test_offsets_of_a_deleted_topic_are_removed(autojump_clock: object) ->
         assert topics_by_group(node) == {"g": ["u"], "other": ["t"]}
         assert await node.fetch(None) == {"u": {0: 5}}
         assert await node.fetch(None, "other") == {"t": {0: 1}}
-
-
-async def make_again(node: GroupNode, name: str) -> None:
-    """Delete a topic and create it under another id without a notification to the coordinator."""
-    await node.broker.publish(r.RemoveTopicRecord(topic_id=topic_id(name)))
-    await node.broker.create(name, identity=name.encode() * 16)
 
 
 def topics_by_group(node: GroupNode) -> dict[str, list[str]]:

@@ -6,9 +6,9 @@ from kwire import errors
 from kwire.codec.messages import metadata
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse, narrow_response
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest
-from tests.handlers.test_data_path import offsets, write
-from tests.handlers.test_produce import produce
-from tests.support.handlers.broker import NOW_MS, broker, create_topic, one_batch
+from tests.support.handlers.broker import NOW_MS, broker, create_topic, one_batch, write
+from tests.support.handlers.list_offsets import offsets
+from tests.support.handlers.produce import produce
 
 
 @pytest.mark.parametrize(

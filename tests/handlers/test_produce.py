@@ -8,7 +8,7 @@ import trio
 from kwire import errors
 from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
-from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
+from kwire.codec.messages.produce import ProduceRequest
 from kwire.handlers.dispatch import Dispatcher
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import UnfinishedAnswer
@@ -21,36 +21,10 @@ from tests.support.handlers.broker import (
     broker,
     create_topic,
     one_batch,
+    read_log,
     topic_id,
 )
-
-Topic = ProduceRequest.TopicProduceData
-Data = Topic.PartitionProduceData
-
-
-def request(*parts: tuple[str, int, bytes | None], **changes: Any) -> ProduceRequest:
-    topics: dict[str, Topic] = {}
-    for name, index, records in parts:
-        topic = topics.setdefault(name, Topic(name=name))
-        topic.partition_data.append(Data(index=index, records=records))
-    fields: dict[str, Any] = {"acks": -1, "timeout_ms": 1000, "topic_data": list(topics.values())}
-    return ProduceRequest(**(fields | changes))
-
-
-async def produce(
-    subject: Broker, *parts: tuple[str, int, bytes | None], version: int = 9, **changes: Any
-) -> list[ProduceResponse.TopicProduceResponse.PartitionProduceResponse]:
-    answer = await subject.call(request(*parts, **changes), version)
-    return [p for t in answer.responses for p in t.partition_responses]
-
-
-def read_log(partition: Partition) -> bytes:
-    """Return the bytes of all batches of a log."""
-    region = partition.log.read(
-        partition.log.start_offset, 1 << 20, end_offset=partition.log.end_offset
-    )
-    with region:
-        return region.read()
+from tests.support.handlers.produce import Data, Topic, produce, request
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -9,9 +9,9 @@ import trio.testing
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.produce import ProduceRequest
-from tests.handlers.test_fetch import at, fetch, request, values
-from tests.handlers.test_produce import Data, Topic, produce, read_log
-from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
+from tests.support.handlers.broker import Broker, broker, one_batch, read_log, topic_id
+from tests.support.handlers.fetch import at, fetch, request, values
+from tests.support.handlers.produce import Data, Topic, produce
 from tests.support.log.threads import HangingThreads
 
 NEW_ID = b"created again.. "

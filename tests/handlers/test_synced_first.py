@@ -18,10 +18,10 @@ from kwire.log.config import LogConfig
 from kwire.records import header
 from kwire.replica.partition import Partition, ProduceResult
 from kwire.types import CONSUMER_OFFSETS
-from tests.handlers.test_fetch import at, fetch, values
-from tests.handlers.test_produce import produce
 from tests.support.handlers.broker import NOW_MS, Broker, broker, create_topic, one_batch
+from tests.support.handlers.fetch import at, fetch, values
 from tests.support.handlers.group_node import group_node
+from tests.support.handlers.produce import produce
 
 
 @attrs.define

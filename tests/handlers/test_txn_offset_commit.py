@@ -10,8 +10,7 @@ from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire.replica.partition import Partition
 from kwire.types import CONSUMER_OFFSETS, TopicPartition
-from tests.handlers.test_offset_commit import make_again
-from tests.support.handlers.group_node import GroupNode, group_node, topic_id
+from tests.support.handlers.group_node import GroupNode, group_node, make_again, topic_id
 from tests.support.handlers.transactions import ScriptedVerifier, markers_request
 
 RequestTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic

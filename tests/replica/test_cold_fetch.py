@@ -13,9 +13,9 @@ from kwire.records import header
 from kwire.records.header import Buffer
 from kwire.replica.verification import NOT_REQUIRED
 from kwire.simulation.disk import SimDisk, SimFile
-from tests.handlers.test_fetch import at, fetch, values
 from tests.support.handlers import broker as brokers
 from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch
+from tests.support.handlers.fetch import at, fetch, values
 from tests.support.log.batches import marker
 
 BATCHES = 60

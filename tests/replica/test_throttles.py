@@ -9,9 +9,9 @@ import trio.testing
 from kwire.log.config import LogConfig
 from kwire.replica.partition import Partition
 from kwire.replica.throttles import RateLimit, is_throttled
-from tests.handlers.test_fetch import at, fetch, write
-from tests.replica.test_leader_fetcher import Answer, Leader, following, ten_records
-from tests.support.handlers.broker import NODE, Broker, broker, create_topic
+from tests.support.handlers.broker import NODE, Broker, broker, create_topic, write
+from tests.support.handlers.fetch import at, fetch
+from tests.support.replica.leader import Answer, Leader, following, ten_records
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,14 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.service import LogManager
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
-from kwire.records import build
+from kwire.records import build, header
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.markers import Markers, WaitCommitted
 from kwire.replica.partition import Partition
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
 from kwire.replica.transaction_ports import TransactionMarker
+from kwire.replica.verification import NOT_REQUIRED
 from kwire.simulation.disk import SimDisk
 from tests.support.handlers.transactions import ScriptedVerifier
 
@@ -207,3 +208,18 @@ def one_batch(*values: bytes, key: bytes | None = b"k", **changes: Any) -> bytes
         [build.New(key, value) for value in values or (b"v",)],
         **({"timestamp_ms": NOW_MS, "leader_epoch": -1} | changes),
     )
+
+
+def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any) -> None:
+    """Append a batch as the leader does for a client without a transaction."""
+    batch = one_batch(*values, **changes)
+    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS, guard=NOT_REQUIRED)
+
+
+def read_log(partition: Partition) -> bytes:
+    """Return the bytes of all batches of a log."""
+    region = partition.log.read(
+        partition.log.start_offset, 1 << 20, end_offset=partition.log.end_offset
+    )
+    with region:
+        return region.read()

@@ -200,4 +200,10 @@ async def group_node(
         nursery.cancel_scope.cancel()
 
 
-__all__ = ["GroupNode", "group_node", "topic_id"]
+async def make_again(node: GroupNode, name: str) -> None:
+    """Delete a topic and create it under another id without a notification to the coordinator."""
+    await node.broker.publish(r.RemoveTopicRecord(topic_id=topic_id(name)))
+    await node.broker.create(name, identity=name.encode() * 16)
+
+
+__all__ = ["GroupNode", "group_node", "make_again", "topic_id"]
