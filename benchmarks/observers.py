@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kwire.raftmeta.raft.events import Received
-from tests.raftmeta.raft.test_many_observers import fetch_of, with_observers
+from tests.support.raftmeta.observers import fetch_of, with_observers
 
 
 def seconds_an_event(observers: int, rounds: int) -> float:

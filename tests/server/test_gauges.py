@@ -16,7 +16,7 @@ from kwire.raftmeta.controller.brokers import decide_register_broker
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.simulation.raft_quorums import TestClock
 from kwire.testing.wire import TrioWireClient
-from tests.raftmeta.controller.test_brokers import register
+from tests.support.raftmeta.requests import register
 from tests.support.server.nodes import create, running
 
 

@@ -1,7 +1,6 @@
 """A broker's lifecycle with controllers that refuse, hang or are not there."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 import trio
@@ -9,95 +8,34 @@ import trio.testing
 from immutables import Map
 
 from kwire import errors
-from kwire.clock import SystemClock
 from kwire.codec.messages import metadata_records as r
-from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatResponse
 from kwire.codec.messages.broker_registration import (
-    BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from kwire.configs.listeners import Endpoint
-from kwire.raftmeta.broker.lifecycle import GIVE_UP_SECONDS, BrokerLifecycle
+from kwire.raftmeta.broker.lifecycle import GIVE_UP_SECONDS
 from kwire.raftmeta.broker.state import BrokerState, State
 from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.records import CommittedBatch
-from tests.support.raftmeta.clusters import CLUSTER, node_config
+from tests.support.raftmeta.lifecycle import (
+    UP,
+    Controllers,
+    heartbeat_response,
+    make_lifecycle,
+    no,
+    registration_response,
+    yes,
+)
 
 Clock = trio.testing.MockClock
-ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
 DUPLICATE = errors.DuplicateBrokerRegistration.code
 UNKNOWN = errors.StaleBrokerEpoch.code
 STOP = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True, should_shut_down=True)
 
 
-def heartbeat_response(*, fenced: bool = False, caught_up: bool = True) -> BrokerHeartbeatResponse:
-    return BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=fenced, should_shut_down=False)
-
-
-def registration_response(epoch: int = 7) -> BrokerRegistrationResponse:
-    return BrokerRegistrationResponse(broker_epoch=epoch)
-
-
 def error_response(code: int) -> BrokerHeartbeatResponse:
     return BrokerHeartbeatResponse(error_code=code, is_fenced=True, should_shut_down=False)
-
-
-class Controllers:
-    """Controllers that give these answers in order, and after the last one none."""
-
-    def __init__(self, *answers: Any) -> None:
-        self.answers = list(answers)
-        self.requests: list[tuple[float, Any]] = []
-
-    async def ask(self, request: Any) -> Any:
-        self.requests.append((trio.current_time(), request))
-        if not self.answers:
-            await trio.sleep_forever()
-        return self.answers.pop(0)
-
-    @property
-    def letters(self) -> list[str]:
-        """A letter for each request: registration, Fenced, Unfenced, Leaving."""
-        return [letter(request) for _, request in self.requests]
-
-
-def letter(request: Any) -> str:
-    if isinstance(request, BrokerRegistrationRequest):
-        return "R"
-    assert isinstance(request, BrokerHeartbeatRequest)
-    return "L" if request.want_shut_down else "F" if request.want_fence else "U"
-
-
-async def no() -> bool:
-    return False
-
-
-async def yes() -> bool:
-    return True
-
-
-def make_lifecycle(
-    controllers: Controllers,
-    is_gone: Callable[[], Awaitable[bool]] = no,
-    publisher: MetadataPublisher | None = None,
-) -> BrokerLifecycle:
-    return BrokerLifecycle(
-        config=node_config(),
-        cluster_id=CLUSTER,
-        incarnation_id=b"i" * 16,
-        endpoints=ENDPOINTS,
-        features={},
-        log_dirs=[b"a" * 16, b"\xff" * 16],
-        publisher=publisher or MetadataPublisher(),
-        ask=controllers.ask,
-        clock=SystemClock(),
-        is_gone=is_gone,
-    )
-
-
-UP = (registration_response(), heartbeat_response(fenced=True), heartbeat_response())
-"""Answers of the controller to a broker that it unfences without delay."""
 
 
 def publisher_at(offset: int, level: int) -> MetadataPublisher:

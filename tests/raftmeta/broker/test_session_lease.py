@@ -13,7 +13,8 @@ from kwire.raftmeta.broker.lifecycle import NOT_CAUGHT_UP
 from kwire.raftmeta.broker.session_lease import WITHOUT_CONTROLLERS_MAX_S, SessionLease
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.records import CommittedBatch
-from tests.raftmeta.broker.test_broker_lifecycle import (
+from tests.support.raftmeta.clusters import registration
+from tests.support.raftmeta.lifecycle import (
     UP,
     Controllers,
     heartbeat_response,
@@ -21,7 +22,6 @@ from tests.raftmeta.broker.test_broker_lifecycle import (
     no,
     yes,
 )
-from tests.support.raftmeta.clusters import registration
 
 Clock = trio.testing.MockClock
 SESSION_S = 9.0

@@ -8,8 +8,6 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.configs.resource_types import TOPIC
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
@@ -22,39 +20,12 @@ from kwire.raftmeta.controller.brokers import (
     fencing,
     keep_session,
 )
-from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.partitions import decide_assign_directories
 from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
-from tests.support.raftmeta.clusters import CLUSTER, Cluster, directory, registration
-
-
-def register(broker: int, incarnation: bytes = b"n", **more: Any) -> BrokerRegistrationRequest:
-    feature = BrokerRegistrationRequest.Feature
-    fields: dict[str, Any] = {
-        "broker_id": broker,
-        "cluster_id": CLUSTER,
-        "incarnation_id": incarnation * 16,
-        "rack": None,
-        "log_dirs": [directory(broker)],
-        "features": [
-            feature(name=name, min_supported_version=low, max_supported_version=high)
-            for name, (low, high) in SUPPORTED.items()
-        ],
-    }
-    return BrokerRegistrationRequest(**{**fields, **more})
-
-
-def beat(broker: int, epoch: int, **more: Any) -> BrokerHeartbeatRequest:
-    fields: dict[str, Any] = {
-        "broker_id": broker,
-        "broker_epoch": epoch,
-        "current_metadata_offset": 1 << 40,
-        "want_fence": False,
-        "want_shut_down": False,
-    }
-    return BrokerHeartbeatRequest(**{**fields, **more})
+from tests.support.raftmeta.clusters import Cluster, directory, registration
+from tests.support.raftmeta.requests import beat, register
 
 
 def assignment(broker: int, epoch: int, topic_id: bytes, log_dir: bytes) -> Any:

@@ -8,7 +8,6 @@ import pytest
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
-from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.brokers import fencing, unfencing
@@ -18,17 +17,7 @@ from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.storage.levels import ELR
 from tests.support.raftmeta.clusters import Cluster
-
-Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-
-
-def alter(kind: int, name: str, *operations: tuple[str, int, str | None]) -> Any:
-    configs = [
-        Resource.AlterableConfig(name=setting, config_operation=operation, value=value)
-        for setting, operation, value in operations
-    ]
-    resource = Resource(resource_type=kind, resource_name=name, configs=configs)
-    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+from tests.support.raftmeta.requests import alter
 
 
 def records(state: ControllerState, request: Any) -> list[tuple[str, str | None]]:

@@ -10,8 +10,8 @@ from kwire.raftmeta.controller.partitions import decide_elect_unclean
 from kwire.raftmeta.controller.process_probe import EndedProcess, ProcessProbe
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
-from tests.raftmeta.controller.test_brokers import beat
 from tests.support.raftmeta.clusters import Cluster
+from tests.support.raftmeta.requests import beat
 
 HERE = ("10.0.0.2", 9092)
 

@@ -19,9 +19,10 @@ from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import AT_ONCE
 from kwire.records import build
-from tests.raftmeta.controller.test_leader_updates import cluster_of
-from tests.raftmeta.controller.test_service import create, running_node
+from tests.support.raftmeta.clusters import cluster_of
+from tests.support.raftmeta.metadata_node import running_node
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
+from tests.support.raftmeta.requests import create
 
 
 async def test_others_have_turns_while_a_large_topic_is_created() -> None:

@@ -19,24 +19,12 @@ from kwire.raftmeta.controller.leader_update_queue import SLICE_PARTITIONS
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partition_index import BUILD_PARTITIONS, PartitionIndex
 from kwire.raftmeta.controller.partitions import decide_rebalance_leaders
-from kwire.raftmeta.storage.levels import ELR
-from kwire.storage_format.format import feature_records
-from tests.raftmeta.controller.test_brokers import beat, register
-from tests.support.raftmeta.clusters import Cluster, directory
+from tests.support.raftmeta.clusters import MANY, Cluster, cluster_of, directory
+from tests.support.raftmeta.requests import beat, register
 from tests.support.raftmeta.work import calls_in
 
-MANY = 2_500
 RECORDS_MAX = 1_002
 """Records of one decision: those of a slice, and those on the broker itself."""
-
-
-def cluster_of(count: int = MANY, *, elr: bool = False, replicas: tuple[int, ...] = (2, 1)) -> Any:
-    """Return a cluster with a topic that broker 2 leads and broker 1 follows."""
-    cluster = Cluster((1, 2, 3))
-    if elr:
-        cluster.write(*feature_records({"metadata.version": 30, ELR: 1}))
-    cluster.topic("large", *([list(replicas)] * count))
-    return cluster
 
 
 def whole(cluster: Cluster, decide: Any, request: Any) -> list[int]:

@@ -10,9 +10,9 @@ from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.configs import SET, decide_incremental_alter
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.simulation.raft_quorums import TestClock
-from tests.raftmeta.controller.test_configs import alter
 from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
+from tests.support.raftmeta.requests import alter
 
 PATIENT = {"broker_session_timeout_ms": "3600000"}
 """Session timeout longer than the tests: no broker sends heartbeats here."""

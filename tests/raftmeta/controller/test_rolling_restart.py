@@ -16,8 +16,8 @@ from kwire.raftmeta.controller.partitions import decide_alter_partition
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
-from tests.raftmeta.controller.test_brokers import beat, register
 from tests.support.raftmeta.clusters import Cluster
+from tests.support.raftmeta.requests import beat, register
 
 BROKERS = (1, 2, 3)
 

@@ -20,8 +20,8 @@ from kwire.raftmeta.controller.partitions import (
 )
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.storage_format.format import feature_records
-from tests.raftmeta.controller.test_brokers import beat
 from tests.support.raftmeta.clusters import Cluster
+from tests.support.raftmeta.requests import beat
 
 
 def creation(name: str, replicas: int) -> CreateTopicsRequest:

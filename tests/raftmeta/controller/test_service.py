@@ -2,8 +2,6 @@
 
 import logging
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Any
@@ -14,14 +12,9 @@ import trio
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
-from kwire.configs.listeners import Endpoint
 from kwire.node.controller_requests import InProcessController
-from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
-from kwire.raftmeta.controller.active_controller import ActiveController
-from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_controller,
@@ -34,79 +27,15 @@ from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
-from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import CommittedBatch
 from kwire.raftmeta.storage.storage import MemoryStorage
-from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
+from kwire.simulation.raft_quorums import TestClock
 from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
-from tests.support.raftmeta.clusters import CLUSTER, node_config
+from tests.support.raftmeta.clusters import ENDPOINTS, node_config
 from tests.support.raftmeta.controller_quorum import RecordedQuorum, ReplayClock
 from tests.support.raftmeta.metadata_logs import load
-
-ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
-
-
-class Node:
-    """The metadata side of a combined node."""
-
-    def __init__(self, storage: MemoryStorage, bootstrap: list[Any]) -> None:
-        self.watcher = Watcher()
-        self.quorum = RaftService(
-            config_of(1),
-            storage,
-            clock=TestClock(),
-            random=Random(1),
-            configured=voters_of(1),
-        )
-        self.publisher = MetadataPublisher()
-        state = ControllerState(
-            config=node_config(),
-            random=Random(2),
-            cluster_id=CLUSTER,
-            supported_features=dict(SUPPORTED),
-        )
-        self.controller = Controller(
-            self.quorum, self.publisher, state, TestClock(), bootstrap=bootstrap, own_broker=1
-        )
-        self.periodic_tasks = PeriodicTasks(self.controller, TestClock())
-        self.topic_creation = AutoTopicCreation(ActiveController(self.controller), self.publisher)
-        self.quorum.add_listener(self.watcher)
-
-    def broker(self, incarnation: bytes) -> BrokerLifecycle:
-        return BrokerLifecycle(
-            config=node_config(),
-            cluster_id=CLUSTER,
-            incarnation_id=incarnation * 16,
-            endpoints=ENDPOINTS,
-            features=SUPPORTED,
-            log_dirs=[b"d" * 16],
-            publisher=self.publisher,
-            ask=InProcessController(self.controller).ask,
-            clock=TestClock(),
-            local=InProcessController(self.controller),
-        )
-
-    def records(self) -> list[Any]:
-        return [record for batch in self.watcher.batches for record in batch.records]
-
-
-@asynccontextmanager
-async def running_node(
-    storage: MemoryStorage | None = None, features: dict[str, int] | None = None
-) -> AsyncIterator[Node]:
-    node = Node(storage or MemoryStorage(), list(feature_records(features or DEFAULT_FEATURES)))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(node.quorum.run)
-        await nursery.start(node.periodic_tasks.run)
-        yield node
-        nursery.cancel_scope.cancel()
-
-
-def create(name: str, partitions: int = 1) -> CreateTopicsRequest:
-    topic = CreateTopicsRequest.CreatableTopic
-    return CreateTopicsRequest(
-        topics=[topic(name=name, num_partitions=partitions, replication_factor=1)]
-    )
+from tests.support.raftmeta.metadata_node import Node, running_node
+from tests.support.raftmeta.requests import create
 
 
 async def test_first_boot_writes_what_kafka_writes() -> None:

@@ -15,8 +15,8 @@ from kwire.raftmeta.controller.leader_update_queue import SLICE_PARTITIONS
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
-from tests.raftmeta.controller.test_brokers import beat, register
-from tests.raftmeta.controller.test_service import Node, create
+from tests.support.raftmeta.metadata_node import Node
+from tests.support.raftmeta.requests import beat, create, register
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.simulation.raft_quorums import TestClock
 from tests.support.raftmeta.broker_replay import (
     COMPARED_APIS,
+    DIFFERENCES,
     INTERVAL,
     NOT_CONTROLLER,
     ORDER,
@@ -50,21 +51,6 @@ PAGE: Final = Path(__file__).parents[3] / "docs" / "quorum-differences.md"
 REQUEST_TIMEOUT: Final = 30.0
 NUMBERS: Final = [number for listed in CLUSTERS.values() for number in listed]
 
-FEATURES: Final = (
-    "**Features in the order of their names.** In registrations they are a set; Kafka writes "
-    "them in the order of a hash table."
-)
-FOLLOWED: Final = (
-    "**A broker asks a new leader at once.** Kafka's broker asks the controller that it asked "
-    "last, until that one refuses, though its own raft client already follows a new leader; "
-    "kwire's asks the new one."
-)
-OFTEN: Final = (
-    "**A retry after 50 ms.** When a controller that is no longer active refuses a request, "
-    "Kafka's broker asks the same one again 60 ms later or more, on a new connection; kwire's "
-    "asks after 50 ms, or another leader as soon as it learns of it."
-)
-DIFFERENCES: Final = (FEATURES, FOLLOWED, OFTEN)
 
 ELSEWHERE: Final = "compared where the quorum is"
 DECIDED: Final = "compared where the controller is"

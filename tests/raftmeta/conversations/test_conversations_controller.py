@@ -19,8 +19,6 @@ from tests.support.raftmeta.controller_replay import DIFFERENCES, Play, Scene, p
 from tests.support.raftmeta.controller_scenes import COUNTS, ELSEWHERE, REQUESTS, SCENES
 from tests.support.raftmeta.conversations import CLUSTERS, recording
 
-__all__ = ["DIFFERENCES"]
-
 PAGE = Path(__file__).parents[3] / "docs" / "quorum-differences.md"
 
 

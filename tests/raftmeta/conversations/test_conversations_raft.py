@@ -16,7 +16,7 @@ import pytest
 from kwire.codec.messages.control_records import LeaderChangeMessage
 from kwire.raftmeta.raft.control_records import control_records
 from kwire.records.header import parse
-from tests.raftmeta.conversations import test_conversations_broker, test_conversations_controller
+from tests.support.raftmeta import broker_replay, controller_replay
 from tests.support.raftmeta.conversations import CLUSTERS, name_of, recording
 from tests.support.raftmeta.differences import CHANCE, DIFFERENCES, OURS, excuse
 from tests.support.raftmeta.replay import Replay
@@ -120,5 +120,5 @@ def test_the_page_lists_every_difference() -> None:
     text = " ".join(PAGE.read_text().split())
     listed = [f"- **{row.name}.** {row.reason}" for row in (*OURS, *CHANCE)]
     assert [line for line in listed if line not in text] == []
-    others = (test_conversations_controller, test_conversations_broker)
+    others = (controller_replay, broker_replay)
     assert text.count("- **") == len(listed) + sum(len(other.DIFFERENCES) for other in others)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -17,16 +16,16 @@ from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.events import CleanLog, SnapshotLoaded, SnapshotRefused, SnapshotTaken
 from kwire.raftmeta.raft.log_state import NeedsSnapshot, SnapshotId, Valid
 from kwire.raftmeta.raft.quorum_state import ElectionState
-from kwire.raftmeta.raft.voters import Node
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.records.build import New, batch
 from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
 from tests.support.raftmeta.one_node import answer, dynamic, follower, sends
+from tests.support.raftmeta.snapshot_leader import LeaderOfMany
 
 if TYPE_CHECKING:
-    from kwire.raftmeta.raft.events import OwnRequest, RaftResponse
+    pass
 
 
 def test_own_snapshot_older_than_an_installed_one_is_dropped() -> None:
@@ -61,35 +60,6 @@ class SlowStorage(MemoryStorage):
     def sync(self) -> None:
         assert self.go_on.wait(60)
         self.is_installed = False
-
-
-@attrs.define(eq=False)
-class LeaderOfMany:
-    """Node 1, the leader: gives ``log``, then a snapshot of much more, then nothing new."""
-
-    log: bytes
-    end_offset: int
-    later: SnapshotId
-    content: bytes
-
-    async def call(self, node: Node, request: "OwnRequest") -> "RaftResponse | None":
-        await trio.lowlevel.checkpoint()
-        state = follower(2, of=1, epoch=1).state
-        if isinstance(request, FetchSnapshotRequest):
-            response = messages.snapshot_response(state, self.later, piece=self.content)
-            response.topics[0].partitions[0].size = len(self.content)
-            return response
-        if not isinstance(request, FetchRequest) or node.id != 1:
-            return None
-        offset = request.topics[0].partitions[0].fetch_offset
-        if offset == self.later.end_offset:
-            await trio.sleep_forever()
-        place = NeedsSnapshot(self.later) if offset else None
-        answer = messages.fetch_response(
-            state, records=b"" if offset else self.log, validation=place
-        )
-        answer.responses[0].partitions[0].high_watermark = self.end_offset
-        return answer
 
 
 async def test_log_replaced_during_its_delivery_is_delivered_as_the_snapshot() -> None:

@@ -19,7 +19,7 @@ from kwire.raftmeta.storage.records import pack, snapshot_chunks
 from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
 from kwire.records.build import New, batch
 from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
-from tests.raftmeta.raft.test_snapshot_races import LeaderOfMany
+from tests.support.raftmeta.snapshot_leader import LeaderOfMany
 
 RECORDS = 1000
 TOPIC = pack(TopicRecord(name="t", topic_id=bytes(16)))

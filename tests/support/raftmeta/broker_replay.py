@@ -440,3 +440,20 @@ async def send_by_channel(exchange: Exchange, way: Way, timeout_s: float) -> Cha
         run.ended = peers.now
         nursery.cancel_scope.cancel()
     return run
+
+
+FEATURES: Final = (
+    "**Features in the order of their names.** In registrations they are a set; Kafka writes "
+    "them in the order of a hash table."
+)
+FOLLOWED: Final = (
+    "**A broker asks a new leader at once.** Kafka's broker asks the controller that it asked "
+    "last, until that one refuses, though its own raft client already follows a new leader; "
+    "kwire's asks the new one."
+)
+OFTEN: Final = (
+    "**A retry after 50 ms.** When a controller that is no longer active refuses a request, "
+    "Kafka's broker asks the same one again 60 ms later or more, on a new connection; kwire's "
+    "asks after 50 ms, or another leader as soon as it learns of it."
+)
+DIFFERENCES: Final = (FEATURES, FOLLOWED, OFTEN)

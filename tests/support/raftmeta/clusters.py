@@ -6,13 +6,16 @@ from typing import Any
 
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.listeners import Endpoint
 from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.image import Applied
+from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 
 CLUSTER = "test-cluster"
+ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
 
 
 def node_config(**changes: str) -> BrokerConfig:
@@ -107,3 +110,15 @@ class Cluster:
 
     def partition(self, name: str, number: int = 0) -> Any:
         return self.state.image.partition(name, number)
+
+
+MANY = 2_500
+
+
+def cluster_of(count: int = MANY, *, elr: bool = False, replicas: tuple[int, ...] = (2, 1)) -> Any:
+    """Return a cluster with a topic that broker 2 leads and broker 1 follows."""
+    cluster = Cluster((1, 2, 3))
+    if elr:
+        cluster.write(*feature_records({"metadata.version": 30, ELR: 1}))
+    cluster.topic("large", *([list(replicas)] * count))
+    return cluster

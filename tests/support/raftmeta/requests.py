@@ -6,8 +6,13 @@ from kwire.codec.messages.alter_partition import AlterPartitionRequest
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.metadata_records import ConfigRecord
-from tests.support.raftmeta.clusters import Cluster
+from kwire.raftmeta.controller.features import SUPPORTED
+from tests.support.raftmeta.clusters import CLUSTER, Cluster, directory
 
 IsrTopic = AlterPartitionRequest.TopicData
 
@@ -43,3 +48,53 @@ def reassign(replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     move = topic.ReassignablePartition(partition_index=0, replicas=replicas)
     return AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[move])])
+
+
+def register(broker: int, incarnation: bytes = b"n", **more: Any) -> BrokerRegistrationRequest:
+    """Return the registration of a broker with all features of this version."""
+    feature = BrokerRegistrationRequest.Feature
+    fields: dict[str, Any] = {
+        "broker_id": broker,
+        "cluster_id": CLUSTER,
+        "incarnation_id": incarnation * 16,
+        "rack": None,
+        "log_dirs": [directory(broker)],
+        "features": [
+            feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED.items()
+        ],
+    }
+    return BrokerRegistrationRequest(**{**fields, **more})
+
+
+def beat(broker: int, epoch: int, **more: Any) -> BrokerHeartbeatRequest:
+    """Return the heartbeat of a broker that has caught up and wants to serve."""
+    fields: dict[str, Any] = {
+        "broker_id": broker,
+        "broker_epoch": epoch,
+        "current_metadata_offset": 1 << 40,
+        "want_fence": False,
+        "want_shut_down": False,
+    }
+    return BrokerHeartbeatRequest(**{**fields, **more})
+
+
+Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+
+
+def alter(kind: int, name: str, *operations: tuple[str, int, str | None]) -> Any:
+    """Return a request that changes settings of one resource: name, operation and value."""
+    configs = [
+        Resource.AlterableConfig(name=setting, config_operation=operation, value=value)
+        for setting, operation, value in operations
+    ]
+    resource = Resource(resource_type=kind, resource_name=name, configs=configs)
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+
+
+def create(name: str, partitions: int = 1) -> CreateTopicsRequest:
+    """Return a request for a topic with one replica of each partition."""
+    topic = CreateTopicsRequest.CreatableTopic
+    return CreateTopicsRequest(
+        topics=[topic(name=name, num_partitions=partitions, replication_factor=1)]
+    )

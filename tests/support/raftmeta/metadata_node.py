@@ -1,0 +1,80 @@
+"""The metadata side of a combined node, on a quorum of one."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import trio
+
+from kwire.node.controller_requests import InProcessController
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
+from kwire.raftmeta.controller.active_controller import ActiveController
+from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
+from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.service import RaftService
+from kwire.raftmeta.storage.storage import MemoryStorage
+from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
+from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
+from tests.support.raftmeta.clusters import CLUSTER, ENDPOINTS, node_config
+
+
+class Node:
+    """The metadata side of a combined node."""
+
+    def __init__(self, storage: MemoryStorage, bootstrap: list[Any]) -> None:
+        self.watcher = Watcher()
+        self.quorum = RaftService(
+            config_of(1),
+            storage,
+            clock=TestClock(),
+            random=Random(1),
+            configured=voters_of(1),
+        )
+        self.publisher = MetadataPublisher()
+        state = ControllerState(
+            config=node_config(),
+            random=Random(2),
+            cluster_id=CLUSTER,
+            supported_features=dict(SUPPORTED),
+        )
+        self.controller = Controller(
+            self.quorum, self.publisher, state, TestClock(), bootstrap=bootstrap, own_broker=1
+        )
+        self.periodic_tasks = PeriodicTasks(self.controller, TestClock())
+        self.topic_creation = AutoTopicCreation(ActiveController(self.controller), self.publisher)
+        self.quorum.add_listener(self.watcher)
+
+    def broker(self, incarnation: bytes) -> BrokerLifecycle:
+        return BrokerLifecycle(
+            config=node_config(),
+            cluster_id=CLUSTER,
+            incarnation_id=incarnation * 16,
+            endpoints=ENDPOINTS,
+            features=SUPPORTED,
+            log_dirs=[b"d" * 16],
+            publisher=self.publisher,
+            ask=InProcessController(self.controller).ask,
+            clock=TestClock(),
+            local=InProcessController(self.controller),
+        )
+
+    def records(self) -> list[Any]:
+        return [record for batch in self.watcher.batches for record in batch.records]
+
+
+@asynccontextmanager
+async def running_node(
+    storage: MemoryStorage | None = None, features: dict[str, int] | None = None
+) -> AsyncIterator[Node]:
+    """Run the quorum and the periodic tasks of a node for the length of the block."""
+    node = Node(storage or MemoryStorage(), list(feature_records(features or DEFAULT_FEATURES)))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.quorum.run)
+        await nursery.start(node.periodic_tasks.run)
+        yield node
+        nursery.cancel_scope.cancel()
