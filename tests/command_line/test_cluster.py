@@ -25,7 +25,7 @@ from kwire.cluster.nodes import ClusterNode, State
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.testing.wire import WireClient
-from tests.command_line.test_contract import CLUSTER_ID, ROOT, api_versions_error, run
+from tests.support.command_line.process import CLUSTER_ID, ROOT, api_versions_error, run
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line.test_contract import run, serve
+from tests.support.command_line.process import run, serve
 
 
 @pytest.mark.slow

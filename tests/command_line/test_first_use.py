@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line.test_contract import CLUSTER_ID, KWIRE, config_file, free_port, run, serve
+from tests.support.command_line.process import CLUSTER_ID, KWIRE, config_file, free_port, run, serve
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line.test_contract import ROOT, api_versions_error, free_port
+from tests.support.command_line.process import ROOT, api_versions_error, free_port
 
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 SHELL = [text for language, text in BLOCKS if language == "sh"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line.test_contract import KWIRE
+from tests.support.command_line.process import KWIRE
 
 pytestmark = pytest.mark.slow
 

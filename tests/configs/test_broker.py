@@ -9,22 +9,7 @@ from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, Endpoint
 from kwire.configs.load import broker_config
 from kwire.configs.topic import TopicConfig, check_topic_config
-
-NODE = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.quorum.voters": "1@localhost:9093",
-    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
-    "advertised.listeners": "PLAINTEXT://localhost:9092",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "log.dirs": "a,b",
-}
-
-
-def node(**more: str) -> BrokerConfig:
-    named = {name.replace("_", "."): text for name, text in more.items()}
-    return broker_config({**NODE, **named})
+from tests.support.configs.node import NODE, node
 
 
 def test_a_usual_node() -> None:

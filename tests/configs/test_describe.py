@@ -4,7 +4,7 @@ import pytest
 
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.describe import describe_broker, describe_new_topic, describe_topic
-from tests.configs.test_broker import NODE
+from tests.support.configs.node import NODE
 
 
 def test_description_has_every_setting_that_is_not_internal() -> None:

@@ -13,7 +13,7 @@ from kwire.configs.declare import ConfigError
 from kwire.configs.load import broker_config
 from kwire.configs.remedies import remedy
 from kwire.configs.topic import TopicConfig
-from tests.configs.test_broker import NODE, node
+from tests.support.configs.node import NODE, node
 
 FILLED = (
     "advertised.listeners",

@@ -15,7 +15,7 @@ from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import config_of
-from tests.net.test_peers import Other, heartbeat
+from tests.support.net.peer import Other, heartbeat
 
 
 @attrs.define

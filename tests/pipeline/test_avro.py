@@ -7,12 +7,11 @@ from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Column, Format
 from kwire_pipeline.engine.avro import avro_fields, avro_limits
-from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records.frames import Shape, classify, misfits, rows
-from tests.pipeline.test_frames import plan, topic
 from tests.support.avro_bytes import OLDER, ORDER, number, older_order, order, text, with_id
+from tests.support.pipeline.frames import key_frame, plan, topic
 
 HUGE = number(1) + number(1) + number((1 << 31) - 10) + b"x"
 """A record whose text would be two gigabytes long."""
@@ -97,14 +96,6 @@ def test_a_record_is_decoded_once(spark: SparkSession, shape: Shape, registry: S
         assert words.count("from_avro(") == count
         assert "Python" not in words
         batch.unpersist()
-
-
-def key_frame(spark: SparkSession, keys: list[bytes | None]) -> DataFrame:
-    data = [
-        (None if key is None else bytearray(key), bytearray(b"v"), "t", 0, offset, None, 0, None)
-        for offset, key in enumerate(keys)
-    ]
-    return spark.createDataFrame(data, RAW_DDL)
 
 
 def test_keys_of_a_plain_type_have_one_column(spark: SparkSession, shape: Shape) -> None:

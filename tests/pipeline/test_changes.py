@@ -17,7 +17,7 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape, classify, misfits
-from tests.pipeline.test_frames import plan
+from tests.support.pipeline.frames import plan
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from kwire_pipeline.config.load import Flag, load
 from kwire_pipeline.config.model import Source
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.explain import launch_problem, run_on_spark, start_problem
-from tests.pipeline.test_load import SMALLEST
+from tests.support.pipeline.orders import SMALLEST
 
 
 @pytest.fixture

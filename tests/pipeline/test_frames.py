@@ -13,6 +13,7 @@ from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape, classify, misfits, rows
+from tests.support.pipeline.frames import plan, topic
 
 DDL = (
     "id BIGINT NOT NULL, name STRING, amount DOUBLE, at TIMESTAMP, tags ARRAY<STRING>, "
@@ -20,7 +21,6 @@ DDL = (
     "day DATE, days MAP<STRING, DATE>"
 )
 DAY = datetime.date(2026, 11, 1)
-WHEN = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
 
 @pytest.fixture(scope="module")
@@ -33,20 +33,6 @@ def shape(spark: SparkSession) -> Shape:
         units={"at": TimestampUnit.MILLIS},
         columns={"key": Column.parse("key"), "city": Column.parse("headers.city")},
     )
-
-
-def topic(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
-    """Return records as Spark's Kafka source gives them."""
-    data = [
-        (
-            bytearray(b"\x00\xff"),
-            None if value is None else bytearray(value),
-            "t", 0, offset, WHEN, 1,
-            [("city", bytearray(b"Bern")), ("city", bytearray(b"Basel"))],
-        )
-        for offset, value in enumerate(values)
-    ]  # fmt: skip
-    return spark.createDataFrame(data, RAW_DDL)
 
 
 GOOD = [
@@ -172,11 +158,6 @@ def test_dead_letter_is_the_record_unchanged(letters: dict[int, Row]) -> None:
     ]
     assert (letter.topic, letter.partition, letter.timestamp_type) == ("t", 0, 1)
     assert len(letters) == len(MISFITS)
-
-
-def plan(frame: DataFrame) -> str:
-    """Return the physical plan of a frame, with the plan of what is persisted below it."""
-    return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
 def test_a_record_is_parsed_once(

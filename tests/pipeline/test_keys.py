@@ -10,7 +10,7 @@ from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records.frames import Shape, classify, misfits, rows
-from tests.pipeline.test_avro import key_frame
+from tests.support.pipeline.frames import key_frame
 
 
 def json_keys(ddl: str, *, columns: dict[str, str]) -> Shape:

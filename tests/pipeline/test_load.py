@@ -21,16 +21,7 @@ from kwire_pipeline.config.values import (
     TimestampUnit,
     Transform,
 )
-
-SMALLEST = """\
-name: orders
-source: {bootstrap: 127.0.0.1:9092, topics: [orders]}
-value: {format: json, schema: "order_id STRING, item STRING, quantity INT, ordered_at TIMESTAMP"}
-table: {format: iceberg, warehouse: lake, name: shop.orders, partition_by: ["days(ordered_at)"]}
-dead_letters: {table: shop.orders_dead}
-checkpoint: lake/checkpoint
-trigger: available-now        # or an interval such as "30 seconds"
-"""
+from tests.support.pipeline.orders import SMALLEST
 
 
 def read(text: str, *flags: tuple[str, str], **environment: str) -> Pipeline:

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from kwire_pipeline.config.declare import Secret, keys, read_duration
-from kwire_pipeline.config.model import DeadLetters, Pipeline, Security, Source, Table
+from kwire_pipeline.config.model import Pipeline, Security, Source
 from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.config.values import (
     Column,
@@ -16,14 +16,7 @@ from kwire_pipeline.config.values import (
     Transform,
     Trigger,
 )
-
-ORDERS = Pipeline(
-    name="orders",
-    source=Source(bootstrap="127.0.0.1:9092", topics=("orders",)),
-    table=Table(name="shop.orders", warehouse="lake"),
-    dead_letters=DeadLetters(table="shop.orders_dead"),
-    checkpoint="lake/checkpoint",
-)
+from tests.support.pipeline.orders import ORDERS
 
 
 def test_defaults_lose_no_record() -> None:

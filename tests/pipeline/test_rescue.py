@@ -9,7 +9,7 @@ from kwire_pipeline.config.values import Format
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.records.frames import Shape, classify, misfits, rows
-from tests.pipeline.test_frames import plan, topic
+from tests.support.pipeline.frames import plan, topic
 
 DDL = (
     "id BIGINT NOT NULL, at TIMESTAMP, buyer STRUCT<code: STRING, home: STRUCT<city: STRING>>, "

@@ -17,8 +17,8 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records.frames import Shape, misfits, rows
 from kwire_pipeline.registry import Client
-from tests.pipeline.test_frames import topic
 from tests.support.avro_bytes import OLDER, ORDER, older_order, order, with_id
+from tests.support.pipeline.frames import topic
 from tests.support.registry_server import RegistryServer, serve
 
 

@@ -14,7 +14,7 @@ import pytest
 from kwire_pipeline.commands.run import end_of
 from kwire_pipeline.engine.figures import Tally
 from kwire_pipeline.signals import StopRequest, handle_with, keep_handlers
-from tests.pipeline.test_load import SMALLEST
+from tests.support.pipeline.orders import SMALLEST
 
 WAIT_S = 120
 ENDS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]

@@ -14,7 +14,7 @@ from kwire_pipeline.config.values import Format, TableFormat
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.jars import file_name, ivy_module, jar_files
 from kwire_pipeline.java import check_java
-from tests.pipeline.test_model import ORDERS
+from tests.support.pipeline.orders import ORDERS
 
 ROOT = Path(__file__).resolve().parents[2]
 AVRO = attrs.evolve(ORDERS, value=ValueFormat(format=Format.AVRO, schema="{}"))

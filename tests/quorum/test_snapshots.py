@@ -1,20 +1,7 @@
 """Snapshots: the log before them is deleted, and nodes that would need it fetch them."""
 
 from tests.quorum.conftest import Make
-from tests.support.quorum.cluster import Cluster
-
-
-def delete_log_start(cluster: Cluster) -> None:
-    """Let every voter take two snapshots, so that its log no longer begins at 0."""
-    for _ in range(2):
-        cluster.commit(10)
-        cluster.catch_up()
-        for node in cluster.running:
-            cluster.snapshot(node)
-    for node in cluster.running:
-        cluster.until(
-            lambda n=node: cluster.state(n).log.start_offset > 0, f"a clean log on {node}"
-        )
+from tests.support.quorum.cluster import Cluster, delete_log_start
 
 
 def test_an_empty_node_fetches_a_snapshot_in_pieces(make: Make) -> None:

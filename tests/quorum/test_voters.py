@@ -4,8 +4,7 @@ import attrs
 
 from kwire.raftmeta.raft.voters import ReplicaKey
 from tests.quorum.conftest import Make
-from tests.quorum.test_snapshots import delete_log_start
-from tests.support.quorum.cluster import Cluster, directory_of, endpoints_of
+from tests.support.quorum.cluster import Cluster, delete_log_start, directory_of, endpoints_of
 
 
 def commit_voters(cluster: Cluster, *ids: int) -> None:

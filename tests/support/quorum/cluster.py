@@ -348,3 +348,16 @@ class Cluster(ABC):
                 f"{s.log.end_offset} hw={s.high_watermark} voters={s.voters.ids}"
             )
         return "\n".join(lines)
+
+
+def delete_log_start(cluster: Cluster) -> None:
+    """Let every voter take two snapshots, so that its log no longer begins at 0."""
+    for _ in range(2):
+        cluster.commit(10)
+        cluster.catch_up()
+        for node in cluster.running:
+            cluster.snapshot(node)
+    for node in cluster.running:
+        cluster.until(
+            lambda n=node: cluster.state(n).log.start_offset > 0, f"a clean log on {node}"
+        )
