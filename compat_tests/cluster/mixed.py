@@ -18,15 +18,13 @@ import attrs
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.cluster.test_replication import describe
+from compat_tests.cluster.topics import NODES, create_on, describe, leader_of, wait_isr
 from compat_tests.confluent_kafka.clients import is_end, partition_of, value_of
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
-from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.records.header import headers
 
-NODES = (1, 2, 3)
 PARTITIONS = 3
 """The partitions of a topic of :func:`create`: each node is the preferred leader of one."""
 SETTINGS = {
@@ -97,50 +95,12 @@ def relaunch_dead(cluster: Cluster) -> None:
 def create(
     cluster: Cluster, topic: str, assignments: Sequence[Sequence[int]] = (), **configs: str
 ) -> None:
-    """Create a topic and wait until all replicas are in sync."""
-    assignments = assignments or ((1, 2, 3), (2, 3, 1), (3, 1, 2))
-    shape = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
-        topics=[
-            shape(
-                name=topic,
-                num_partitions=-1,
-                replication_factor=-1,
-                assignments=[
-                    shape.CreatableReplicaAssignment(partition_index=index, broker_ids=list(nodes))
-                    for index, nodes in enumerate(assignments)
-                ],
-                configs=[
-                    shape.CreatableTopicConfig(name=name.replace("_", "."), value=value)
-                    for name, value in configs.items()
-                ],
-            )
-        ],
-        timeout_ms=30_000,
-    )
-    with living(cluster)[0].client() as client:
-        (result,) = client.call(request, 7).topics
-    assert result.error_code == 0, result.error_message
-    for index, nodes in enumerate(assignments):
-        wait_isr(cluster, topic, index, nodes)
-
-
-def living(cluster: Cluster) -> list[Node]:
-    return [node for node in cluster.brokers if node.alive]
+    """Create a topic, by default with a partition that each node leads, and wait for its ISR."""
+    create_on(cluster, topic, assignments or ((1, 2, 3), (2, 3, 1), (3, 1, 2)), **configs)
 
 
 def bootstrap(cluster: Cluster) -> str:
-    return ",".join(node.address for node in living(cluster))
-
-
-def isr_of(cluster: Cluster, topic: str, index: int = 0) -> set[int]:
-    partition = describe(cluster, topic, index)
-    return set() if partition is None else set(partition.isr_nodes)
-
-
-def leader_of(cluster: Cluster, topic: str, index: int = 0) -> int:
-    partition = describe(cluster, topic, index)
-    return -1 if partition is None else partition.leader_id
+    return ",".join(node.address for node in cluster.living)
 
 
 def wait_leader(
@@ -153,20 +113,11 @@ def wait_leader(
     )
 
 
-def wait_isr(cluster: Cluster, topic: str, index: int, nodes: Iterable[int]) -> None:
-    target = set(nodes)
-    eventually(
-        lambda: isr_of(cluster, topic, index) == target,
-        f"ISR of {topic}-{index} is {target}, not {isr_of(cluster, topic, index)}",
-        CLIENT_SECONDS,
-    )
-
-
 def wait_all_in_sync(cluster: Cluster, *topics: str) -> None:
     for topic in topics:
         index = 0
         while (partition := describe(cluster, topic, index)) is not None:
-            wait_isr(cluster, topic, index, partition.replica_nodes)
+            wait_isr(cluster, topic, partition.replica_nodes, index, CLIENT_SECONDS)
             index += 1
 
 

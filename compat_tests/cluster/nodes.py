@@ -6,7 +6,10 @@ started here is ended by :meth:`Cluster.close`.
 
 from __future__ import annotations
 
+import base64
+import signal
 import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,6 +30,14 @@ STOP_SECONDS = 60
 FEATURES = ("group", "transaction", "share", "streams")
 """The features that are off where Apache's nodes format their directories."""
 ELR = "eligible.leader.replicas"
+REPLICATED = {
+    "offsets.topic.replication.factor": "3",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+"""Settings of nodes whose topics have three replicas, and whose sessions end soon."""
 
 
 @attrs.define(eq=False)
@@ -207,6 +218,11 @@ class Cluster:
         return [node for node in self.nodes.values() if node.is_broker]
 
     @property
+    def living(self) -> list[Node]:
+        """The brokers whose process runs."""
+        return [node for node in self.brokers if node.alive]
+
+    @property
     def bootstrap(self) -> str:
         return ",".join(node.address for node in self.brokers)
 
@@ -232,13 +248,24 @@ class Cluster:
             node.launch()
         self.wait_complete()
 
+    def start_with_initial_controllers(self) -> None:
+        """Start all nodes, with every controller a voter of a dynamic quorum."""
+        self.configure()
+        first = ",".join(
+            f"{node.id}@127.0.0.1:{node.controller_port}:{fresh_id()}" for node in self.controllers
+        )
+        for node in self.nodes.values():
+            run = node.format("--initial-controllers", first)
+            assert run.returncode == 0, run.stdout + run.stderr
+            node.launch()
+        self.wait_complete()
+
     def wait_complete(self, seconds: float = 90) -> None:
         """Wait until every living broker sees exactly the living brokers."""
-        living = {node.id for node in self.brokers if node.alive}
+        living = {node.id for node in self.living}
 
         def complete() -> bool:
-            alive = [node for node in self.brokers if node.alive]
-            return all(node.brokers_seen() == living for node in alive)
+            return all(node.brokers_seen() == living for node in self.living)
 
         eventually(complete, lambda: f"brokers {living} see each other: {self.tails()}", seconds)
 
@@ -261,3 +288,15 @@ class Cluster:
         """Kill all nodes; other tests cover a controlled shutdown."""
         for node in self.nodes.values():
             node.kill()
+
+
+def stop_in_order(node: Node) -> None:
+    """Stop a node with SIGTERM; the JVM's exit code names the signal also after a clean stop."""
+    assert node.stop() == (0 if node.kind == "kwire" else 128 + signal.SIGTERM)
+
+
+def fresh_id() -> str:
+    """Return a directory id that no command line takes for an option."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]).startswith("-"):
+        pass
+    return text

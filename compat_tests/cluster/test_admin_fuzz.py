@@ -15,8 +15,8 @@ from typing import Any
 import attrs
 
 from compat_tests.cluster.admin_requests import NODES, SHARED, Source
+from compat_tests.cluster.envelopes import HOST, PRINCIPAL
 from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.cluster.test_envelopes import HOST, PRINCIPAL
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
 from kwire.codec.frame import read_response, request_frame

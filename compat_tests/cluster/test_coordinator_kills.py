@@ -14,17 +14,15 @@ import attrs
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from compat_tests.cluster.nodes import COMBINED, Cluster, Node
-from compat_tests.cluster.test_replication import SETTINGS, isr
-from compat_tests.cluster.test_transactions import coordinator
+from compat_tests.cluster.coordinators import coordinator
+from compat_tests.cluster.nodes import COMBINED, REPLICATED, Cluster, Node
+from compat_tests.cluster.topics import NODES, create_on, isr
 from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.frames import FrameProxy
 from compat_tests.harness.wait import eventually
-from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.describe_transactions import DescribeTransactionsRequest
 from kwire.testing.wire import Closed
 
-NODES = (1, 2, 3)
 PARTITIONS = 2
 WRITE_TXN_MARKERS = 27
 STATES = (
@@ -65,7 +63,7 @@ class ProxiedCluster(Cluster):
 @pytest.fixture
 def cluster(tmp_path: Path, broker_kind: str) -> Iterator[ProxiedCluster]:
     settings = {
-        **SETTINGS,
+        **REPLICATED,
         "transaction.state.log.replication.factor": "3",
         "transaction.state.log.min.isr": "2",
         "transaction.state.log.num.partitions": "1",
@@ -82,22 +80,8 @@ def cluster(tmp_path: Path, broker_kind: str) -> Iterator[ProxiedCluster]:
 
 def create(cluster: Cluster, topic: str, last: int) -> None:
     """Create a topic whose partitions the other nodes than ``last`` lead."""
-    shape = CreateTopicsRequest.CreatableTopic
     first, second = (node for node in NODES if node != last)
-    assignments = [
-        shape.CreatableReplicaAssignment(partition_index=index, broker_ids=list(nodes))
-        for index, nodes in enumerate([(first, second, last), (second, first, last)])
-    ]
-    request = CreateTopicsRequest(
-        topics=[
-            shape(name=topic, num_partitions=-1, replication_factor=-1, assignments=assignments)
-        ],
-        timeout_ms=30_000,
-    )
-    with cluster.nodes[first].client() as client:
-        (result,) = client.call(request, 7).topics
-    assert result.error_code == 0, result.error_message
-    eventually(lambda: isr(cluster, topic) == set(NODES), lambda: f"ISR: {cluster.tails()}")
+    create_on(cluster, topic, [(first, second, last), (second, first, last)])
 
 
 def state_of(cluster: Cluster, name: str) -> str:

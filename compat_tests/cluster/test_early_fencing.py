@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from compat_tests.cluster.nodes import BROKER, CONTROLLER, Cluster
-from compat_tests.cluster.test_replication import alive, create, describe, isr, leader, read
+from compat_tests.cluster.topics import create, describe, isr, leader, read
 from compat_tests.harness.wait import eventually
 
 SESSION_S = 60
@@ -132,5 +132,5 @@ def test_broker_without_a_controller_is_fenced_early(
     produce_one(client, "t", 0)
     leader(cluster, "t").kill()
     produce_one(client, "t", 1)
-    assert len(alive(cluster)) == 2
+    assert len(cluster.living) == 2
     assert read(cluster, "t", 2) == [0, 1]

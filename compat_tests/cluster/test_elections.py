@@ -10,19 +10,18 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.cluster.nodes import ELR, FEATURES, Cluster, Node
-from compat_tests.cluster.test_operations import stop_in_order
-from compat_tests.cluster.test_replication import (
+from compat_tests.cluster.nodes import ELR, FEATURES, Cluster, Node, stop_in_order
+from compat_tests.cluster.tools import ELECTION, TOPICS, by_broker
+from compat_tests.cluster.topics import (
     describe,
     isr,
     leader,
     produce,
     producer,
     read,
+    segments,
     wait_isr,
 )
-from compat_tests.cluster.test_replication import segments as segments_of
-from compat_tests.cluster.tools import ELECTION, TOPICS, by_broker
 from compat_tests.harness.wait import eventually
 from kwire.log.dump import dump
 from kwire.raftmeta.storage.records import unpack
@@ -98,9 +97,7 @@ def test_unclean_leader_is_elected_only_where_it_is_allowed(jvm, cluster: Cluste
     assert read(cluster, "safe", 20) == list(range(20))
     assert read(cluster, "risky", 20) == [*range(10), *range(100, 110)]
     eventually(
-        lambda: (
-            segments_of(first, "risky").rstrip(b"\0") == segments_of(second, "risky").rstrip(b"\0")
-        ),
+        lambda: segments(first, "risky") == segments(second, "risky"),
         "equal replicas",
     )
     # The leader recovers when it is elected, and has recovered when the other replica joins.
@@ -157,7 +154,7 @@ def test_last_replica_that_lost_its_tail_erases_nothing(jvm, cluster_with_elr: C
     wait_isr(cluster, "t", {1, 2})
     assert eligible(jvm, cluster, "t") == ("", "")
     eventually(
-        lambda: segments_of(last, "t").rstrip(b"\0") == segments_of(clean, "t").rstrip(b"\0"),
+        lambda: segments(last, "t") == segments(clean, "t"),
         "equal replicas",
     )
 

@@ -6,18 +6,13 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from compat_tests.cluster.envelopes import HOST, PRINCIPAL
 from compat_tests.cluster.nodes import Cluster, Node
-from kwire.codec.compile import encode
 from kwire.codec.frame import request_frame
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.codec.messages.principal import DefaultPrincipal
 from kwire.testing.wire import WireClient
 
-PRINCIPAL = b"\0\0" + encode(
-    DefaultPrincipal(type="User", name="alice", token_authenticated=False), 0
-)
-HOST = bytes((10, 1, 2, 3))
 CREATE = request_frame(19, 7, 99, "inside", CreateTopicsRequest(timeout_ms=9000))[4:]
 
 

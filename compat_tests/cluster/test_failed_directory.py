@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cluster.nodes import Cluster
-from compat_tests.cluster.test_replication import create, describe, producer, read
+from compat_tests.cluster.topics import create, describe, leader_of, producer, read
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
 
@@ -53,11 +53,6 @@ def fail(directory: Path) -> None:
     directory.write_text("")
 
 
-def leader_of(cluster: Cluster, index: int) -> int:
-    partition = describe(cluster, "t", index)
-    return -1 if partition is None else partition.leader_id
-
-
 @contextmanager
 def load(cluster: Cluster) -> Iterator[dict[int, list[int]]]:
     """Produce to all partitions in the background; yield what was acknowledged, by partition."""
@@ -94,7 +89,7 @@ def load(cluster: Cluster) -> Iterator[dict[int, list[int]]]:
 def test_leaders_leave_a_failed_directory_and_the_last_one_ends_its_node(cluster: Cluster) -> None:
     """Invariants 1, 3 and 89: nothing acknowledged is lost, and the node serves its other one."""
     create(cluster, "t", partitions=PARTITIONS)
-    node = cluster.nodes[leader_of(cluster, 0)]
+    node = cluster.nodes[leader_of(cluster, "t", 0)]
 
     def has_all_logs() -> bool:
         return sum(len(partitions_in(node.directory / n)) for n in DIRECTORIES) == PARTITIONS
@@ -126,7 +121,7 @@ def test_leaders_leave_a_failed_directory_and_the_last_one_ends_its_node(cluster
         fail(node.directory / last)
         eventually(lambda: not node.alive, lambda: f"the node ends: {cluster.tails()}", 90)
         eventually(
-            lambda: all(leader_of(cluster, n) not in (-1, node.id) for n in range(PARTITIONS)),
+            lambda: all(leader_of(cluster, "t", n) not in (-1, node.id) for n in range(PARTITIONS)),
             lambda: f"leaders elsewhere: {cluster.tails()}",
             90,
         )

@@ -7,7 +7,6 @@ import signal
 import statistics
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
@@ -17,12 +16,10 @@ import attrs
 import pytest
 
 from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.cluster.topics import created_in_log, creation, topics_at, wait_topics
 from compat_tests.harness.wait import eventually
-from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.metadata import MetadataRequest
-from kwire.codec.messages.metadata_records import TopicRecord
-from kwire.raftmeta.storage.records import read_batches
 from kwire.testing.wire import Closed
 
 KILLS = int(os.environ.get("KWIRE_KILLS", "5"))
@@ -43,31 +40,11 @@ def cluster(tmp_path: Path, broker_kind: str) -> Iterator[Cluster]:
         cluster.close()
 
 
-def creation(*names: str, partitions: int = 3) -> CreateTopicsRequest:
-    topic = CreateTopicsRequest.CreatableTopic
-    return CreateTopicsRequest(
-        topics=[topic(name=n, num_partitions=partitions, replication_factor=1) for n in names],
-        timeout_ms=30_000,
-    )
-
-
 def leaderless(node: Node) -> list[str]:
     """Return the topics with a partition that has no leader."""
     with node.client() as client:
         answer = client.call(MetadataRequest(topics=None), 12)
     return [str(t.name) for t in answer.topics if any(p.leader_id < 0 for p in t.partitions)]
-
-
-def topics_at(node: Node) -> dict[str, int]:
-    """Return the partition count of each topic in a node's metadata."""
-    with node.client() as client:
-        answer = client.call(MetadataRequest(topics=None), 12)
-    return {str(topic.name): len(topic.partitions) for topic in answer.topics}
-
-
-def wait_topics(node: Node, topics: dict[str, int]) -> None:
-    """Wait until a node's metadata has these partition counts of these topics."""
-    eventually(lambda: topics_at(node) == topics, f"node {node.id} has {topics}")
 
 
 def has_topics(node: Node, topics: set[str]) -> bool:
@@ -132,16 +109,6 @@ class Load:
         """Return the seconds from a moment to the next acknowledged creation; None without one."""
         later = [at for at, _ in list(self.acknowledged) if at > moment]
         return later[0] - moment if later else None
-
-
-def created_in_log(node: Node) -> Counter[str]:
-    """Count the TopicRecords of each topic in a node's metadata log."""
-    counter: Counter[str] = Counter()
-    folder = node.directory / "data" / "__cluster_metadata-0"
-    for segment in sorted(folder.glob("*.log")):
-        for batch in read_batches(memoryview(segment.read_bytes())):
-            counter.update(r.name for r in batch.records if isinstance(r, TopicRecord))
-    return counter
 
 
 def test_topics_through_every_node(cluster):

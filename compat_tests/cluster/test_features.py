@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +16,7 @@ from compat_tests.cluster.tools import (
     by_controller,
     directory_id,
     error,
+    feature_levels,
     remove,
     replication,
     status,
@@ -63,17 +63,6 @@ def static(make: Callable[..., Cluster]) -> Cluster:
     return cluster
 
 
-def levels(jvm, how: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
-    """Return the lowest, the highest and the finalized level of each feature."""
-    output = jvm.tool(FEATURES, *how, "describe").ok()
-    rows = re.findall(
-        r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+"
-        r"FinalizedVersionLevel: (\S+)\s+Epoch: \d+",
-        output,
-    )
-    return {name: (low, high, level) for name, low, high, level in rows}
-
-
 def wait_for_directory_ids(jvm, how: tuple[str, str]) -> None:
     """Wait until every voter has sent its directory id to the leader.
 
@@ -86,7 +75,7 @@ def wait_for_directory_ids(jvm, how: tuple[str, str]) -> None:
 def test_static_quorum(jvm, static, broker_kind):
     """A new static cluster shows Kafka's levels and refuses invalid changes as Kafka does."""
     how = by_broker(static)
-    initial = levels(jvm, how)
+    initial = feature_levels(jvm, how)
     assert initial == {
         "eligible.leader.replicas.version": ("0", "1", "1"),
         "group.version": ("0", "1", "0"),
@@ -97,7 +86,7 @@ def test_static_quorum(jvm, static, broker_kind):
         "transaction.version": ("0", "2", "2"),
     }
     for node in static.controllers:
-        assert levels(jvm, by_controller(node)) == initial
+        assert feature_levels(jvm, by_controller(node)) == initial
     wait_for_directory_ids(jvm, how)
     for arguments, why in [*REFUSED, *(NOT_SERVED if broker_kind == "kwire" else [])]:
         ran = jvm.tool(FEATURES, *how, *arguments)
@@ -117,7 +106,7 @@ def test_static_quorum(jvm, static, broker_kind):
         (("feature-dependencies", "--feature", "transaction.version=2"), "no dependencies"),
     ):
         assert text in jvm.tool(FEATURES, *how, *arguments).ok(), arguments
-    eventually(lambda: levels(jvm, how) == initial, "the first levels on a broker")
+    eventually(lambda: feature_levels(jvm, how) == initial, "the first levels on a broker")
 
 
 def test_feature_up_and_down(jvm, static):
@@ -125,12 +114,12 @@ def test_feature_up_and_down(jvm, static):
     how = by_broker(static)
     name = "eligible.leader.replicas.version"
     jvm.tool(FEATURES, *how, DOWN, "--feature", f"{name}=0").ok()
-    eventually(lambda: levels(jvm, how)[name][2] == "0", "not finalized")
+    eventually(lambda: feature_levels(jvm, how)[name][2] == "0", "not finalized")
     feature = ("--feature", f"{name}=1")
     assert "can be upgraded" in jvm.tool(FEATURES, *how, UP, *feature, "--dry-run").ok()
-    assert levels(jvm, how)[name][2] == "0"
+    assert feature_levels(jvm, how)[name][2] == "0"
     jvm.tool(FEATURES, *by_controller(static.active()), UP, *feature).ok()
-    eventually(lambda: levels(jvm, how)[name][2] == "1", "finalized")
+    eventually(lambda: feature_levels(jvm, how)[name][2] == "1", "finalized")
 
 
 def test_kraft_version_of_a_running_static_quorum(jvm, static):
@@ -144,9 +133,9 @@ def test_kraft_version_of_a_running_static_quorum(jvm, static):
     both = (*upgrade, "--feature", "group.version=77")
     assert jvm.tool(FEATURES, *how, *both).code == 1
     wait_for_directory_ids(jvm, how)
-    assert levels(jvm, how)["kraft.version"][2] == "0"
+    assert feature_levels(jvm, how)["kraft.version"][2] == "0"
     jvm.tool(FEATURES, *how, *upgrade).ok()
-    eventually(lambda: levels(jvm, how)["kraft.version"][2] == "1", "finalized")
+    eventually(lambda: feature_levels(jvm, how)["kraft.version"][2] == "1", "finalized")
     voters = status(jvm, static)["CurrentVoters"]
     for node in static.controllers:
         assert directory_id(node) in voters
@@ -162,7 +151,7 @@ def test_kraft_version_of_a_running_static_quorum(jvm, static):
         node.launch()
     static.wait_complete()
     assert sorted(replication(jvm, static).values()) == ["Follower", "Follower", "Leader"]
-    assert levels(jvm, by_broker(static))["kraft.version"][2] == "1"
+    assert feature_levels(jvm, by_broker(static))["kraft.version"][2] == "1"
 
 
 @pytest.mark.parametrize("release", ["3.3-IV3", "3.9"])
@@ -177,7 +166,7 @@ def test_an_older_cluster_is_raised(jvm, make, release):
     cluster.wait_complete()
     how = by_broker(cluster)
     first = "3.9-IV0" if release == "3.9" else release
-    assert levels(jvm, how)["metadata.version"][2] == first
+    assert feature_levels(jvm, how)["metadata.version"][2] == first
     jvm.tool(TOPICS, *how, "--create", "--topic", "before")
     ran = jvm.tool(FEATURES, *how, UP, "--feature", "eligible.leader.replicas.version=1")
     assert ran.code == 1
@@ -188,7 +177,7 @@ def test_an_older_cluster_is_raised(jvm, make, release):
     node.stop()
     node.launch()
     cluster.wait_complete()
-    upgraded = levels(jvm, how)
+    upgraded = feature_levels(jvm, how)
     assert upgraded["metadata.version"][2] == "4.3-IV0"
     assert upgraded["eligible.leader.replicas.version"][2] == "1"
     jvm.tool(TOPICS, *how, "--create", "--topic", "after")

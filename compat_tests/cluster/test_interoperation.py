@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cluster.nodes import BROKER, COMBINED, CONTROLLER, Cluster, Node
-from compat_tests.cluster.test_failover import creation, topics_at, wait_topics
 from compat_tests.cluster.tools import add, by_broker, replication, status
+from compat_tests.cluster.topics import creation, topics_at, wait_topics
 from compat_tests.harness.wait import collect, eventually
 from compat_tests.kafka_python.clients import consumer, fill, poll
 from kwire.codec.messages.metadata import MetadataRequest

@@ -27,10 +27,9 @@ from compat_tests.cluster.mixed import (
     wait_all_in_sync,
     wait_equal,
 )
-from compat_tests.cluster.nodes import Cluster
-from compat_tests.cluster.test_features import levels as levels_of
-from compat_tests.cluster.test_operations import stop_in_order
+from compat_tests.cluster.nodes import Cluster, stop_in_order
 from compat_tests.cluster.tools import ELECTION, by_broker
+from compat_tests.cluster.tools import feature_levels as levels_of
 from compat_tests.harness.jvm import Jvm
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 

@@ -16,8 +16,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.cluster import mixed
+from compat_tests.cluster.coordinators import coordinator
 from compat_tests.cluster.mixed import (
-    NODES,
+    CLIENT_SECONDS,
     PARTITIONS,
     START_SECONDS,
     GroupLoad,
@@ -25,22 +26,24 @@ from compat_tests.cluster.mixed import (
     TransactionalLoad,
     bootstrap,
     create,
-    isr_of,
-    leader_of,
     read,
     relaunch_dead,
     running,
     until_done,
     wait_all_in_sync,
     wait_equal,
-    wait_isr,
     wait_leader,
 )
-from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.cluster.test_moves import Plan, reassign, reassignments, wait_deleted, wait_moved
-from compat_tests.cluster.test_operations import segments, stop_in_order
-from compat_tests.cluster.test_transactions import coordinator
+from compat_tests.cluster.nodes import Cluster, Node, stop_in_order
+from compat_tests.cluster.reassignments import (
+    Plan,
+    reassign,
+    reassignments,
+    wait_deleted,
+    wait_moved,
+)
 from compat_tests.cluster.tools import ELECTION, by_broker
+from compat_tests.cluster.topics import NODES, isr, leader_of, segments, wait_isr
 from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
@@ -226,7 +229,7 @@ def test_former_leader_truncates_after_an_unclean_election(cluster: Cluster) -> 
         )
         _send(client, topic, range(100))
         second.kill()
-        wait_isr(cluster, topic, 0, {first.id})
+        wait_isr(cluster, topic, {first.id}, seconds=CLIENT_SECONDS)
         for number in range(100, 130):
             _send(client, topic, [number])
         first.kill()
@@ -237,7 +240,7 @@ def test_former_leader_truncates_after_an_unclean_election(cluster: Cluster) -> 
             _send(client, topic, [number])
         first.launch()
         cluster.wait_complete(START_SECONDS)
-        wait_isr(cluster, topic, 0, {first.id, second.id})
+        wait_isr(cluster, topic, {first.id, second.id}, seconds=CLIENT_SECONDS)
         wait_equal(cluster, topic, 0, (first.id, second.id))
         values = [int(value) for value in read(cluster, topic, 0, 105)]
         assert values == [*range(100), *range(200, 205)]
@@ -458,4 +461,4 @@ def test_coordinators_move_to_the_other_kind_and_finish(cluster: Cluster) -> Non
         values = read(cluster, "coordinated", index, len(expected), committed=True)
         assert sorted(values) == sorted(expected)
         wait_equal(cluster, "coordinated", index)
-    assert isr_of(cluster, TRANSACTION_STATE) == set(NODES)
+    assert isr(cluster, TRANSACTION_STATE) == set(NODES)

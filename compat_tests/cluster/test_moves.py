@@ -8,15 +8,26 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from compat_tests.cluster.nodes import BROKER, Cluster, Node
-from compat_tests.cluster.test_replication import (
+from compat_tests.cluster.nodes import BROKER, Cluster
+from compat_tests.cluster.reassignments import (
+    Plan,
+    directories,
+    is_moved,
+    reassign,
+    reassignments,
+    wait_deleted,
+    wait_moved,
+)
+from compat_tests.cluster.tools import CLUSTER, ELECTION, REASSIGN, by_broker
+from compat_tests.cluster.topics import (
+    create_on,
     describe,
     isr,
     leader,
@@ -25,16 +36,10 @@ from compat_tests.cluster.test_replication import (
     read,
     segments,
 )
-from compat_tests.cluster.tools import CLUSTER, ELECTION, REASSIGN, by_broker
 from compat_tests.confluent_kafka.clients import value_of
 from compat_tests.harness.jvm import Jvm, Ran
-from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
-from kwire.codec.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-)
-from kwire.codec.messages.create_topics import CreateTopicsRequest
+from compat_tests.harness.wait import eventually
 from kwire.codec.messages.describe_configs import DescribeConfigsRequest
-from kwire.codec.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kwire.configs.resource_types import TOPIC
 
 SETTINGS = {
@@ -54,107 +59,13 @@ def four(make: Callable[..., Cluster], broker_kind: str) -> Cluster:
     return cluster
 
 
-def create(cluster: Cluster, topic: str, *assignment: Sequence[int], **configs: str) -> None:
-    """Create a topic with these replicas of each partition, and wait until all are in sync."""
-    shape = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
-        topics=[
-            shape(
-                name=topic,
-                num_partitions=-1,
-                replication_factor=-1,
-                assignments=[
-                    shape.CreatableReplicaAssignment(partition_index=index, broker_ids=list(ids))
-                    for index, ids in enumerate(assignment)
-                ],
-                configs=[
-                    shape.CreatableTopicConfig(name=name.replace("_", "."), value=value)
-                    for name, value in configs.items()
-                ],
-            )
-        ],
-        timeout_ms=30_000,
-    )
-    with serving(cluster).client() as client:
-        (result,) = client.call(request, 7).topics
-    assert result.error_code == 0, result.error_message
-    eventually(
-        lambda: isr(cluster, topic) == set(assignment[0]), lambda: f"in sync: {cluster.tails()}"
-    )
-
-
-def serving(cluster: Cluster) -> Node:
-    return next(node for node in cluster.brokers if node.alive)
-
-
 def replicas(cluster: Cluster, topic: str, index: int = 0) -> list[int]:
     partition = describe(cluster, topic, index)
     return [] if partition is None else list(partition.replica_nodes)
 
 
-def reassign(cluster: Cluster, topic: str, brokers: Sequence[int] | None, index: int = 0) -> int:
-    """Begin a reassignment, or cancel it with None; return the partition's error code."""
-    shape = AlterPartitionReassignmentsRequest.ReassignableTopic
-    partition = shape.ReassignablePartition(
-        partition_index=index, replicas=None if brokers is None else list(brokers)
-    )
-    request = AlterPartitionReassignmentsRequest(
-        topics=[shape(name=topic, partitions=[partition])], timeout_ms=30_000
-    )
-    with serving(cluster).client() as client:
-        response = client.call(request, 0)
-    assert response.error_code == 0, response.error_message
-    return response.responses[0].partitions[0].error_code
-
-
-def reassignments(cluster: Cluster) -> dict[tuple[str, int], tuple[set[int], set[int]]]:
-    """Return the replicas that each reassignment adds and removes."""
-    with serving(cluster).client() as client:
-        response = client.call(ListPartitionReassignmentsRequest(topics=None), 0)
-    return {
-        (topic.name, p.partition_index): (set(p.adding_replicas), set(p.removing_replicas))
-        for topic in response.topics
-        for p in topic.partitions
-    }
-
-
-def is_moved(cluster: Cluster, topic: str, *brokers: int) -> bool:
-    partition = describe(cluster, topic)
-    return (
-        partition is not None
-        and list(partition.replica_nodes) == list(brokers)
-        and set(partition.isr_nodes) == set(brokers)
-        and partition.leader_id in brokers
-        and not reassignments(cluster)
-    )
-
-
-def directories(node: Node, topic: str, index: int = 0) -> list[str]:
-    """Return the directories of a partition on a node, also those marked for deletion."""
-    names = os.listdir(node.directory / "data")
-    return [name for name in names if name == f"{topic}-{index}" or f"{topic}-{index}." in name]
-
-
-def wait_moved(
-    cluster: Cluster, topic: str, *brokers: int, seconds: float = DEADLINE_SECONDS
-) -> None:
-    eventually(
-        lambda: is_moved(cluster, topic, *brokers),
-        lambda: f"{topic} on {brokers}: {cluster.tails()}",
-        seconds,
-    )
-
-
 def wait_replicas(cluster: Cluster, topic: str, index: int, brokers: set[int]) -> None:
     eventually(lambda: set(replicas(cluster, topic, index)) == brokers, f"replicas on {brokers}")
-
-
-def wait_deleted(node: Node, topic: str) -> None:
-    """Wait until a node has no directory of a topic's first partition."""
-    eventually(
-        lambda: not directories(node, topic),
-        lambda: f"{topic} is deleted on {node.id}: {node.read_log()[-2000:]}",
-    )
 
 
 @contextmanager
@@ -194,7 +105,7 @@ def producing(cluster: Cluster, topic: str) -> Iterator[list[int]]:
 
 def is_equal(cluster: Cluster, topic: str, *brokers: int) -> bool:
     """Whether the replicas have the same bytes, without what Apache Kafka preallocates."""
-    contents = {segments(cluster.nodes[broker], topic).rstrip(b"\0") for broker in brokers}
+    contents = {segments(cluster.nodes[broker], topic) for broker in brokers}
     return len(contents) == 1 and contents != {b""}
 
 
@@ -210,7 +121,7 @@ def fill(cluster: Cluster, topic: str, megabytes: int) -> None:
 def test_partition_moves_under_a_producer_and_loses_nothing(four: Cluster) -> None:
     """All replicas change, and so the leader; the old replicas' data are deleted (invariant 36)."""
     cluster = four
-    create(cluster, "t", (1, 2), file_delete_delay_ms="1000", min_insync_replicas="2")
+    create_on(cluster, "t", [(1, 2)], file_delete_delay_ms="1000", min_insync_replicas="2")
     with producing(cluster, "t") as acknowledged:
         assert reassign(cluster, "t", (3, 4)) == 0
         eventually(lambda: is_moved(cluster, "t", 3, 4), lambda: f"moved: {cluster.tails()}")
@@ -224,7 +135,7 @@ def test_partition_moves_under_a_producer_and_loses_nothing(four: Cluster) -> No
 def test_partition_moves_there_and_back(four: Cluster) -> None:
     """A replica that returns to a broker begins anew there."""
     cluster = four
-    create(cluster, "t", (1, 2))
+    create_on(cluster, "t", [(1, 2)])
     with producing(cluster, "t") as acknowledged:
         for brokers in ((2, 3, 4), (1,), (1, 2, 3)):
             assert reassign(cluster, "t", brokers) == 0
@@ -234,7 +145,7 @@ def test_partition_moves_there_and_back(four: Cluster) -> None:
 
 def test_cancelled_reassignment_returns_to_the_old_replicas(four: Cluster) -> None:
     cluster = four
-    create(cluster, "t", (1, 2))
+    create_on(cluster, "t", [(1, 2)])
     last = cluster.nodes[4]
     last.stop()
     with producing(cluster, "t") as acknowledged:
@@ -254,7 +165,7 @@ def test_cancelled_reassignment_returns_to_the_old_replicas(four: Cluster) -> No
 
 def test_broker_that_missed_a_reassignment_removes_its_replica(four: Cluster) -> None:
     cluster = four
-    create(cluster, "t", (3, 4))
+    create_on(cluster, "t", [(3, 4)])
     last = cluster.nodes[4]
     last.stop()
     with producing(cluster, "t") as acknowledged:
@@ -267,25 +178,12 @@ def test_broker_that_missed_a_reassignment_removes_its_replica(four: Cluster) ->
     assert read(cluster, "t", len(acknowledged)) == acknowledged
 
 
-class Plan:
-    """Apache's reassignment tool with one plan."""
-
-    def __init__(self, jvm: Jvm, cluster: Cluster, path: Path, topic: str, *brokers: int) -> None:
-        self.jvm, self.cluster, self.path = jvm, cluster, path
-        moves = [{"topic": topic, "partition": 0, "replicas": list(brokers)}]
-        path.write_text(json.dumps({"version": 1, "partitions": moves}))
-
-    def run(self, *arguments: str) -> Ran:
-        plan = ("--reassignment-json-file", str(self.path))
-        return self.jvm.tool(REASSIGN, *by_broker(self.cluster), *plan, *arguments)
-
-
 def topic_settings(cluster: Cluster, topic: str) -> dict[str, str]:
     """Return the throttled replicas that a topic's settings name."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=TOPIC, resource_name=topic, configuration_keys=None
     )
-    with serving(cluster).client() as client:
+    with cluster.living[0].client() as client:
         (result,) = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
     return {c.name: c.value for c in result.configs if "throttled" in c.name and c.value}
 
@@ -293,7 +191,7 @@ def topic_settings(cluster: Cluster, topic: str) -> dict[str, str]:
 def test_throttled_reassignment_with_the_tool(jvm: Jvm, four: Cluster, tmp_path: Path) -> None:
     """A throttled copy takes minutes, until the tool raises its rate."""
     cluster = four
-    create(cluster, "t", (1, 2))
+    create_on(cluster, "t", [(1, 2)])
     fill(cluster, "t", 30)
     plan = Plan(jvm, cluster, tmp_path / "plan.json", "t", 3, 4)
     started = plan.run("--execute", "--throttle", "1000").ok()
@@ -310,7 +208,7 @@ def test_throttled_reassignment_with_the_tool(jvm: Jvm, four: Cluster, tmp_path:
     produced = producer(cluster)
     produced.produce("t", b"in between", partition=0)
     assert produced.flush(60) == 0
-    assert len(segments(cluster.nodes[3], "t").rstrip(b"\0")) < 20_000 * KILOBYTE
+    assert len(segments(cluster.nodes[3], "t")) < 20_000 * KILOBYTE
     more = ("--execute", "--additional", "--throttle", "1000000000")
     assert "throttle limit was set to 1000000000 B/s" in plan.run(*more).ok()
     eventually(lambda: is_moved(cluster, "t", 3, 4), lambda: f"moved: {cluster.tails()}")
@@ -323,7 +221,7 @@ def test_throttled_reassignment_with_the_tool(jvm: Jvm, four: Cluster, tmp_path:
 
 def test_reassignment_that_the_tool_cancels(jvm: Jvm, four: Cluster, tmp_path: Path) -> None:
     cluster = four
-    create(cluster, "t", (1, 2))
+    create_on(cluster, "t", [(1, 2)])
     fill(cluster, "t", 30)
     plan = Plan(jvm, cluster, tmp_path / "plan.json", "t", 2, 3)
     plan.run("--execute", "--throttle", "1000").ok()
@@ -338,7 +236,7 @@ def test_reassignment_that_the_tool_cancels(jvm: Jvm, four: Cluster, tmp_path: P
 def test_plan_that_the_tool_generates(jvm: Jvm, four: Cluster, tmp_path: Path) -> None:
     """A new broker takes replicas by the tool's own plan."""
     cluster = four
-    create(cluster, "t", (1, 2), (2, 3), (3, 1))
+    create_on(cluster, "t", [(1, 2), (2, 3), (3, 1)])
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "t"}]}))
     arguments = ("--topics-to-move-json-file", str(topics), "--broker-list", "2,4", "--generate")
@@ -369,7 +267,7 @@ def move_leader(cluster: Cluster, topic: str) -> None:
 def test_preferred_leader_is_elected_with_the_tool(jvm: Jvm, four: Cluster) -> None:
     """A producer loses nothing when the leader moves (invariant 37)."""
     cluster = four
-    create(cluster, "t", (1, 2, 3), min_insync_replicas="2")
+    create_on(cluster, "t", [(1, 2, 3)], min_insync_replicas="2")
     with producing(cluster, "t") as acknowledged:
         move_leader(cluster, "t")
         assert (
@@ -385,7 +283,7 @@ def test_leaders_return_to_preferred_replicas_by_themselves(
 ) -> None:
     cluster = make(3, **SETTINGS, leader_imbalance_check_interval_seconds="1")
     cluster.start()
-    create(cluster, "t", (1, 2, 3), min_insync_replicas="2")
+    create_on(cluster, "t", [(1, 2, 3)], min_insync_replicas="2")
     with producing(cluster, "t") as acknowledged:
         cluster.nodes[1].stop()
         eventually(lambda: leader(cluster, "t").id != 1, "another leader")
@@ -399,7 +297,7 @@ def test_leaders_return_to_preferred_replicas_by_themselves(
 def test_leader_that_is_not_in_sync_is_elected_only_with_the_tool(jvm: Jvm, four: Cluster) -> None:
     """The last replica in sync is lost; another one leads without its records (invariant 33)."""
     cluster = four
-    create(cluster, "t", (4, 3))
+    create_on(cluster, "t", [(4, 3)])
     client = producer(cluster)
     assert produce(client, "t", range(100)) == list(range(100))
     eventually(lambda: is_equal(cluster, "t", 3, 4), "copied")
@@ -423,7 +321,7 @@ def test_leader_that_is_not_in_sync_is_elected_only_with_the_tool(jvm: Jvm, four
 def test_drained_broker_is_unregistered(jvm: Jvm, four: Cluster) -> None:
     """Its partitions move to the others, then it is stopped and removed from the cluster."""
     cluster = four
-    create(cluster, "t", (4, 1), min_insync_replicas="2")
+    create_on(cluster, "t", [(4, 1)], min_insync_replicas="2")
     last = cluster.nodes[4]
     with producing(cluster, "t") as acknowledged:
         assert reassign(cluster, "t", (2, 1)) == 0
@@ -445,7 +343,7 @@ def test_consumer_reads_from_the_replica_in_its_rack(make: Callable[..., Cluster
         with node.config.open("a") as properties:
             properties.write(f"broker.rack=rack-{node.id}\n")
     cluster.start()
-    create(cluster, "t", (1, 2, 3), min_insync_replicas="2")
+    create_on(cluster, "t", [(1, 2, 3)], min_insync_replicas="2")
     sources: set[int] = set()
 
     def on_statistics(text: str) -> None:

@@ -25,7 +25,7 @@ import attrs
 import pytest
 
 from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.cluster.test_failover import created_in_log, creation, topics_at
+from compat_tests.cluster.topics import created_in_log, creation, topics_at
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +17,7 @@ import attrs
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from compat_tests.cluster.nodes import BROKER, Cluster, Node
-from compat_tests.cluster.test_quorum_tool import start as start_with_initial_controllers
+from compat_tests.cluster.nodes import BROKER, Cluster, Node, stop_in_order
 from compat_tests.cluster.tools import (
     CLUSTER,
     CONFIGS,
@@ -31,7 +29,7 @@ from compat_tests.cluster.tools import (
     remove,
     replication,
 )
-from compat_tests.confluent_kafka.clients import value_of
+from compat_tests.cluster.topics import read, segments
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from kwire.types import CONSUMER_OFFSETS
@@ -104,34 +102,6 @@ def load(cluster: Cluster, topic: str) -> Iterator[Load]:
     assert running.errors == []
 
 
-def living(cluster: Cluster) -> list[Node]:
-    return [node for node in cluster.brokers if node.alive]
-
-
-def read(cluster: Cluster, topic: str, count: int) -> list[int]:
-    """Read the first ``count`` records of partition 0, or all that come within a minute."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": ",".join(node.address for node in living(cluster)),
-            "group.id": "checker",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    values: list[int] = []
-
-    def more() -> bool:
-        values.extend(int(value_of(m)) for m in consumer.consume(1000, 0.5) if m.error() is None)
-        return len(values) >= count
-
-    try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        eventually(more, f"{count} records")
-    finally:
-        consumer.close()
-    return values
-
-
 def check_nothing_is_lost(cluster: Cluster, running: Load) -> None:
     assert running.acknowledged == list(range(len(running.acknowledged)))
     assert read(cluster, running.topic, len(running.acknowledged)) == running.acknowledged
@@ -183,18 +153,8 @@ def reassign(
     eventually(is_complete, lambda: f"the moves complete: {cluster.tails()}", 90)
 
 
-def stop_in_order(node: Node) -> None:
-    """Stop a node with SIGTERM; the JVM's exit code names the signal also after a clean stop."""
-    assert node.stop() == (0 if node.kind == "kwire" else 128 + signal.SIGTERM)
-
-
 def partition_folder(node: Node, topic: str) -> Path:
     return node.directory / "data" / f"{topic}-0"
-
-
-def segments(node: Node, topic: str) -> bytes:
-    paths = sorted(partition_folder(node, topic).glob("*.log"))
-    return b"".join(path.read_bytes() for path in paths).rstrip(b"\0")
 
 
 def commit(cluster: Cluster, topic: str, offset: int) -> None:
@@ -217,13 +177,15 @@ def committed_offset(cluster: Cluster, topic: str) -> int:
 
 
 def keeper(cluster: Cluster) -> Consumer:
-    bootstrap = ",".join(node.address for node in living(cluster))
+    bootstrap = ",".join(node.address for node in cluster.living)
     return Consumer({"bootstrap.servers": bootstrap, "group.id": "keeper"})
 
 
 @pytest.fixture
 def three(make: Callable[..., Cluster]) -> Cluster:
-    return start_with_initial_controllers(make(3, dynamic=True, **SETTINGS))
+    cluster = make(3, dynamic=True, **SETTINGS)
+    cluster.start_with_initial_controllers()
+    return cluster
 
 
 def test_cluster_of_three_machines_survives_the_loss_of_one(jvm, three: Cluster) -> None:

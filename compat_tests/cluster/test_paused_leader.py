@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.cluster.test_replication import create, describe, isr, producer
+from compat_tests.cluster.topics import create, describe, isr, producer
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse

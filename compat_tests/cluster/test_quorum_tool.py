@@ -7,8 +7,7 @@ import signal
 
 import pytest
 
-from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.cluster.test_storage import fresh_id
+from compat_tests.cluster.nodes import Cluster, Node, fresh_id
 from compat_tests.cluster.tools import (
     QUORUM,
     add,
@@ -31,19 +30,7 @@ from kwire.types import uuid_bytes
 def three(make):
     """A cluster of three initial controllers with long time-outs."""
     cluster = make(3, dynamic=True, controller_quorum_fetch_timeout_ms="10000")
-    return start(cluster)
-
-
-def start(cluster: Cluster) -> Cluster:
-    cluster.configure()
-    first = ",".join(
-        f"{node.id}@127.0.0.1:{node.controller_port}:{fresh_id()}" for node in cluster.controllers
-    )
-    for node in cluster.nodes.values():
-        run = node.format("--initial-controllers", first)
-        assert run.returncode == 0, run.stdout + run.stderr
-        node.launch()
-    cluster.wait_complete()
+    cluster.start_with_initial_controllers()
     return cluster
 
 

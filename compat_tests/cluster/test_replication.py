@@ -3,155 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.cluster.nodes import REPLICATED, Cluster, Node
+from compat_tests.cluster.topics import (
+    NODES,
+    create,
+    isr,
+    leader,
+    produce,
+    producer,
+    read,
+    segments,
+)
 from compat_tests.confluent_kafka.clients import value_of
 from compat_tests.harness.wait import eventually
-from kwire.codec.messages.create_topics import CreateTopicsRequest
-from kwire.codec.messages.metadata import MetadataRequest
-from kwire.testing.wire import Closed
 from kwire.types import CONSUMER_OFFSETS
-
-SETTINGS = {
-    "offsets.topic.replication.factor": "3",
-    "default.replication.factor": "3",
-    "min.insync.replicas": "2",
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-}
-NODES = (1, 2, 3)
 
 
 @pytest.fixture
 def cluster(make: Callable[..., Cluster]) -> Cluster:
-    cluster = make(3, **{name.replace(".", "_"): value for name, value in SETTINGS.items()})
+    cluster = make(3, **{name.replace(".", "_"): value for name, value in REPLICATED.items()})
     cluster.start()
     return cluster
-
-
-def create(cluster: Cluster, topic: str, partitions: int = 1) -> None:
-    """Create a topic with three replicas, and wait until all of them are in sync."""
-    shape = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
-        topics=[shape(name=topic, num_partitions=partitions, replication_factor=3)],
-        timeout_ms=30_000,
-    )
-    with alive(cluster)[0].client() as client:
-        (result,) = client.call(request, 7).topics
-    assert result.error_code == 0, result.error_message
-    eventually(
-        lambda: isr(cluster, topic) == set(NODES), lambda: f"ISR of {topic}: {cluster.tails()}"
-    )
-
-
-def alive(cluster: Cluster) -> list[Node]:
-    return [node for node in cluster.brokers if node.alive]
-
-
-def describe(cluster: Cluster, topic: str, index: int = 0):
-    """Return one partition of the Metadata response of a node that serves; None without one."""
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
-    for node in alive(cluster):
-        try:
-            with node.client() as client:
-                (answer,) = client.call(request, 12).topics
-        except (OSError, Closed):
-            continue  # It has just been started.
-        return next((p for p in answer.partitions if p.partition_index == index), None)
-    return None
-
-
-def isr(cluster: Cluster, topic: str) -> set[int]:
-    partition = describe(cluster, topic)
-    return set() if partition is None else set(partition.isr_nodes)
-
-
-def wait_isr(cluster: Cluster, topic: str, nodes: Iterable[int]) -> None:
-    members = set(nodes)
-    eventually(
-        lambda: isr(cluster, topic) == members, lambda: f"ISR {members}: {cluster.tails()}", 60
-    )
 
 
 def wait_outside_isr(cluster: Cluster, topic: str, node: Node) -> None:
     eventually(lambda: node.id not in isr(cluster, topic), "a smaller ISR")
 
 
-def leader(cluster: Cluster, topic: str, *, other_than: int = -1) -> Node:
-    """Wait for a leader and return its node."""
-
-    def find() -> int | None:
-        partition = describe(cluster, topic)
-        missing = partition is None or partition.leader_id in (-1, other_than)
-        return None if missing else partition.leader_id
-
-    node_id = eventually(find, lambda: f"a leader of {topic}: {cluster.tails()}")
-    assert node_id is not None
-    return cluster.nodes[node_id]
-
-
-def producer(cluster: Cluster, **settings: object) -> Producer:
-    return Producer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 2,
-            "message.timeout.ms": 60_000,
-            **settings,
-        }
-    )
-
-
-def produce(client: Producer, topic: str, values: Iterable[int]) -> list[int]:
-    """Produce numbers; return those that were acknowledged, in order."""
-    acknowledged: list[int] = []
-
-    def on_delivery(error: object, message) -> None:
-        if error is None:
-            acknowledged.append(int(message.value()))
-
-    for value in values:
-        client.produce(topic, b"%d" % value, on_delivery=on_delivery)
-        client.poll(0)
-    client.flush(60)
-    return acknowledged
-
-
-def read(cluster: Cluster, topic: str, count: int, index: int = 0) -> list[int]:
-    """Read the first ``count`` records of a partition."""
-    client = Consumer(
-        {
-            "bootstrap.servers": ",".join(node.address for node in alive(cluster)),
-            "group.id": "reader",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    values: list[int] = []
-    try:
-        client.assign([TopicPartition(topic, index, 0)])
-        deadline = time.monotonic() + 60
-        while len(values) < count and time.monotonic() < deadline:
-            values += [int(value_of(m)) for m in client.consume(1000, 1.0) if m.error() is None]
-    finally:
-        client.close()
-    return values
-
-
-def segments(node: Node, topic: str, index: int = 0) -> bytes:
-    """Return the contents of all segments of a partition on a node."""
-    folder: Path = node.directory / "data" / f"{topic}-{index}"
-    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
-
-
 def is_equal_everywhere(cluster: Cluster, topic: str) -> bool:
     """Whether all living nodes have the same bytes, without what Apache Kafka preallocates."""
-    contents = {segments(node, topic).rstrip(b"\0") for node in alive(cluster)}
+    contents = {segments(node, topic) for node in cluster.living}
     return len(contents) == 1
 
 

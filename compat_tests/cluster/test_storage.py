@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import uuid
-
 import pytest
 
+from compat_tests.cluster.nodes import fresh_id
 from compat_tests.cluster.tools import FEATURES, by_broker, directory_id, replication, status
 from compat_tests.harness.broker import kafka
 
@@ -43,13 +41,6 @@ STATIC = [
     (("-f", "kraft.version=0"), True),
     (("-r", "3.8"), True),
 ]
-
-
-def fresh_id() -> str:
-    """Return a directory id that no command line takes for an option."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]).startswith("-"):
-        pass
-    return text
 
 
 @pytest.mark.parametrize("dynamic", [True, False], ids=["dynamic", "static"])

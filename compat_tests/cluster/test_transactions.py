@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.cluster.test_replication import SETTINGS, create
+from compat_tests.cluster.coordinators import coordinator
+from compat_tests.cluster.nodes import REPLICATED, Cluster
+from compat_tests.cluster.topics import create
 from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.wait import eventually
-from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 
 PARTITIONS = 6
 ATTEMPTS = 5
@@ -21,7 +21,7 @@ ATTEMPTS = 5
 @pytest.fixture
 def cluster(make: Callable[..., Cluster]) -> Cluster:
     settings = {
-        **SETTINGS,
+        **REPLICATED,
         "transaction.state.log.replication.factor": "3",
         "transaction.state.log.min.isr": "2",
         "transaction.state.log.num.partitions": "3",
@@ -87,19 +87,6 @@ def read_committed(cluster: Cluster, topic: str, count: int) -> dict[int, list[s
     finally:
         client.close()
     return values
-
-
-def coordinator(cluster: Cluster, name: str) -> Node:
-    def find() -> int | None:
-        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
-        node = next(node for node in cluster.brokers if node.alive)
-        with node.client() as client:
-            (answer,) = client.call(request, 6).coordinators
-        return None if answer.error_code else answer.node_id
-
-    node_id = eventually(find, lambda: f"a coordinator: {cluster.tails()}")
-    assert node_id is not None
-    return cluster.nodes[node_id]
 
 
 @pytest.mark.parametrize("name", ["x", "y", "z"])

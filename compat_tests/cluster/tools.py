@@ -24,8 +24,7 @@ SHELL_SECONDS = 60
 
 
 def by_broker(cluster: Cluster) -> tuple[str, str]:
-    living = [node.address for node in cluster.brokers if node.alive]
-    return "--bootstrap-server", ",".join(living)
+    return "--bootstrap-server", ",".join(node.address for node in cluster.living)
 
 
 def by_controller(node: Node) -> tuple[str, str]:
@@ -84,3 +83,14 @@ def shell(*arguments: str) -> str:
     )
     noise = [line for line in ran.stderr.splitlines() if "SnapshotFileReader" not in line]
     return ran.stdout + "\n".join(noise)
+
+
+def feature_levels(jvm: Jvm, how: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
+    """Return the lowest, the highest and the finalized level of each feature."""
+    output = jvm.tool(FEATURES, *how, "describe").ok()
+    rows = re.findall(
+        r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+"
+        r"FinalizedVersionLevel: (\S+)\s+Epoch: \d+",
+        output,
+    )
+    return {name: (low, high, level) for name, low, high, level in rows}

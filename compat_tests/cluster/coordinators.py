@@ -1,0 +1,21 @@
+"""The coordinator of a transactional id."""
+
+from __future__ import annotations
+
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.harness.wait import eventually
+from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+
+
+def coordinator(cluster: Cluster, name: str) -> Node:
+    """Wait for a coordinator and return its node."""
+
+    def find() -> int | None:
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
+        with cluster.living[0].client() as client:
+            (answer,) = client.call(request, 6).coordinators
+        return None if answer.error_code else answer.node_id
+
+    node_id = eventually(find, lambda: f"a coordinator: {cluster.tails()}")
+    assert node_id is not None
+    return cluster.nodes[node_id]
