@@ -34,7 +34,7 @@ from confluent_kafka.admin import AdminClient
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.confluent_kafka.clients import create, is_end, partition_of
 from compat_tests.harness.wait import eventually
-from compat_tests.pipeline.test_pipeline import FILE, command, run, start, value_of
+from compat_tests.pipeline.command import FILE, command, run, start, value_of
 from kwire_pipeline.config.load import load
 from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.session import open_session

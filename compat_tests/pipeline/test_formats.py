@@ -12,8 +12,8 @@ from kafka import KafkaProducer
 from pyspark.sql import Row, SparkSession
 
 from compat_tests.harness.broker import Broker
+from compat_tests.pipeline.command import command, run
 from compat_tests.pipeline.scene import Scene
-from compat_tests.pipeline.test_pipeline import command, run
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.config.model import Registry
 from kwire_pipeline.config.values import Evolution, Format

@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
 from compat_tests.harness.broker import Broker
+from compat_tests.pipeline.command import FILE, command, fill, run, start
 from kwire_pipeline.events import SCHEMA
 
 COUNT = 2000
-FILE = """\
-name: orders
-source: {{bootstrap: "{broker}", topics: [{topic}]}}
-value: {{format: json, schema: "{schema}"}}
-table:
-  {{format: iceberg, warehouse: {folder}/lake, name: shop.orders, partition_by: days(ordered_at)}}
-dead_letters: {{{letters}}}
-checkpoint: {folder}/checkpoint
-limits: {{max_offsets_per_trigger: 400}}
-spark: {{master: "local[2]"}}
-"""
-
-
-def value_of(number: int) -> bytes:
-    """Return an order; one in fifty lacks its end."""
-    order = {
-        "order_id": f"o-{number:06d}",
-        "quantity": 1 + number % 3,
-        "price": number / 4,
-        "ordered_at": f"2026-11-{1 + number % 3:02d}T12:00:00Z",
-    }
-    text = json.dumps(order)
-    return text[: -1 if number % 50 == 49 else None].encode()
-
-
-def fill(broker: Broker, topic: str, start: int, end: int) -> None:
-    """Produce the orders numbered ``start`` to ``end``, every one acknowledged."""
-    producer = KafkaProducer(bootstrap_servers=broker.address, acks="all", linger_ms=5)
-    futures = [producer.send(topic, key=b"\xff", value=value_of(n)) for n in range(start, end)]
-    for future in futures:
-        future.get(60)
-    producer.close()
-
-
-def command(name: str, file: Path, *flags: str) -> list[str]:
-    return [sys.executable, "-m", "kwire_pipeline", name, str(file), *flags]
-
-
-def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.getcwd()}
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            arguments, stdout=output, stderr=output, env=environment, start_new_session=True
-        )
-
-
-def run(arguments: list[str], log: Path) -> int:
-    return start(arguments, log).wait(400)
 
 
 def kill_after(process: subprocess.Popen[bytes], folder: Path, count: int, log: Path) -> None:

@@ -10,7 +10,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
 from compat_tests.harness.broker import Broker
-from compat_tests.pipeline.test_pipeline import FILE, command, fill, run
+from compat_tests.pipeline.command import FILE, command, fill, run
 from kwire_pipeline.events import SCHEMA
 
 COUNT, BATCH = 60, 20
