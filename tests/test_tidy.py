@@ -178,6 +178,32 @@ def test_no_import_circle() -> None:
     assert not waiting, "in a circle, or above one: " + ", ".join(sorted(waiting))
 
 
+BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
+RUNS_TESTS = ROOT / "tests" / "quorum" / "test_can_fail.py"
+"""It runs tests of other modules, with a mistake made on purpose."""
+
+
+def modules_named(node: ast.AST) -> list[str]:
+    """Return the modules that an import names; what it takes from a module may be one."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or "", *(alias.name for alias in node.names)]
+    return []
+
+
+@pytest.mark.parametrize("path", sorted({*TESTS, *BENCHMARKS} - {RUNS_TESTS}), ids=relative)
+def test_nothing_is_imported_from_a_test_module(path: Path) -> None:
+    """A helper of several modules is in tests/support, or in a plain module beside its tests."""
+    imports = [
+        f"{relative(path)}:{node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and any(name.rpartition(".")[2].startswith("test_") for name in modules_named(node))
+    ]
+    assert not imports, "\n".join(imports)
+
+
 # The language --------------------------------------------------------------------------------
 OPENINGS = re.compile(r"(What|Who|Whose|Whom|Whoever|Where|When|How|Until|Of|As|Why|Which|From)\b")
 
