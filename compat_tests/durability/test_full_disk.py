@@ -62,7 +62,9 @@ def test_full_disk_refuses_records_only_and_works_again_after_a_deletion(full_br
     full_broker.kill()
     full_broker.start()
     assert read_all(address, small, acknowledged) > 200
-    assert send_one(address, small).error() is not None
+    # What the killed process had allocated ahead may be room for a few records.
+    fill(address, (small,), acknowledged)
+    assert read_all(address, small, acknowledged) > 200
     assert bulk not in admin(address).list_topics(timeout=10).topics
 
     delete(address, small)
@@ -71,7 +73,9 @@ def test_full_disk_refuses_records_only_and_works_again_after_a_deletion(full_br
     lines = (full_broker.directory / "server.log").read_text().splitlines()
     events = [line for line in lines if "room for records" in line]
     states = ["again" if "room for records again" in line else "full" for line in events]
-    assert states == ["full", "again", "full", "full", "again"], "the start logs it once more"
+    assert states == ["full", "again", "full", "full", "again"], (
+        "it is logged once more after the start"
+    )
     assert not [line for line in lines if "directory offline" in line]
 
 
