@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from kwire import attrs, errors
 from kwire.codec.messages import metadata_records as r
@@ -37,6 +37,8 @@ SUBTRACT: Final = 3
 VALUE_MAX: Final = 32767
 """Characters of a setting's value."""
 
+Answer = TypeVar("Answer")
+"""The part of a response about one resource."""
 Resource = tuple[int, str]
 Operation = tuple[str, int, str | None]
 """A setting's name, what to do with it, and the value to do it with."""
@@ -64,17 +66,8 @@ def decide_incremental_alter(
         operations = [(c.name, c.config_operation, c.value) for c in item.configs]
         change = partial(operate, operations=operations, resource=resource)
         alterations.append(Alteration(resource, [name for name, _, _ in operations], change))
-    outcomes, records = _alter_all(state, alterations)
     shape = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    responses = [
-        shape(
-            error_code=result.code,
-            error_message=result.text,
-            resource_type=kind,
-            resource_name=name,
-        )
-        for (kind, name), result in outcomes
-    ]
+    responses, records = _alter_all(state, alterations, shape)
     reply = IncrementalAlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else records, reply)
 
@@ -89,34 +82,32 @@ def decide_alter(
         texts = {config.name: config.value for config in item.configs}
         resource = (item.resource_type, item.resource_name)
         alterations.append(Alteration(resource, list(texts), partial(_replace, new=texts)))
-    outcomes, records = _alter_all(state, alterations)
     shape = AlterConfigsResponse.AlterConfigsResourceResponse
-    responses = [
-        shape(
-            error_code=result.code,
-            error_message=result.text,
-            resource_type=kind,
-            resource_name=name,
-        )
-        for (kind, name), result in outcomes
-    ]
+    responses, records = _alter_all(state, alterations, shape)
     reply = AlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else records, reply)
 
 
 def _alter_all(
-    state: ControllerState, alterations: Sequence[Alteration]
-) -> tuple[list[tuple[Resource, Outcome]], tuple[r.MetadataRecord, ...]]:
-    """Return the outcome for each resource, and the records of the changes that are allowed."""
+    state: ControllerState, alterations: Sequence[Alteration], shape: Callable[..., Answer]
+) -> tuple[list[Answer], tuple[r.MetadataRecord, ...]]:
+    """Return the answer for each resource, and the records of the changes that are allowed."""
     counts = Counter(alteration.resource for alteration in alterations)
     config_records: list[r.ConfigRecord] = []
-    outcomes = [
-        (each.resource, _alter(state, each, counts[each.resource] > 1, config_records))
-        for each in alterations
-    ]
+    answers = []
+    for each in alterations:
+        result = _alter(state, each, counts[each.resource] > 1, config_records)
+        answers.append(
+            shape(
+                error_code=result.code,
+                error_message=result.text,
+                resource_type=each.resource[0],
+                resource_name=each.resource[1],
+            )
+        )
     records = (*config_records, *clear_elr(state, config_records))
     check_bound(records)
-    return outcomes, records
+    return answers, records
 
 
 def _alter(
