@@ -367,6 +367,7 @@ def run_node(
     from kwire.node.server import (
         CannotOpenError,  # imports every part of a node before the collector is on
     )
+    from kwire.types import in_address
 
     def write(line: str) -> None:
         # One write, also where Python does not buffer: other nodes may share the stream.
@@ -375,7 +376,7 @@ def run_node(
 
     def ready(host: str, number: int) -> None:
         gc.freeze()
-        shown_host = f"[{host}]" if ":" in host else host
+        shown_host = in_address(host)
         try:
             write(f"kwire ready on {shown_host}:{number}\n")
         except OSError as error:

@@ -19,6 +19,11 @@ NO_LEADER: Final = -1
 """In place of a broker's id: the partition has no leader."""
 
 
+def in_address(host: str) -> str:
+    """Return a host for an address with a port: IPv6 is in brackets there (RFC 3986)."""
+    return f"[{host}]" if ":" in host else host
+
+
 class DirectoryId:
     """The ids that a replica has in place of a log directory's id (KIP-858)."""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kwire.configs.declare import ConfigError
+from kwire.types import in_address
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """The number in registrations of each security protocol, by name."""
@@ -25,8 +26,7 @@ class Endpoint(NamedTuple):
     protocol: str = "PLAINTEXT"
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{in_address(self.host)}:{self.port}"
 
 
 class Address(NamedTuple):

@@ -25,6 +25,7 @@ from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Part, Sender
 from kwire.net.waiting_answers import WAITING_MAX, UnfinishedAnswer, WaitingAnswers
 from kwire.net.write_coalescer import WriteCoalescer, is_small
+from kwire.types import in_address
 
 TURN_FRAMES: Final = 16
 TURN_S: Final = 0.001
@@ -73,7 +74,7 @@ class Connection:
     @property
     def peer(self) -> str:
         """The client's address and port, for logs."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{in_address(self.host)}:{self.port}"
 
     @property
     def is_busy(self) -> bool:
