@@ -44,8 +44,10 @@ def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
 
 def check_no_null(changes: DataFrame, keys: Sequence[str]) -> None:
     """Raise Refusal if a transform has made a key null: such rows would replace each other."""
-    for key in keys:
-        if not changes.where(F.col(f"`{key}`").isNull()).isEmpty():
+    nulls = [F.count_if(F.col(f"`{key}`").isNull()) for key in keys]
+    counts = changes.agg(*nulls).collect()[0]
+    for key, count in zip(keys, counts, strict=True):
+        if count:
             raise Refusal(
                 f"table.keys: the transform makes rows whose {key} is null: leave them out there, "
                 "or give them a key"

@@ -66,14 +66,12 @@ def parse(data: Column, schema: StructType, *, has_rest: bool = False) -> Column
     text = data.cast("string")
     if has_decimal(schema):
         text = F.when(~is_huge(text), text)
-    parts = [F.lit(f'{{"{ELEMENTS}":['), text]
+    parts = [F.lit(f'{{"{ELEMENTS}":['), text, F.lit(f",{MARK}]")]
     if has_rest:
         fields.append(StructField(REST, VariantType(), True))
-        parts += [F.lit(f',{MARK}],"{REST}":'), text, F.lit("}")]
-    else:
-        parts += [F.lit(f",{MARK}]}}")]
+        parts += [F.lit(f',"{REST}":'), text]
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    return F.from_json(F.concat(*parts), StructType(fields), options)
+    return F.from_json(F.concat(*parts, F.lit("}")), StructType(fields), options)
 
 
 def _parsed_fields(schema: StructType) -> list[StructField]:
@@ -142,7 +140,7 @@ def reason(
     text = data.cast("string")
     row = text if row is None else row
     row_problem = F.lit(None).cast("string") if row_problem is None else row_problem
-    # A value of another type than the declared one ends the array; these names do not care.
+    # `parse` reads no mark behind a value of another type; names are read behind any value.
     names = F.json_object_keys(F.concat(F.lit(f'{{"{VALUE}":'), text, F.lit(f',"{END}":0}}')))
     is_one_value = F.equal_null(names, F.array(F.lit(VALUE), F.lit(END)))
     first_value = F.get_json_object(text, "$")
