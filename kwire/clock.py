@@ -1,7 +1,8 @@
 """The clock of a node: what every part of it takes for the time.
 
 ``now`` is monotonic seconds on trio's clock, because its results become deadlines of trio's tasks;
-``now_ms`` is wall-clock milliseconds, which may jump.  A test that moves the time gives a node
+``now_ms`` is wall-clock milliseconds, which may jump; ``suspended_s`` is the time that ``now``
+leaves out because the machine stood still.  A test that moves the time gives a node
 another clock and runs trio on the same one (:class:`kwire.testing.clock.MockTime`).
 
 Beside this module only stopwatches read a clock: the durations of disk calls (``log/disk.py``),
@@ -9,9 +10,12 @@ slices of the loop (:class:`kwire.drive.Slices`) and the age of the process (``n
 """
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
+
+_BOOT_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+"""The clock that goes on while the machine is suspended; Linux alone has it under this name."""
 
 
 class Clock(Protocol):
@@ -22,6 +26,12 @@ class Clock(Protocol):
     def now_ms(self) -> int: ...
 
 
+class NodeClock(Clock, Protocol):
+    """The clock of a whole node, which also notices that the machine was suspended."""
+
+    def suspended_s(self) -> float: ...
+
+
 class SystemClock:
     """The clocks of this computer."""
 
@@ -30,3 +40,29 @@ class SystemClock:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def suspended_s(self) -> float:
+        """Return the seconds for which the machine was suspended since it booted; 0 off Linux.
+
+        Two clocks are read one after the other, so the result varies by microseconds.
+        """
+        if _BOOT_CLOCK is None:
+            return 0.0
+        return time.clock_gettime(_BOOT_CLOCK) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+class SteadyWall:
+    """The wall clock as of its creation, and the monotonic time that has passed since.
+
+    What expires after hours or days is compared with this clock too, because a wall clock that
+    jumps forward would expire what is in use.
+    """
+
+    __slots__ = ("_clock", "_zero_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._zero_ms = clock.now_ms() - clock.now() * 1000
+
+    def now_ms(self) -> float:
+        return self._zero_ms + self._clock.now() * 1000

@@ -7,7 +7,7 @@ the order of events is the order of effects.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from math import inf
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -18,8 +18,12 @@ from kwire.waits import Signal
 
 SLICE_SECONDS: Final = 0.002
 """The longest work on the loop without a pause, if it consists of many small items."""
+STEPS_AT_ONCE: Final = 16
+"""Steps of a generator between two readings of the clock."""
 E = TypeVar("E")
 F = TypeVar("F")
+R = TypeVar("R")
+T = TypeVar("T")
 E_contra = TypeVar("E_contra", contravariant=True)
 F_co = TypeVar("F_co", covariant=True)
 
@@ -91,6 +95,21 @@ async def give_way() -> None:
     await trio.lowlevel.checkpoint()
 
 
+async def run_together(calls: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
+    """Await these calls side by side; return their results in order."""
+    if len(calls) == 1:
+        return [await calls[0]()]
+    results: dict[int, R] = {}
+
+    async def run(number: int, call: Callable[[], Awaitable[R]]) -> None:
+        results[number] = await call()
+
+    async with trio.open_nursery() as nursery:
+        for number, call in enumerate(calls):
+            nursery.start_soon(run, number, call)
+    return [results[number] for number in range(len(calls))]
+
+
 async def wait_seconds(seconds: float) -> None:
     """Wait before a request is repeated."""
     await trio.sleep(seconds)
@@ -118,6 +137,23 @@ class Slices:
         if self._now() >= self._end:
             await trio.lowlevel.checkpoint()
             self._end = self._now() + self._seconds
+
+
+async def run_in_slices(steps: Generator[None, None, T]) -> T:
+    """Run a generator of many small steps, with a pause after each slice; return its value.
+
+    It begins with a pause: what the task did before may have taken a slice already.
+    """
+    await trio.lowlevel.checkpoint()
+    slices = Slices()
+    while True:
+        try:
+            for _ in range(STEPS_AT_ONCE):
+                next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        await slices.pause()
 
 
 class Wakeable(Protocol):

@@ -32,6 +32,11 @@ class DirectoryId:
     LOST: Final = bytes(15) + b"\x02"
 
 
+def is_directory(directory_id: bytes | None) -> bool:
+    """Return whether an id names a log directory, and is none of :class:`DirectoryId`."""
+    return directory_id is not None and int.from_bytes(directory_id) >= RESERVED_UUIDS
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic, by name."""
 

@@ -1,5 +1,6 @@
 """The driver of a stepper: events step at once, effects wait for the turn, idle machines sleep."""
 
+from collections.abc import Generator
 from itertools import pairwise
 from math import inf
 
@@ -7,7 +8,7 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kwire.drive import Driver, Slices, Wakes
+from kwire.drive import Driver, Slices, Wakes, run_in_slices
 from kwire.simulation.raft_quorums import TestClock
 
 
@@ -156,3 +157,27 @@ async def test_every_sleeper_is_woken() -> None:
         wakes.wake(events[8:])
         nursery.cancel_scope.cancel()
     assert all(event.is_set() for event in events)
+
+
+async def test_generator_runs_in_slices_and_its_value_is_returned(
+    autojump_clock: MockClock,
+) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    def steps() -> Generator[None, None, str]:
+        for _ in range(100):
+            autojump_clock.jump(0.001)
+            yield
+        return "done"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        assert await run_in_slices(steps()) == "done"
+        nursery.cancel_scope.cancel()
+    assert turns >= 3, "16 steps are longer than a slice"

@@ -11,6 +11,7 @@ Kafka's tools show the errors to people, so their words are Kafka's.
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 T = TypeVar("T")
@@ -147,6 +148,33 @@ class Key(Generic[T_co]):
             raise BadValue(self, text, self._wrong(text, wrong))
         return cast(T_co, value)
 
+    def parse_stored(self, text: str) -> T_co:
+        """Return the value of a text that the metadata log already has.
+
+        Another release may have accepted it: a number outside the bounds becomes the nearest
+        bound. Raises BadValue if there is no such value.
+        """
+        try:
+            return self.parse(text)
+        except BadValue:
+            near = self._nearest(text)
+            if near is None:
+                raise
+            return near
+
+    def _nearest(self, text: str) -> T_co | None:
+        try:
+            value = _PARSERS[self.kind](text.strip())
+        except ValueError:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        if self.low is not None:
+            value = max(value, self.low)
+        if self.high is not None:
+            value = min(value, self.high)
+        return None if self._judge(value) is not None else cast(T_co, value)
+
     def _distinct(self, text: str, values: tuple[str, ...]) -> tuple[str, ...]:
         """Return the values in order, each once, as Kafka does; refuse empty values."""
         if not values and self.filled:
@@ -236,11 +264,17 @@ _PARSERS: Final[dict[Kind, Callable[[str], Value]]] = {
 class Config:
     """The values of one table: the given ones, and the table's defaults for the rest."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str], *, stored: bool = False) -> None:
+        """``stored``: the texts come from the metadata log, and an invalid one is left out."""
         keys = self.keys()
-        self._values: dict[str, object] = {
-            name: keys[name].parse(text) for name, text in texts.items() if name in keys
-        }
+        self._values: dict[str, object] = {}
+        for name, text in texts.items():
+            if name in keys:
+                if not stored:
+                    self._values[name] = keys[name].parse(text)
+                else:
+                    with suppress(BadValue):
+                        self._values[name] = keys[name].parse_stored(text)
 
     @classmethod
     def keys(cls) -> dict[str, Key[object]]:

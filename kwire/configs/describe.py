@@ -71,12 +71,15 @@ def _inherit(broker: BrokerConfig) -> tuple[Entry, ...]:
 def _override(
     inherited: tuple[Entry, ...], overrides: Mapping[str, str], broker: BrokerConfig
 ) -> list[Entry]:
-    """Return the inherited settings with a topic's own in their place, sorted by name."""
+    """Return the inherited settings with a topic's own in their place, sorted by name.
+
+    Settings that only earlier releases had are left out, as by Apache Kafka.
+    """
     if not overrides:
         return list(inherited)
     entries = {entry.name: entry for entry in inherited}
-    config, keys = TopicConfig(overrides, broker), TopicConfig.keys()
-    for name in overrides:
+    config, keys = TopicConfig(overrides, broker, stored=True), TopicConfig.keys()
+    for name in overrides.keys() & keys.keys():
         key = keys[name]
         value = key.text(config.value(key))
         behind = entries[name].synonyms if name in entries else ()

@@ -1,11 +1,12 @@
 """The settings of a topic: its own, and the broker's for those that it does not set."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
 from kwire.configs.broker import BrokerConfig, gzip_level
 from kwire.configs.declare import (
     LONG_MAX,
+    BadValue,
     Config,
     ConfigError,
     Key,
@@ -32,7 +33,12 @@ def throttled_replicas(value: tuple[str, ...]) -> str | None:
 
 
 class TopicConfig(Config):
-    """One topic's settings: ``TopicConfig(overrides, broker)``."""
+    """One topic's settings: ``TopicConfig(overrides, broker)``.
+
+    ``stored``: the overrides come from the metadata log, where another release may have accepted
+    them. Settings and values that are not valid today have no effect then; a number outside the
+    bounds counts as the nearest bound.
+    """
 
     # fmt: off
     cleanup_policy = strings(
@@ -103,10 +109,16 @@ class TopicConfig(Config):
     )
     # fmt: on
 
-    def __init__(self, overrides: Mapping[str, str], broker: BrokerConfig | None = None) -> None:
+    def __init__(
+        self,
+        overrides: Mapping[str, str],
+        broker: BrokerConfig | None = None,
+        *,
+        stored: bool = False,
+    ) -> None:
         self.overrides = dict(overrides)
         self._broker = broker
-        super().__init__(overrides)
+        super().__init__(overrides, stored=stored)
 
     def fallback(self, key: Key[T]) -> T:
         """Return the broker's value if it has such a setting, else the table's default."""
@@ -198,6 +210,19 @@ SYNONYMS: Final = {
     },
 }
 """The broker's setting that DescribeConfigs lists as a synonym of a topic's."""
+
+
+def outdated_settings(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield name and reason of each stored setting that this release would not accept."""
+    keys = TopicConfig.keys()
+    for name, text in sorted(texts.items()):
+        if name not in keys:
+            yield name, f"Unknown topic config name: {name}"
+            continue
+        try:
+            keys[name].parse(text)
+        except BadValue as error:
+            yield name, str(error)
 
 
 def check_topic_config(texts: Mapping[str, str], broker: BrokerConfig | None = None) -> None:

@@ -21,12 +21,21 @@ class MockTime:
         """The clock for :func:`trio.run`; every sleep and time limit of the node ends by it."""
         self._zero_ms = SystemClock().now_ms() if start_ms is None else start_ms
         self._zero = self.of_trio.current_time()
+        self._suspended_s = 0.0
 
     def now(self) -> float:
         return self.of_trio.current_time()
 
     def now_ms(self) -> int:
         return self._zero_ms + int((self.now() - self._zero) * 1000)
+
+    def suspended_s(self) -> float:
+        return self._suspended_s
+
+    def suspend(self, seconds: float) -> None:
+        """Let time pass for the world but not for :meth:`now`, as if the machine stood still."""
+        self._suspended_s += seconds
+        self._zero_ms += int(seconds * 1000)
 
     def move(self, seconds: float) -> None:
         """Let this time pass at once; call it in trio's thread, as from a task."""

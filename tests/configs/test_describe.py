@@ -54,3 +54,16 @@ def test_other_units_count_for_new_topics_only() -> None:
     of_topic = {e.name: e for e in describe_topic({}, broker)}["retention.ms"]
     assert (of_new_topic.value, of_new_topic.source) == (of_topic.value, 4)
     assert (of_topic.value, of_topic.source) == ("7200000", 5)
+
+
+def test_topic_settings_of_another_release_are_shown_as_they_are_in_force() -> None:
+    """Below the minimum counts as the minimum; what this release does not know is left out."""
+    stored = {
+        "segment.bytes": "14",
+        "cleanup.policy": "shred",
+        "message.format.version": "2.8-IV1",
+    }
+    entries = {entry.name: entry for entry in describe_topic(stored, BrokerConfig(NODE))}
+    assert (entries["segment.bytes"].value, entries["segment.bytes"].source) == ("1048576", 1)
+    assert entries["cleanup.policy"].value == "delete"
+    assert "message.format.version" not in entries
