@@ -13,7 +13,7 @@ Encoding: 8.8 for that ListOffsets, 1.6 for the Produce response, 1.1 for a Fetc
 Compiling a function takes 0.5 to 1.7 ms, once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from kwire.codec.emit_decode import decoder_source
@@ -27,11 +27,15 @@ Part: TypeAlias = RecordBatches
 """A piece of a message: a buffer, or a ``records`` value, of which ``len()`` gives the size."""
 Decoder = Callable[[Buffer, int], tuple[M, int]]
 Encoder = Callable[[M, list[Part]], None]
+DecoderInSteps = Callable[[Buffer, int], Generator[None, None, tuple[M, int]]]
+EncoderInSteps = Callable[[M, list[Part]], Generator[None, None, None]]
 
 # Any: a function is of the class in its key, which the type of a dict cannot say.
 _ClassOfKey: TypeAlias = Any
 _decoders: Final[dict[tuple[type, int], Decoder[_ClassOfKey]]] = {}
 _encoders: Final[dict[tuple[type, int], Encoder[_ClassOfKey]]] = {}
+_decoders_in_steps: Final[dict[tuple[type, int], DecoderInSteps[_ClassOfKey]]] = {}
+_encoders_in_steps: Final[dict[tuple[type, int], EncoderInSteps[_ClassOfKey]]] = {}
 
 
 def _check(cls: type, version: int) -> None:
@@ -63,6 +67,31 @@ def encoder(cls: type[M], version: int) -> Encoder[M]:
         _check(cls, version)
         function = cast("Encoder[M]", encoder_source(cls, version).function("encode"))
         _encoders[cls, version] = function
+    return function
+
+
+def decoder_in_steps(cls: type[M], version: int) -> DecoderInSteps[M]:
+    """Return a generator that reads what :func:`decoder` reads, and pauses after each structure.
+
+    For large messages: it costs a third more.
+    """
+    function = _decoders_in_steps.get((cls, version))
+    if function is None:
+        _check(cls, version)
+        source = decoder_source(cls, version, in_steps=True)
+        function = cast("DecoderInSteps[M]", source.function("decode"))
+        _decoders_in_steps[cls, version] = function
+    return function
+
+
+def encoder_in_steps(cls: type[M], version: int) -> EncoderInSteps[M]:
+    """Return a generator that writes what :func:`encoder` writes, and pauses as well."""
+    function = _encoders_in_steps.get((cls, version))
+    if function is None:
+        _check(cls, version)
+        source = encoder_source(cls, version, in_steps=True)
+        function = cast("EncoderInSteps[M]", source.function("encode"))
+        _encoders_in_steps[cls, version] = function
     return function
 
 

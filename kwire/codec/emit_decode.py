@@ -29,15 +29,22 @@ _NAMES: Final[dict[str, object]] = {
 }
 
 
-def decoder_source(cls: type, version: int) -> Source:
-    """Return the source of ``decode(buf, pos) -> (message, pos)`` for one version."""
+def decoder_source(cls: type, version: int, *, in_steps: bool = False) -> Source:
+    """Return the source of ``decode(buf, pos) -> (message, pos)`` for one version.
+
+    ``in_steps`` makes it a generator that yields after each structure of an array, and whose
+    value is the result.
+    """
     flexible = is_flexible(cls, version)
     source = Source(f"{cls.__name__} v{version}", "def decode(buf, pos):", _NAMES)
     with source.block("try:"):
-        emit = _Emit(source, version, flexible, viewed=has_records(cls, version, flexible))
+        viewed = has_records(cls, version, flexible)
+        emit = _Emit(source, version, flexible, viewed=viewed, in_steps=in_steps)
         emit.prologue()
         instance = emit.struct(cls, "")
         emit.flush()
+        if in_steps:
+            source.add("yield")  # A generator, also without arrays.
         source.add(f"return {instance}, pos")
     with source.block("except (struct_error, IndexError, UnicodeError, MalformedError) as error:"):
         source.add("raise decode_error(TITLE, PATHS, error) from error")
@@ -68,11 +75,14 @@ def _join(path: str, name: str) -> str:
 class _Emit:
     """The emitters, and the pending run of fixed-size reads that becomes one unpack."""
 
-    def __init__(self, source: Source, version: int, flexible: bool, *, viewed: bool) -> None:
+    def __init__(
+        self, source: Source, version: int, flexible: bool, *, viewed: bool, in_steps: bool
+    ) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
         self.viewed = viewed
+        self.in_steps = in_steps
         self.run: list[tuple[str, str]] = []
 
     def prologue(self) -> None:
@@ -209,6 +219,7 @@ class _Emit:
         with self.source.block(f"for _ in range({count}):"):
             self.variable_size(element, False, field.compact, "item", path)
             self.source.add(f"{items}.append(item)")
+            self.step()
 
     def structures(self, cls: type, count: str, target: str, path: str) -> None:
         """Read an array of structures: at once if their size is fixed, else one by one."""
@@ -242,6 +253,7 @@ class _Emit:
         pairs = f"zip({items}, {iterate}(buf[pos:end]))"
         with self.source.block(f"for {instance}, ({targets}) in {pairs}:", path):
             self.fill(instance, layout)
+            self.step()
         self.source.add("pos = end")
 
     def one_by_one(self, cls: type, count: str, target: str, path: str) -> None:
@@ -251,6 +263,12 @@ class _Emit:
             instance = self.struct(cls, path)
             self.flush(path)
             self.source.add(f"{items}.append({instance})")
+            self.step()
+
+    def step(self) -> None:
+        """End one round of a loop."""
+        if self.in_steps:
+            self.source.add("yield")
 
     def tags(self, instance: str, layout: Layout, path: str) -> None:
         """Read tagged fields: usually only their count, 0."""

@@ -33,18 +33,23 @@ _NAMES: Final[dict[str, object]] = {
 _ERRORS: Final = "(struct_error, TypeError, AttributeError, UnicodeError, EncodeError)"
 
 
-def encoder_source(cls: type, version: int) -> Source:
-    """Return the source of ``encode(message, parts)`` for one version."""
+def encoder_source(cls: type, version: int, *, in_steps: bool = False) -> Source:
+    """Return the source of ``encode(message, parts)`` for one version.
+
+    ``in_steps`` makes it a generator that yields after each structure of an array.
+    """
     source = Source(f"{cls.__name__} v{version}", "def encode(message, parts):", _NAMES)
     with source.block("try:"):
         source.add("pieces = []")
         source.add("add = pieces.append")
         drops = cls.__name__.endswith("Response")
-        emit = _Emit(source, version, is_flexible(cls, version), drops)
+        emit = _Emit(source, version, is_flexible(cls, version), drops, in_steps)
         emit.struct(cls, "message", "")
         emit.flush()
         with source.block("if pieces:"):
             source.add("parts.append(join(pieces))")
+        if in_steps:
+            source.add("yield")  # A generator, also without arrays.
     with source.block(f"except {_ERRORS} as error:"):
         source.add("raise encode_error(TITLE, PATHS, error) from error")
     return source
@@ -74,11 +79,14 @@ def _join(path: str, name: str) -> str:
 class _Emit:
     """The emitters, and the pending run of fixed-size values that becomes one pack."""
 
-    def __init__(self, source: Source, version: int, flexible: bool, drops: bool) -> None:
+    def __init__(
+        self, source: Source, version: int, flexible: bool, drops: bool, in_steps: bool
+    ) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
         self.drops = drops
+        self.in_steps = in_steps
         self.sink = "add"
         self.run: list[tuple[str, str]] = []
         self.run_paths: list[str] = []
@@ -228,6 +236,8 @@ class _Emit:
                 self.flush()
             else:
                 self.variable_size(element.form, field.compact, item, path)
+            if self.in_steps:
+                self.source.add("yield")
 
     def plain(self, cls: type) -> bool:
         """Whether a structure is one pack for all values."""

@@ -6,13 +6,14 @@ version on.  The answer to ApiVersions always has the first one, since the clien
 server's versions yet (KIP-511).
 """
 
+from collections.abc import Generator
 from functools import cache
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kwire.codec.apis import BY_KEY
-from kwire.codec.compile import Part, decoder, encoder
+from kwire.codec.compile import Part, decoder, encoder, encoder_in_steps
 from kwire.codec.primitives import Buffer, MalformedError, read_uvarint, unknown_tags
 from kwire.codec.schema import spec_of
 
@@ -91,10 +92,25 @@ def response_parts(api_key: int, version: int, correlation_id: int, response: ob
     """Return the parts of a response to send, its size first; record batches are own parts."""
     parts: list[Part] = [b""]
     encoder(type(response), version)(response, parts)
+    _add_head(parts, api_key, version, correlation_id)
+    return parts
+
+
+def response_parts_in_steps(
+    api_key: int, version: int, correlation_id: int, response: object
+) -> Generator[None, None, list[Part]]:
+    """Make the parts of a large response in small steps, which the caller runs in slices."""
+    parts: list[Part] = [b""]
+    yield from encoder_in_steps(type(response), version)(response, parts)
+    _add_head(parts, api_key, version, correlation_id)
+    return parts
+
+
+def _add_head(parts: list[Part], api_key: int, version: int, correlation_id: int) -> None:
+    """Put size and header in the place of the first part, which is empty."""
     tags = b"\0" * response_header_version(api_key, version)
     size = sum(map(len, parts)) + 4 + len(tags)
     parts[0] = _RESPONSE.pack(size, correlation_id) + tags
-    return parts
 
 
 def request_frame(

@@ -7,14 +7,21 @@ import struct
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from typing import Final
 
 from kwire import attrs
 from kwire.codec.apis import BY_KEY, BY_NAME, Api, ListenerType
-from kwire.codec.compile import Decoder, Part, decoder, encoder
-from kwire.codec.frame import Body, leading_int32, read_header, response_parts
+from kwire.codec.compile import Decoder, Part, decoder, decoder_in_steps, encoder
+from kwire.codec.frame import (
+    Body,
+    leading_int32,
+    read_header,
+    response_parts,
+    response_parts_in_steps,
+)
 from kwire.codec.primitives import MalformedError
-from kwire.drive import give_way
+from kwire.drive import give_way, run_in_slices
 from kwire.handlers import handler_name, served_on
 from kwire.handlers.shared.context import Context, Services
 from kwire.handlers.shared.forwarding import answer_by_controller
@@ -28,6 +35,18 @@ _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
 """The API keys of long polls that change nothing."""
 _PRODUCE: Final = BY_NAME["Produce"].key
+_PARTITIONS_OF: Final = {
+    BY_NAME["Fetch"].key: attrgetter("partitions"),
+    _PRODUCE: attrgetter("partition_responses"),
+}
+"""The partitions in a topic of an answer, by API key."""
+LARGE_FRAME_BYTES: Final = 64 << 10
+"""The size from which a request is decoded in slices: a smaller one takes at most 4 ms."""
+LARGE_ANSWER_S: Final = 0.0005
+"""A handler's time from which its answer may be large, and is encoded in slices."""
+LARGE_COUNT: Final = 64
+"""The most topics, and partitions of one, that an answer to Produce or Fetch is encoded with at
+once; both may have waited, so their time says nothing about their size."""
 _HEAD: Final = struct.Struct(">hhi")
 
 
@@ -161,7 +180,11 @@ class ConnectionRequests:
         started = now()
         try:
             head, body = read_header(frame)
-            request, _ = route.decode(frame, body)
+            if len(frame) < LARGE_FRAME_BYTES:
+                request, _ = route.decode(frame, body)
+            else:
+                decode = decoder_in_steps(BY_KEY[key].request, version)
+                request, _ = await run_in_slices(decode(frame, body))
             if route.widen is not None:
                 request = route.widen(request, version)
         except MalformedError as error:
@@ -180,14 +203,10 @@ class ConnectionRequests:
             result = await route.handler.begin(self.context, request)
             if isinstance(result, Unfinished):
                 return UnfinishedAnswer(
-                    partial(self._finish, route, request, result, frame, correlation_id, started)
+                    partial(self._finish, route, request, result, frame, started)
                 )
             response = result
-        route.count.value += 1
-        route.seconds.observe(now() - started)
-        if response is None:
-            return None
-        return self._encode(route, request, response, frame, correlation_id)
+        return await self._respond(route, request, response, frame, started)
 
     async def _finish(
         self,
@@ -195,23 +214,37 @@ class ConnectionRequests:
         request: Body,
         unfinished: Unfinished,
         frame: memoryview,
-        correlation_id: int,
         started: float,
     ) -> list[Part]:
         response = await route.handler.finish(self.context, request, unfinished)
-        route.count.value += 1
-        route.seconds.observe(self.context.services.clock.now() - started)
         assert response is not None, "a request without an answer is not waited for"
-        return self._encode(route, request, response, frame, correlation_id)
+        parts = await self._respond(route, request, response, frame, started)
+        assert parts is not None
+        return parts
 
-    def _encode(
-        self, route: Route, request: Body, response: Body, frame: memoryview, correlation_id: int
-    ) -> list[Part]:
-        key, version, _ = _HEAD.unpack_from(frame)
+    async def _respond(
+        self,
+        route: Route,
+        request: Body,
+        response: Body | None,
+        frame: memoryview,
+        started: float,
+    ) -> list[Part] | None:
+        """Return the pieces of a handler's response, encoded in slices if it may be large."""
+        elapsed_s = self.context.services.clock.now() - started
+        route.count.value += 1
+        route.seconds.observe(elapsed_s)
+        if response is None:
+            return None
+        key, version, correlation_id = _HEAD.unpack_from(frame)
         try:
             self._throttle(key, response, len(frame))
             if route.narrow is not None:
                 response = route.narrow(response, version, request)
+            if _may_be_large(key, response, elapsed_s):
+                return await run_in_slices(
+                    response_parts_in_steps(key, version, correlation_id, response)
+                )
             return response_parts(key, version, correlation_id, response)
         except BaseException:
             route.handler.discard(response)
@@ -238,6 +271,19 @@ class ConnectionRequests:
         """Mute the connection for the throttle time, since old clients would not wait."""
         if wait_ms > 0:
             self.muted_s = wait_ms / 1000
+
+
+def _may_be_large(key: int, response: Body, elapsed_s: float) -> bool:
+    """Whether encoding a response may take longer than a slice."""
+    if elapsed_s < LARGE_ANSWER_S:
+        return False
+    partitions_of = _PARTITIONS_OF.get(key)
+    if partitions_of is None:
+        return True
+    topics = response.responses
+    return len(topics) > LARGE_COUNT or any(
+        len(partitions_of(topic)) > LARGE_COUNT for topic in topics
+    )
 
 
 _THROTTLED_SINCE: Final = {19: 2, 20: 1, 37: 0}

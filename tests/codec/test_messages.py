@@ -4,10 +4,11 @@ from typing import Any, get_args
 
 import pytest
 
-from kwire.codec.compile import decoder, encode
+from kwire.codec.compile import decoder, decoder_in_steps, encode, encoder_in_steps
 from kwire.codec.json import from_json, to_json
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.codec.schema import spec_of
+from kwire.raftmeta.metadata.image_loader import run_steps
 from tests.support.codec.vectors import by_message, check_count, classes, lines
 
 Lines = list[dict[str, Any]]
@@ -32,6 +33,17 @@ def test_message_is_decoded_and_encoded_as_kafkas(group: Lines):
         built = from_json(cls, line["json"], version)
         assert built == message, line["id"]
         assert encode(built, version) == wire, line["id"]
+
+
+def test_large_message_is_decoded_and_encoded_in_steps_as_at_once():
+    for line in lines("messages")[::7]:
+        cls, version, wire = classes()[line["name"]], line["version"], bytes.fromhex(line["hex"])
+        message, end = run_steps(decoder_in_steps(cls, version)(wire, 0))
+        assert end == len(wire), line["id"]
+        assert message == decoder(cls, version)(wire, 0)[0], line["id"]
+        parts: list[Any] = []
+        run_steps(encoder_in_steps(cls, version)(message, parts))
+        assert b"".join(parts) == wire, line["id"]
 
 
 def test_message_is_decoded_in_the_middle_of_a_frame():
