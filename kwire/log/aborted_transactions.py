@@ -5,13 +5,14 @@ every aborted transaction that touches its range and no other (invariant 19).
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
 
 from kwire.log.cold import WouldWait
-from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.formats.txn_index import BLOCK, AbortedTxn, Entries
 from kwire.log.log_segments import LogSegments
+from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
 from kwire.log.segments import warming
+from kwire.log.segments.segment import Segment
 
 
 def find_aborted(
@@ -22,59 +23,70 @@ def find_aborted(
     Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
     """
     aborted: list[AbortedTxn] = []
-    segments = log_segments[log_segments.index_of(start_offset) :]
-    try:
-        for segment in segments:
-            if segment.indexes.may_have_aborted:
-                entries = segment.indexes.aborted_transactions(wait=wait)
-                if _collect(entries, start_offset, end_offset, aborted):
-                    break
-    except WouldWait as cold:
-        cold.disk = log_segments.disk
-        cold.job = warming.committed_read(segments, start_offset, end_offset)
-        raise
+    for segment in _from(log_segments, start_offset):
+        if segment.indexes.may_have_aborted:
+            entries = segment.indexes.aborted_transactions(wait=wait)
+            if _collect(entries, start_offset, end_offset, aborted):
+                break
     aborted.sort(key=lambda entry: entry.first_offset)
     return aborted
 
 
-def limit_to_region(
-    log_segments: LogSegments,
-    aborted: list[AbortedTxn],
-    start_offset: int,
-    region: FileRegion,
+def read_committed(
+    log: PartitionLog,
+    offset: int,
+    max_bytes: int,
     *,
-    wait: bool,
-) -> list[AbortedTxn]:
-    """Return those of the aborted transactions that begin before the end of a region.
+    end_offset: int,
+    at_least_one: bool = True,
+    wait: bool = True,
+) -> tuple[FileRegion, list[AbortedTxn]]:
+    """Return what :meth:`PartitionLog.read` does, and the aborted transactions that touch it.
 
-    The region begins at ``start_offset``; it is closed if its end cannot be read.
+    The search ends with the region, wherever the last stable offset is.
     """
-    if not aborted:
-        return aborted
+    segments = log.segments
     try:
-        end_offset = log_segments.end_of_region(start_offset, region, wait=wait)
-    except BaseException:
-        region.close()
+        region = log.read(
+            offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, wait=wait
+        )
+        try:
+            region_end = min(end_offset, segments.end_of_region(offset, region, wait=wait))
+            return region, find_aborted(segments, offset, region_end, wait=wait)
+        except BaseException:
+            region.close()
+            raise
+    except WouldWait as cold:  # What has not been tried may be as cold.
+        ours, *others = _from(segments, offset)
+        region_end = min(end_offset, others[0].base_offset) if others else end_offset
+        cold.disk = segments.disk
+        cold.job = warming.committed_read([ours, *others], offset, region_end)
         raise
-    return [entry for entry in aborted if entry.first_offset < end_offset]
+
+
+def _from(log_segments: LogSegments, offset: int) -> list[Segment]:
+    """Return the segments from the one that ``offset`` belongs into."""
+    return log_segments[log_segments.index_of(offset) :]
 
 
 def _collect(
-    entries_in_order: Sequence[AbortedTxn],
-    start_offset: int,
-    end_offset: int,
-    into: list[AbortedTxn],
+    entries_in_order: Entries, start_offset: int, end_offset: int, into: list[AbortedTxn]
 ) -> bool:
     """Collect the transactions of a segment that touch the range.
 
     Return whether no later segment has such a transaction.
     """
     first = bisect_left(entries_in_order, start_offset, key=_last_offset)
-    for index in range(first, len(entries_in_order)):
-        entry = entries_in_order[index]
-        if entry.first_offset < end_offset:
-            into.append(entry)
-        if entry.last_stable_offset >= end_offset:
+    count = len(entries_in_order)
+    for block in range(first // BLOCK, -(-count // BLOCK)):
+        stop = min((block + 1) * BLOCK, count)
+        if entries_in_order.minima.of(entries_in_order, block) < end_offset:
+            for entry in entries_in_order[max(first, block * BLOCK) : stop]:
+                if entry.first_offset < end_offset:
+                    into.append(entry)
+                if entry.last_stable_offset >= end_offset:
+                    return True
+        elif entries_in_order[stop - 1].last_stable_offset >= end_offset:
             return True
     return False
 

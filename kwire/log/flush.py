@@ -5,7 +5,7 @@ time and is not truncated, closed or removed before it has ended. The next flush
 failed one was to sync.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from kwire import attrs
@@ -20,8 +20,8 @@ class UnsyncedWrites:
 
     closed: list[Segment] = attrs.Factory(list)
     """Closed segments whose indexes are only in memory."""
-    files: dict[str, bytes | None] = attrs.Factory(dict)
-    """Files of the partition's directory to sync; the value is content to write first, if any."""
+    files: dict[str, Callable[[], bytes] | None] = attrs.Factory(dict)
+    """Files of the partition's directory to sync; the value returns what to write first, if any."""
     lazy: set[str] = attrs.Factory(set)
     """Written files that the next flush syncs, but that do not cause a flush."""
     has_removed: bool = False
@@ -84,9 +84,9 @@ class Flush:
             segment.write_index_files()
             for suffix in names.SEGMENT_SUFFIXES[1:]:
                 self._sync(segment.files.name(suffix))
-        for name, data in unsynced.files.items():
-            if data is not None:
-                self._disk.write(f"{self._directory}/{name}", data)
+        for name, encode in unsynced.files.items():
+            if encode is not None:
+                self._disk.write(f"{self._directory}/{name}", encode())
             self._sync(name)
         for name in sorted(unsynced.lazy - unsynced.files.keys()):
             self._sync(name)

@@ -5,7 +5,7 @@ removed. A failed flush leaves everything to the next one. Recovery trusts the i
 below ``indexed_end`` and reads the batches of the others again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kwire.log.config import LogConfig
@@ -29,6 +29,7 @@ class FlushState:
         "_closed_end",
         "_segments",
         "_writer",
+        "cut_offset",
         "indexed_end",
         "recovery_point",
         "running",
@@ -43,6 +44,8 @@ class FlushState:
         """Everything below this offset is synced."""
         self.indexed_end = 0
         """The segments below this offset have their indexes on disk, synced."""
+        self.cut_offset: int | None = None
+        """The offset of a cut in progress; the checkpoints name no later start offset."""
         self.unsynced = UnsyncedWrites()
         self.running: Flush | None = None
         self._closed_end: int | None = None
@@ -73,8 +76,8 @@ class FlushState:
             running is not None and running.unsynced.has_new_directory
         )
 
-    def unwritten(self, name: str) -> bytes | None:
-        """Return the content that a flush has yet to write to this file of the directory."""
+    def unwritten(self, name: str) -> Callable[[], bytes] | None:
+        """Return what encodes the content that a flush has yet to write to this file, if any."""
         running = {} if self.running is None else self.running.unsynced.files
         return self.unsynced.files.get(name) or running.get(name)
 
@@ -206,8 +209,8 @@ class FlushState:
     def close(self, log_end_offset: int) -> None:
         """Write what the next flush would write; the log ends here for good."""
         segments = self._segments
-        for name, data in self.unsynced.files.items():
-            if data is not None:
-                segments.disk.write(f"{segments.directory}/{name}", data)
+        for name, encode in self.unsynced.files.items():
+            if encode is not None:
+                segments.disk.write(f"{segments.directory}/{name}", encode())
                 self.unsynced.files[name] = None
         self._closed_end = log_end_offset

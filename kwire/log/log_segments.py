@@ -6,6 +6,7 @@ appended to. Compaction may leave gaps. Errors of the disk are raised as they co
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, overload
 
 from kwire.log import region
@@ -62,9 +63,15 @@ class LogSegments(Sequence[Segment]):
     def begin(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
         """Create an empty segment, which becomes the active one."""
         segment = Segment(self.disk, self.directory, base_offset, 0, config)
-        segment.create(now_ms)
-        if config.preallocate:
-            segment.space.extend(segment.file, 0, 0, config)
+        try:
+            segment.create(now_ms)
+            if config.preallocate:
+                segment.space.extend(segment.file, 0, 0, config)
+        except OSError:  # The next try may have another base offset.
+            segment.file.close()
+            with suppress(OSError):
+                segment.files.remove(names.LOG)
+            raise
         self.add(segment)
         return segment
 

@@ -63,8 +63,12 @@ class LogWriter:
 
     def need_room(self) -> None:
         """Raise KafkaStorageError on a full disk, unless there is room again."""
-        if not self.uses_reserve and not self.disk.has_room():
+        if not self.has_room():
             raise KafkaStorageError(f"{self.partition}: no room for records")
+
+    def has_room(self) -> bool:
+        """Return whether records may be written; a full disk is checked for room again."""
+        return self.uses_reserve or self.disk.has_room()
 
     def run_job(self) -> None:
         """Run the queue's next job in the calling thread; then call :meth:`end_job`."""

@@ -11,11 +11,10 @@ from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log
 (flat, few calls) is due to that.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from kwire.errors import (
-    CorruptMessage,
     KafkaStorageError,
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
@@ -25,6 +24,7 @@ from kwire.log.disk import Disk
 from kwire.log.epochs import LeaderEpochs
 from kwire.log.epochs_file import EpochsFile
 from kwire.log.error_mapping import storage_error, storage_errors
+from kwire.log.fetched_batches import sound_batches
 from kwire.log.flush_state import FlushState
 from kwire.log.formats import names
 from kwire.log.log_changes import LogChanges
@@ -33,17 +33,18 @@ from kwire.log.log_writer import LogWriter
 from kwire.log.producer_snapshots import ProducerSnapshots
 from kwire.log.producers import Duplicate, ProducerStates
 from kwire.log.region import FileRegion
-from kwire.log.segments.segment import Segment
+from kwire.log.segments.segment import Segment, following_base
 from kwire.records.build import stamp
 from kwire.records.header import (
     LENGTH_END,
     NO_PRODUCER,
     BatchHeader,
     Buffer,
-    crc_ok,
-    headers,
 )
 from kwire.types import ZERO_UUID, TopicPartition
+
+ANY_EPOCH: Final = (1 << 31) - 1
+"""For batches whose leader epochs the caller has checked, as the quorum's follower does."""
 
 
 class LogAppendInfo(NamedTuple):
@@ -57,11 +58,13 @@ class LogAppendInfo(NamedTuple):
     """Whether the batch was in the log already, so that nothing was written."""
 
 
-class UnexpectedOffset(ValueError):
-    """A batch for a follower does not continue its log."""
-
-
 def _ignore(log: "PartitionLog") -> None: ...
+
+
+def remove_files(log: "PartitionLog", segments: Sequence[Segment], paths: list[str]) -> None:
+    """Remove the renamed files of segments at once, in the calling thread."""
+    for path in paths:
+        log.disk.remove(path)
 
 
 class PartitionLog:
@@ -93,6 +96,8 @@ class PartitionLog:
         self.snapshots = ProducerSnapshots(self.producers, self.segments, self.flush_state)
         self.on_roll: Callable[[PartitionLog], None] = _ignore
         """Called when a segment was closed, so that it is synced soon."""
+        self.on_removed: Callable[[PartitionLog, Sequence[Segment], list[str]], None] = remove_files
+        """Called with segments that were cut off, and the paths of their renamed files."""
 
     # -- appending
 
@@ -151,58 +156,28 @@ class PartitionLog:
                 segment.indexes.add_aborted(aborted)
         return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.start_offset)
 
-    def append_follower(self, records: Buffer, now_ms: int = 0) -> LogAppendInfo:
-        """Append batches with the offsets of another log (or of the quorum's leader).
+    def append_follower(self, records: Buffer, now_ms: int = 0, epoch: int = ANY_EPOCH) -> None:
+        """Append batches with the offsets of another log, fetched in leader epoch ``epoch``.
 
-        A cut-off last one is left out. Raises UnexpectedOffset on overlap, or CorruptMessage.
+        A cut-off last one is left out. Raises CorruptMessage, UnexpectedOffset or FencedLeaderEpoch
+        at a batch that is damaged or does not fit, after those in front of it are appended.
         """
         if self.disk.full:
             self.writer.need_room()
-        batches = _checked_batches(records, self.end_offset, self.partition)
-        first = batches[0][1].base_offset if batches else self.end_offset
-        timestamp, run_start = -1, 0
+        batches, refusal = sound_batches(records, self.end_offset, self.epochs, epoch)
         run: list[tuple[int, BatchHeader]] = []
         for pos, header in batches:
-            size, last_timestamp = pos - run_start + header.size, header.max_timestamp
+            size = pos + header.size - (run[0][0] if run else pos)
             if self.segments.active.should_roll(
-                size, header.last_offset, last_timestamp, now_ms, self.config
+                size, header.last_offset, header.max_timestamp, now_ms, self.config
             ):
-                self._append_run(records, run)
-                self.roll(now_ms, header.base_offset)
-                run_start, run = pos, []
+                _append_run(self, records, run)
+                self.roll(now_ms, following_base(self.end_offset, header))
+                run = []
             run.append((pos, header))
-            timestamp = max(timestamp, last_timestamp)
-        self._append_run(records, run)
-        return LogAppendInfo(first, self.end_offset - 1, timestamp, self.start_offset)
-
-    def _append_run(self, records: Buffer, run: list[tuple[int, BatchHeader]]) -> None:
-        """Write batches of one segment in one call and account for them.
-
-        This includes their producers: the snapshot and the index of aborted transactions that are
-        written when the segment is closed must cover every batch before the roll.
-        """
-        if not run:
-            return
-        start, (pos, last) = run[0][0], run[-1]
-        data = memoryview(records)[start : pos + last.size]
-        segment = self.segments.active
-        try:
-            self.writer.write(segment, (data,), len(data), last.next_offset, self.config)
-        except OSError as error:
-            raise storage_error(self.changes, error) from error
-        interval = self.config.index_interval_bytes
-        for _, header in run:
-            if header.leader_epoch != self.epochs.latest:
-                self.epochs.assign(header.leader_epoch, header.base_offset)
-            segment.note(header.size, header.next_offset, header.max_timestamp, interval)
-        self.end_offset = last.next_offset
-        if not self.changes.is_marked:
-            self.changes.mark()
-        for pos, header in run:
-            if header.producer_id > NO_PRODUCER:
-                aborted = self.producers.replay(records, pos, header)
-                if aborted is not None:
-                    segment.indexes.add_aborted(aborted)
+        _append_run(self, records, run)
+        if refusal is not None:
+            raise refusal
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Close the active segment and begin one at ``base_offset``, by default the log end."""
@@ -251,11 +226,13 @@ class PartitionLog:
         )
 
     # -- cutting
-
-    def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
+    def truncate_to(
+        self, offset: int, now_ms: int = 0, producers: ProducerStates | None = None
+    ) -> bool:
         """Remove everything from ``offset`` on; return whether there was anything.
 
         The batch that holds ``offset`` is removed as a whole; the log still ends at ``offset``.
+        ``producers``: their state below it, if the caller has rebuilt that in slices.
         """
         if offset >= self.end_offset:
             self.epochs.truncate_end(offset)  # A former leader's epoch may be without records.
@@ -266,16 +243,18 @@ class PartitionLog:
             return True
         self.flush_state.start_cut()
         with storage_errors(self.changes):
-            removed = segments.take_from(segments.index_of(offset) + 1)
+            last = segments.index_of(offset)
+            self._drop_from(last if last and segments[last].base_offset == offset else last + 1)
             self.flush_state.truncate_to(offset, segments.active)
             self.writer.truncate_to(segments.active, offset)
-            self.flush_state.remove_segments(removed)
             self.end_offset = offset
             self.start_offset = min(self.start_offset, offset)
             self.high_watermark = min(self.high_watermark, offset)
             self.epochs.truncate_end(offset)
             self.snapshots.remove_after(offset)
-            if len(self.producers):
+            if producers is not None:
+                self.producers.replace(producers)
+            elif len(self.producers):
                 self.snapshots.replay(offset)
         self.changes.mark()
         return True
@@ -285,15 +264,39 @@ class PartitionLog:
         self.flush_state.start_cut()
         with storage_errors(self.changes):
             self.writer.continue_at(offset)
-            self.flush_state.remove_segments(self.segments.take_from(0))
+            self._drop_from(1)
+            oldest = self.segments[0]
+            paths = self._mark_deleted(oldest)
             self.snapshots.remove_after(-1)
-            self.start_offset = self.end_offset = offset
+            # The log has a segment at any time, even if the new one cannot be created.
             self.flush_state.begin_segment(offset, now_ms, self.config)
+            self.segments.take_oldest(1)
+            self.on_removed(self, [oldest], paths)
+            self.start_offset = self.end_offset = offset
             self.flush_state.recovery_point = self.flush_state.indexed_end = offset
             self.high_watermark = offset
             self.epochs.clear()
             self.producers.clear()
         self.changes.mark()
+
+    def _drop_from(self, index: int) -> None:
+        """Take the segments from ``index`` on out, the last one first.
+
+        So what a crash leaves is the front of the log, without a gap.
+        """
+        segments, paths = self.segments, list[str]()
+        removed = segments[index:]
+        for segment in reversed(removed):
+            paths += self._mark_deleted(segment)
+            segments.take_from(len(segments) - 1)
+        if removed:
+            self.on_removed(self, removed, paths)
+
+    def _mark_deleted(self, segment: Segment) -> list[str]:
+        """Rename the files of a segment that is cut off; return their new paths."""
+        self.flush_state.unsynced.forget(segment)
+        self.snapshots.forget(segment.base_offset)
+        return segment.mark_deleted((*names.SEGMENT_SUFFIXES, names.SNAPSHOT))
 
     def advance_start(self, offset: int) -> bool:
         """Move the log start to ``offset``, if that is higher; return whether it moved.
@@ -366,6 +369,36 @@ class PartitionLog:
         self.segments.release()
 
 
+def _append_run(log: PartitionLog, records: Buffer, run: list[tuple[int, BatchHeader]]) -> None:
+    """Write batches of one segment in one call and account for them.
+
+    This includes their producers: the snapshot and the index of aborted transactions that are
+    written when the segment is closed must cover every batch before the roll.
+    """
+    if not run:
+        return
+    start, (pos, last) = run[0][0], run[-1]
+    data = memoryview(records)[start : pos + last.size]
+    segment = log.segments.active
+    try:
+        log.writer.write(segment, (data,), len(data), last.next_offset, log.config)
+    except OSError as error:
+        raise storage_error(log.changes, error) from error
+    interval = log.config.index_interval_bytes
+    for _, header in run:
+        if header.leader_epoch != log.epochs.latest:
+            log.epochs.assign(header.leader_epoch, header.base_offset)
+        segment.note(header.size, header.next_offset, header.max_timestamp, interval)
+    log.end_offset = last.next_offset
+    if not log.changes.is_marked:
+        log.changes.mark()
+    for pos, header in run:
+        if header.producer_id > NO_PRODUCER:
+            aborted = log.producers.replay(records, pos, header)
+            if aborted is not None:
+                segment.indexes.add_aborted(aborted)
+
+
 def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:
     """Return the offsets of a duplicate; behind a batch without room, refuse alike.
 
@@ -381,20 +414,6 @@ def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:
         if producers.is_behind_refused(producer_id):
             raise KafkaStorageError(f"{log.partition}: no room for the batch before") from None
         raise
-
-
-def _checked_batches(
-    records: Buffer, end_offset: int, partition: TopicPartition
-) -> list[tuple[int, BatchHeader]]:
-    """Return position and header of each batch, all of which continue a log that ends there."""
-    batches = list(headers(records))
-    for pos, header in batches:
-        if header.base_offset < end_offset:
-            raise UnexpectedOffset(f"{partition}: {header.base_offset} < {end_offset}")
-        if not crc_ok(records, pos, header):
-            raise CorruptMessage(f"{partition}: wrong CRC at {header.base_offset}")
-        end_offset = header.next_offset
-    return batches
 
 
 def create(

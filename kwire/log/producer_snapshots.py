@@ -1,14 +1,28 @@
 """The producer snapshots of a log: a file for each segment's base offset, and one for the end."""
 
 from bisect import insort
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from functools import partial
+from typing import Final, TypeAlias
 
+from kwire.log.disk import Disk
 from kwire.log.disk_health import ignore_no_room
 from kwire.log.flush_state import FlushState
 from kwire.log.formats import names
 from kwire.log.log_segments import LogSegments
-from kwire.log.producers import CorruptSnapshot, ProducerStates, read_snapshot
-from kwire.records.header import CONTROL, NO_PRODUCER
+from kwire.log.producers import CorruptSnapshot, ProducerStates, iterate_snapshot
+from kwire.log.segments.segment import Segment
+from kwire.records.header import HEADER_SIZE, NO_PRODUCER, parse
+
+READ_BYTES: Final = 256 * 1024
+"""Bytes of a segment that a replay reads at once."""
+SLICE_BATCHES: Final = 20
+"""Batches that a replay accounts for between two pauses."""
+SLICE_PRODUCERS: Final = 50
+Read: TypeAlias = Callable[[], bytes | None]
+Rebuild: TypeAlias = Generator[Read | None, bytes | None, ProducerStates]
+"""A replay in slices: it yields None for a pause, or a read for a thread whose data it is sent."""
 
 
 def _name(offset: int) -> str:
@@ -34,29 +48,32 @@ class ProducerSnapshots:
 
         Without room on the disk it stays in memory, and the next flush writes it.
         """
-        files, data = self._flush_state.unsynced.files, self._producers.snapshot()
-        files[_name(offset)] = data
+        files, producers = self._flush_state.unsynced.files, self._producers.freeze()
+        files[_name(offset)] = producers.to_bytes
         with ignore_no_room():
-            self._segments.disk.write(self._path(offset), data)
+            self._segments.disk.write(self._path(offset), producers.to_bytes())
             files[_name(offset)] = None
         if offset not in self.offsets:
             insort(self.offsets, offset)
 
     def take_at_flush(self, offset: int) -> None:
-        """Let the next flush write a snapshot of the producers as they are now."""
-        data = self._producers.snapshot()
+        """Let the next flush write a snapshot of the producers as they are now.
+
+        Its thread encodes them: an append that begins a segment should not.
+        """
+        producers = self._producers.freeze()
         if offset not in self.offsets:
             insort(self.offsets, offset)
         else:
             with suppress(FileNotFoundError):
-                if self.read(offset) == data:
+                if self.read(offset) == producers.to_bytes():
                     return
-        self._flush_state.unsynced.files[_name(offset)] = data
+        self._flush_state.unsynced.files[_name(offset)] = producers.to_bytes
 
     def read(self, offset: int) -> bytes:
         """Return a snapshot file's content, even if no flush has written it yet."""
-        data = self._flush_state.unwritten(_name(offset))
-        return self._segments.disk.read(self._path(offset)) if data is None else data
+        encode = self._flush_state.unwritten(_name(offset))
+        return self._segments.disk.read(self._path(offset)) if encode is None else encode()
 
     def remove(self, offset: int) -> None:
         """Remove a snapshot from the list and from the disk."""
@@ -75,30 +92,117 @@ class ProducerSnapshots:
             self._flush_state.unsynced.files.pop(_name(offset), None)
 
     def replay(self, end_offset: int) -> None:
-        """Set the producers to their state after all batches below ``end_offset``."""
-        start_offset = self._restore(end_offset)
-        for segment, position, header in self._segments.batches_from(start_offset):
-            if header.next_offset > end_offset:
-                return
-            if header.producer_id > NO_PRODUCER:
-                is_control = header.attributes & CONTROL
-                data = segment.file.read(position, header.size) if is_control else b""
-                self._producers.replay(data, 0, header)
+        """Set the producers to their state after all batches below ``end_offset``, in one piece."""
+        for _ in self.replaying(end_offset):
+            pass
 
-    def _restore(self, end_offset: int) -> int:
+    def replaying(self, end_offset: int, high_watermark: int = 0) -> Iterator[None]:
+        """Do :meth:`replay` in slices, with the reads in the calling thread.
+
+        Ended transactions below ``high_watermark`` are not kept.
+        """
+        rebuild, data = self.rebuilding(end_offset, high_watermark), None
+        while True:
+            try:
+                read = rebuild.send(data)
+            except StopIteration as done:
+                self._producers.replace(done.value)
+                return
+            data = None if read is None else read()
+            yield
+
+    def rebuilding(self, end_offset: int, high_watermark: int) -> Rebuild:
+        """Build the state after all batches below ``end_offset``, and change none that is in use.
+
+        The batches and segments below it stay as they are meanwhile.
+        """
+        states = ProducerStates()
+        start_offset = yield from self._restore(states, end_offset)
+        segments = self._segments
+        for segment in segments[segments.index_of(start_offset) :] if len(segments) else ():
+            first = segment.locate(start_offset) if start_offset > segment.base_offset else (0, 0)
+            if first is not None:
+                is_last = yield from self._replay_segment(
+                    states, segment, first[0], end_offset, high_watermark
+                )
+                if is_last:
+                    break
+        return states
+
+    def _replay_segment(
+        self,
+        states: ProducerStates,
+        segment: Segment,
+        position: int,
+        end_offset: int,
+        high_watermark: int,
+    ) -> Generator[Read | None, bytes | None, bool]:
+        """Replay a segment's batches; return whether one of them reaches past ``end_offset``."""
+        data, start, count = b"", position, 0
+        while position + HEADER_SIZE <= segment.written:
+            pos = position - start
+            header = parse(data, pos) if pos + HEADER_SIZE <= len(data) else None
+            if header is None or (header.is_control and pos + header.size > len(data)):
+                size = READ_BYTES if header is None else max(header.size, READ_BYTES)
+                size = min(size, segment.written - position)
+                start, data = position, (yield from _read(segment, position, size))
+                if len(data) < HEADER_SIZE:
+                    return False
+                pos, header = 0, parse(data)
+            if header.size < HEADER_SIZE or header.next_offset > end_offset:
+                return header.next_offset > end_offset
+            if header.producer_id > NO_PRODUCER:
+                states.replay(data, pos, header)
+            position += header.size
+            count += 1
+            if not count % SLICE_BATCHES:
+                states.drop_replicated(high_watermark)
+                yield None
+        return False
+
+    def _restore(
+        self, states: ProducerStates, end_offset: int
+    ) -> Generator[Read | None, bytes | None, int]:
         """Restore the newest good snapshot up to ``end_offset``; return its offset.
 
-        Without one, no producers remain, and the offset is the first of the segments.
+        Without one the state stays empty, and the offset is the first of the segments.
         """
         for offset in reversed([offset for offset in self.offsets if offset <= end_offset]):
+            encode = self._flush_state.unwritten(_name(offset))
+            disk, path = self._segments.disk, self._path(offset)
+            data = yield encode or partial(_read_file, disk, path)
             try:
-                self._producers.restore(read_snapshot(self.read(offset)))
-            except (CorruptSnapshot, FileNotFoundError):
+                producers = iterate_snapshot(data or b"")
+            except CorruptSnapshot:
                 self.remove(offset)
                 continue
+            for count, _ in enumerate(states.restoring(producers), 1):
+                if not count % SLICE_PRODUCERS:
+                    yield None
             return offset
-        self._producers.clear()
         return self._segments[0].base_offset if len(self._segments) else 0
 
     def _path(self, offset: int) -> str:
         return f"{self._segments.directory}/{_name(offset)}"
+
+
+def _read(
+    segment: Segment, position: int, size: int
+) -> Generator[Read | None, bytes | None, bytes]:
+    """Read from a segment's file, which stays open meanwhile."""
+    file = segment.file
+    file.pin()
+    try:
+        data = yield partial(file.read, position, size)
+    finally:
+        file.unpin()
+    assert data is not None
+    return data
+
+
+def _read_file(disk: Disk, path: str) -> bytes | None:
+    """Return a file's content, in a thread; None if there is no file."""
+    try:
+        return disk.read(path)
+    except FileNotFoundError:
+        return None

@@ -9,7 +9,8 @@ expire by the timestamps of their own records, never by the time they were loade
 """
 
 import struct
-from collections.abc import Iterable
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import attrs
@@ -90,6 +91,8 @@ class Producer:
     batches: list[Sent] = attrs.Factory(list)
     behind_refused: int = 0
     """Batches that may still come from behind one for which there was no room."""
+    generation: int = attrs.field(default=0, eq=False, repr=False)
+    """The generation of the states in which this object was made; a later one has a copy."""
 
     @property
     def last_sequence(self) -> int:
@@ -114,9 +117,19 @@ class ProducerStates:
     """All producers of one partition."""
 
     _producers: dict[int, Producer] = attrs.Factory(dict)
-    _open: dict[int, int] = attrs.Factory(dict)
-    """First offset of each open transaction, mapped to its producer, in order of their start."""
-    _unreplicated: list[Closed] = attrs.Factory(list)
+    _open: OrderedDict[int, int] = attrs.Factory(OrderedDict)
+    """First offset of each open transaction, mapped to its producer, in order of their start.
+
+    The first key of a plain dict is slow to find once thousands before it were removed.
+    """
+    _unreplicated: deque[Closed] = attrs.Factory(deque)
+    """Ended transactions that may hold back readers, by marker and by start; both only grow.
+
+    One that began before a transaction whose marker came earlier holds back readers longer, so the
+    other is dropped.
+    """
+    _generation: int = 0
+    """The number of frozen states, which share the producers that have not changed since."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -203,8 +216,8 @@ class ProducerStates:
     ) -> AbortedTxn | None:
         """Account for a batch stored at ``base_offset``; return the transaction it aborts."""
         producer = self._producers.get(header.producer_id)
-        if producer is None:
-            producer = self._producers[header.producer_id] = Producer(header.producer_id)
+        if producer is None or producer.generation != self._generation:
+            producer = self._copy(header.producer_id, producer)
         if producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
@@ -251,17 +264,24 @@ class ProducerStates:
         """Return the start of the first transaction whose marker readers cannot see yet."""
         if not self._open and not self._unreplicated:
             return None
-        while self._unreplicated and self._unreplicated[0].last_offset < high_watermark:
-            del self._unreplicated[0]
-        firsts = [ended.first_offset for ended in self._unreplicated]
-        firsts.extend(list(self._open)[:1])
-        return min(firsts, default=None)
+        self.drop_replicated(high_watermark)
+        first_open = next(iter(self._open), None)
+        if not self._unreplicated:
+            return first_open
+        first_ended = self._unreplicated[0].first_offset
+        return first_ended if first_open is None else min(first_ended, first_open)
+
+    def drop_replicated(self, high_watermark: int) -> None:
+        """Forget the ended transactions whose markers are below the high watermark."""
+        unreplicated = self._unreplicated
+        while unreplicated and unreplicated[0].last_offset < high_watermark:
+            unreplicated.popleft()
 
     def first_open(self) -> int | None:
         """Return the first offset of the oldest open transaction."""
         return next(iter(self._open), None)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
+    def expire(self, now_ms: float, expiration_ms: int) -> int:
         """Remove producers idle for ``expiration_ms`` without an open transaction; count them."""
         expired_ids = [
             producer.producer_id
@@ -277,22 +297,20 @@ class ProducerStates:
         self._open.clear()
         self._unreplicated.clear()
 
-    def snapshot(self) -> bytes:
-        """Return the snapshot file's content, with only the last batch of each producer."""
-        body = bytearray(len(self._producers).to_bytes(4, "big"))
-        for producer in self._producers.values():
-            last = producer.batches[-1] if producer.batches else Sent(-1, -1, 0, -1)
-            body += _SNAPSHOT_ENTRY.pack(
-                producer.producer_id,
-                producer.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                producer.timestamp,
-                producer.coordinator_epoch,
-                producer.open_from,
-            )
-        return SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
+    def freeze(self) -> "FrozenProducers":
+        """Return the producers as they are now; a later change of one is made to a copy."""
+        self._generation += 1
+        return FrozenProducers(list(self._producers.values()))
+
+    def _copy(self, producer_id: int, producer: Producer | None) -> Producer:
+        """Replace a producer that a frozen state may share; make a new one for None."""
+        if producer is None:
+            copy = Producer(producer_id)
+        else:
+            copy = attrs.evolve(producer, batches=producer.batches.copy())
+        copy.generation = self._generation
+        self._producers[producer_id] = copy
+        return copy
 
     def _check_order(self, producer: Producer, epoch: int, sequence: int) -> None:
         name = f"producer {producer.producer_id}"
@@ -320,24 +338,68 @@ class ProducerStates:
         if first_offset < 0:
             return None
         del self._open[first_offset]
-        self._unreplicated.append(Closed(first_offset, last_offset))
+        unreplicated = self._unreplicated
+        while unreplicated and unreplicated[-1].first_offset > first_offset:
+            unreplicated.pop()
+        unreplicated.append(Closed(first_offset, last_offset))
         if not marker.abort:
             return None
         stable = next(iter(self._open), last_offset + 1)
         return AbortedTxn(producer.producer_id, first_offset, last_offset, stable)
 
-    def restore(self, producers: list[Producer]) -> None:
+    def restore(self, producers: Iterable[Producer]) -> None:
         """Replace this state by a snapshot's."""
+        for _ in self.restoring(producers):
+            pass
+
+    def restoring(self, producers: Iterable[Producer]) -> Iterator[None]:
+        """Replace this state by a snapshot's; pause after each producer."""
         self.clear()
+        starts = []
         for producer in producers:
             self._producers[producer.producer_id] = producer
-        for producer in sorted(producers, key=lambda producer: producer.open_from):
             if producer.open_from >= 0:
-                self._open[producer.open_from] = producer.producer_id
+                starts.append((producer.open_from, producer.producer_id))
+            yield
+        self._open.update(sorted(starts))
+
+    def replace(self, other: "ProducerStates") -> None:
+        """Take over a state that was built beside this one, and that nothing else uses."""
+        self._producers, self._open = other._producers, other._open
+        self._unreplicated = other._unreplicated
+
+
+@attrs.frozen
+class FrozenProducers:
+    """All producers of one partition at one moment, encoded when the snapshot is written."""
+
+    _producers: list[Producer]
+
+    def to_bytes(self) -> bytes:
+        """Return the snapshot file's content, with only the last batch of each producer."""
+        body = bytearray(len(self._producers).to_bytes(4, "big"))
+        for producer in self._producers:
+            last = producer.batches[-1] if producer.batches else Sent(-1, -1, 0, -1)
+            body += _SNAPSHOT_ENTRY.pack(
+                producer.producer_id,
+                producer.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                producer.timestamp,
+                producer.coordinator_epoch,
+                producer.open_from,
+            )
+        return SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
 
 def read_snapshot(data: bytes) -> list[Producer]:
     """Return the producers of a snapshot file; raises :class:`CorruptSnapshot` if it is damaged."""
+    return list(iterate_snapshot(data))
+
+
+def iterate_snapshot(data: bytes) -> Iterator[Producer]:
+    """Return an iterator over a snapshot file's producers; raises CorruptSnapshot at once."""
     if len(data) < _SNAPSHOT_HEAD.size:
         raise CorruptSnapshot("producer snapshot is cut off")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
@@ -345,12 +407,13 @@ def read_snapshot(data: bytes) -> list[Producer]:
         raise CorruptSnapshot("producer snapshot is damaged")
     if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
         raise CorruptSnapshot("producer snapshot has the wrong size")
-    producers = []
-    for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
-        producer_id, epoch, sequence, offset, delta, timestamp, coordinator, open_from = fields
+    return _producers(_SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEAD.size :]))
+
+
+def _producers(entries: Iterable[tuple[int, ...]]) -> Iterator[Producer]:
+    for producer_id, epoch, sequence, offset, delta, timestamp, coordinator, open_from in entries:
         batches = [Sent(sequence, offset, delta, timestamp)] if offset >= 0 else []
-        producers.append(Producer(producer_id, epoch, coordinator, timestamp, open_from, batches))
-    return producers
+        yield Producer(producer_id, epoch, coordinator, timestamp, open_from, batches)
 
 
 def marker_of(buf: Buffer, pos: int, header: BatchHeader) -> Marker | None:

@@ -18,12 +18,10 @@ from kwire import attrs
 from kwire.errors import CorruptMessage
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
-from kwire.log.epochs_file import SECTOR
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.segments.segment import INT32_MAX, Segment
+from kwire.log.segments.segment import Segment, WrongIndex, following_base
 from kwire.records.header import (
-    ATTRIBUTES_POS,
     HEADER,
     HEADER_SIZE,
     LENGTH_END,
@@ -78,18 +76,23 @@ def plan(entries: Iterable[Entry]) -> Plan:
             remove.append(name)
         else:
             replace.append((name, name.removesuffix(names.SWAP)))
-    bases = {names.stem_offset(n) for n in sizes if n.endswith(names.LOG)}
+    logs = sorted(name for name in sizes if name.endswith(names.LOG) and len(name) == 24)
+    # A roll that failed, or was interrupted, left them; their offsets may be in the segment before.
+    unused = {name for name in logs[1:-1] if not sizes[name]}
+    remove += unused
+    bases = {names.stem_offset(n) for n in sizes if n.endswith(names.LOG) and n not in unused}
     bases |= {names.stem_offset(target) for _, target in replace if target.endswith(names.LOG)}
     remove += [
         name
         for name in sizes
         if name.endswith(names.SEGMENT_SUFFIXES[1:]) and names.stem_offset(name) not in bases
     ]
-    logs = sorted(name for name in sizes if name.endswith(names.LOG) and len(name) == 24)
     return Plan(
         remove=remove,
         replace=replace,
-        segments=[(int(name[:20]), sizes[name], modified_ms[name]) for name in logs],
+        segments=[
+            (int(name[:20]), sizes[name], modified_ms[name]) for name in logs if name not in unused
+        ],
         sizes=sizes,
         snapshots=sorted(
             offset
@@ -169,7 +172,7 @@ def opening(
     stored_entries = set(log.epochs.entries())
     end_offset = _clean_end(log.segments.active, files.sizes) if offsets.clean else None
     if end_offset is not None:
-        yield from _open_clean(log, files, end_offset, has_epochs, now_ms)
+        yield from _open_clean(log, files, offsets, end_offset, has_epochs, now_ms)
     else:
         yield from _recover(log, files, offsets, now_ms)
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, log.end_offset)
@@ -237,15 +240,22 @@ def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
     position, last_offset = 0, None
     if _has_indexes(active, sizes):
         position, last_offset = active.floor(MAX_OFFSET)
-    is_sound, end_position, end_offset = last_offset is None, 0, active.base_offset
-    for at, header in active.scan(position):
-        is_sound = is_sound or header.last_offset == last_offset
-        end_position, end_offset = at + header.size, header.next_offset
-    return end_offset if is_sound and end_position == active.size else None
+    end_position, end_offset = 0, active.base_offset
+    try:
+        for at, header in active.scan_from_entry(position, last_offset):
+            end_position, end_offset = at + header.size, header.next_offset
+    except WrongIndex:
+        return None
+    return end_offset if end_position == active.size else None
 
 
 def _open_clean(
-    log: PartitionLog, files: Plan, end_offset: int, has_epochs: bool, now_ms: int
+    log: PartitionLog,
+    files: Plan,
+    offsets: StoredOffsets,
+    end_offset: int,
+    has_epochs: bool,
+    now_ms: int,
 ) -> Iterator[None]:
     """Open a cleanly closed log from its indexes, rebuilding only missing or implausible ones."""
     for segment in log.segments:
@@ -257,7 +267,7 @@ def _open_clean(
     if not has_epochs and end_offset > log.segments[0].base_offset:
         yield from _epochs_from_batches(log, log.segments, {})
     if end_offset > log.segments[0].base_offset:
-        log.snapshots.replay(end_offset)
+        yield from log.snapshots.replaying(end_offset, offsets.high_watermark)
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
 
 
@@ -275,7 +285,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     log.epochs.truncate_end(base_offset)
     if not _has_all_epochs(log, log.segments[:first]):
         yield from _epochs_from_batches(log, log.segments[:first], file_epochs)
-    log.snapshots.replay(base_offset)
+    yield from log.snapshots.replaying(base_offset, offsets.high_watermark)
     # Snapshots above this offset cover batches that may be torn.
     log.snapshots.remove_after(base_offset)
     end_offset = base_offset
@@ -289,6 +299,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
             log.snapshots.take(segment.base_offset)
         size = segment.file.size()
         end_offset, problem = yield from _walk_segment(log, segment, point, file_epochs)
+        log.producers.drop_replicated(offsets.high_watermark)
         if segment.size < size:
             _refuse_damage(segment, segment.size, end_offset, offsets.synced_end, problem)
             segment.file.truncate(segment.size)
@@ -342,13 +353,17 @@ def _overlap(segment: Segment, end_offset: int) -> int:
 def _misplacement(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
     """Return why a segment cannot follow batches that end at ``end_offset``; empty if it can.
 
-    Compaction leaves gaps too; it syncs what it writes, so a gap there is no loss.
+    Compaction leaves gaps between segments too; it syncs what it writes, so such a gap is no loss.
     """
     if segment.base_offset < end_offset:
         return "overlapping segments"
-    if segment.base_offset > max(end_offset, point) and not log.config.cleanup_compact:
-        return "end of a segment lost"
-    return ""
+    if segment.base_offset <= max(end_offset, point) or log.config.cleanup_compact:
+        return ""
+    for _, first in segment.scan():
+        if segment.base_offset == following_base(end_offset, first):
+            return ""
+        break
+    return "end of a segment lost"
 
 
 def _refuse_damage(
@@ -397,8 +412,7 @@ def _walk_segment(
     segment.start_indexes()
     end_offset = segment.base_offset
     interval = log.config.index_interval_bytes
-    gaps_until = MAX_OFFSET if log.config.cleanup_compact else point
-    batches = _good_batches(segment, size, gaps_until)
+    batches = _good_batches(segment, size)
     while True:
         try:
             data, pos, header = next(batches)
@@ -425,7 +439,7 @@ def _walk_segment(
 
 
 def _good_batches(
-    segment: Segment, size: int, gaps_until: int
+    segment: Segment, size: int
 ) -> Generator[tuple[bytes | None, int, BatchHeader | None], None, str]:
     """Yield each batch up to the first bad one: bytes, position in them, header; Nones to pause.
 
@@ -450,12 +464,13 @@ def _good_batches(
             pos = 0
         if not crc_ok(data, pos, header):
             return "wrong CRC"
-        gap_allowed = header.base_offset <= gaps_until or not _can_be_torn(position)
         if (
-            header.base_offset < end_offset
-            or (header.base_offset > end_offset and not gap_allowed)
-            or header.last_offset_delta < 0
-            or header.next_offset - segment.base_offset > INT32_MAX
+            not header.can_follow(end_offset)
+            or header.last_offset > segment.last_offset_max
+            or (
+                header.base_offset > end_offset
+                and _is_refuted(segment, following, end_offset, header)
+            )
         ):
             return "impossible offset"
         yield data, pos, header
@@ -464,13 +479,19 @@ def _good_batches(
     return "cut off batch" if position < size else ""
 
 
-def _can_be_torn(position: int) -> bool:
-    """Whether a crash can leave a batch with a good CRC and a wrong offset.
+def _is_refuted(segment: Segment, following: int, end_offset: int, header: BatchHeader) -> bool:
+    """Return whether the batch behind a gap has a wrong base offset, as its successor shows.
 
-    The CRC does not cover the offset. But if both begin in the same sector of the disk, both were
-    written or neither was; a gap there was left by compaction, or copied from a leader's log.
+    The CRC does not cover the base offset. One that a crash has torn has lost its upper bytes and
+    is below ``end_offset``; a larger one is taken for a gap unless the batch at ``following``
+    continues the log before the gap.
     """
-    return position % SECTOR > SECTOR - ATTRIBUTES_POS - 1
+    successor = next(segment.scan(following, following + HEADER_SIZE), None)
+    return (
+        successor is not None
+        and successor[1].magic == 2
+        and end_offset <= successor[1].base_offset < header.next_offset
+    )
 
 
 def _refuse_old_format(segment: Segment, position: int, header: BatchHeader, size: int) -> None:
@@ -533,7 +554,7 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     yield
     segment.reindex()
     segment.indexes.replace_aborted([])
-    log.snapshots.replay(segment.base_offset)
+    yield from log.snapshots.replaying(segment.base_offset)
     for position, header in segment.scan():
         if header.is_control and header.producer_id > NO_PRODUCER:
             data = segment.file.read(position, header.size)

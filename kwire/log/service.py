@@ -14,6 +14,7 @@ import trio
 
 from kwire import attrs
 from kwire.clock import Clock
+from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig, LogSettings
 from kwire.log.directories.directory import LOST_ID, LogDirectory
@@ -22,7 +23,7 @@ from kwire.log.disk import Disk
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import DiskThreads
-from kwire.types import RESERVED_UUIDS, ZERO_UUID, TopicPartition
+from kwire.types import ZERO_UUID, TopicPartition, is_directory
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class LogManager:
             "logs": sum(len(d.logs) for d in self.directories),
             "offline_directories": sum(not d.online for d in self.directories),
             "full_directories": sum(d.disk.full for d in self.directories),
-            "writing_behind": sum(len(s.busy.writes) for s in self._services.values()),
+            "writing_behind": sum(len(s.busy.queues) for s in self._services.values()),
         }
 
     def _unlock_claimed(self) -> None:
@@ -158,11 +159,14 @@ class LogManager:
         partition: int,
         config: LogConfig,
         directory_id: bytes | None = None,
+        *,
+        is_new: bool = False,
     ) -> PartitionLog:
         """Return the existing log of a partition, or create one.
 
-        Raises KafkaStorageError when no directory can hold it, or when ``directory_id``, which the
-        metadata name, is not there while a directory has failed: the records are in that one.
+        ``is_new``: the replica was assigned here after the start, so it has no log yet. Raises
+        KafkaStorageError when no directory can hold it, or when its log may be in a directory that
+        failed: ``directory_id``, which the metadata name, or any that could not be read.
         """
         key = TopicPartition(topic, partition)
         log = self.get(topic, partition)
@@ -173,6 +177,8 @@ class LogManager:
             log = None
         if log is None:
             self._refuse_unopened(key, topic_id)
+            if not is_new:
+                _refuse_unread(key, directory_id, self.directories)
             directory = _choose_directory(self.directories, directory_id)
             return self._services[directory.disk].create(key, topic_id, config)
         directory = self._services[log.disk].directory
@@ -199,6 +205,11 @@ class LogManager:
                 if unopened.topic_id in (topic_id, ZERO_UUID):
                     raise KafkaStorageError(f"{partition} in {directory.name} could not be opened")
                 self._retire(partition, names.DELETE_DIRECTORY)
+
+    @property
+    def unread_directories(self) -> Sequence[str]:
+        """The directories that failed before all their logs were opened: they may hold others."""
+        return _unread(self.directories)
 
     async def delete(self, topic: str, partition: int) -> None:
         """Delete a partition's log; its files are removed after ``file.delete.delay.ms``."""
@@ -289,14 +300,14 @@ class LogManager:
     async def truncate(
         self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = lambda: True
     ) -> bool:
-        """Remove everything from ``offset`` on (:meth:`DirectoryService.truncate`)."""
-        return await self._services[log.disk].truncate(log, offset, is_wanted)
+        """Remove everything from ``offset`` on (:meth:`LogTruncation.truncate`)."""
+        return await self._services[log.disk].truncation.truncate(log, offset, is_wanted)
 
     async def restart_at(
         self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = lambda: True
     ) -> bool:
-        """Continue at ``offset`` without records (:meth:`DirectoryService.restart_at`)."""
-        return await self._services[log.disk].restart_at(log, offset, is_wanted)
+        """Continue at ``offset`` without records (:meth:`LogTruncation.restart_at`)."""
+        return await self._services[log.disk].truncation.restart_at(log, offset, is_wanted)
 
     async def retain(self, log: PartitionLog) -> int:
         """Delete segments past retention (:meth:`LogRetention.retain`)."""
@@ -307,12 +318,30 @@ class LogManager:
 
         Raises KafkaStorageError when that is not possible.
         """
-        logs = list(logs)
+        logs, slices = list(logs), Slices(self.clock.now)
         for log in logs:
+            await slices.pause()
             if log.flush_state.name_unsynced:  # A start offset is useless without its directory.
                 await self.flush(log)
         for disk in {log.disk: None for log in logs}:
             await self._services[disk].keep_starts([log for log in logs if log.disk is disk])
+
+
+def _unread(directories: Sequence[LogDirectory]) -> list[str]:
+    return [d.name for d in directories if not d.online and not d.is_loaded]
+
+
+def _refuse_unread(
+    partition: TopicPartition, directory_id: bytes | None, directories: Sequence[LogDirectory]
+) -> None:
+    """Raise KafkaStorageError if a partition's log may be in a directory that was not read.
+
+    An empty log in another directory could be elected, and its followers would then remove the
+    records that the unread log holds.
+    """
+    unread, online = _unread(directories), [d for d in directories if d.online]
+    if unread and not any(d.directory_id == directory_id for d in online):
+        raise KafkaStorageError(f"{partition} may be in {', '.join(unread)}, which is offline")
 
 
 def _choose_directory(
@@ -322,8 +351,7 @@ def _choose_directory(
     online = [d for d in directories if d.online]
     candidates = [d for d in online if d.directory_id == directory_id]
     if not candidates:
-        is_named = directory_id is not None and int.from_bytes(directory_id) >= RESERVED_UUIDS
-        if is_named and len(online) < len(directories):
+        if is_directory(directory_id) and len(online) < len(directories):
             raise KafkaStorageError("its log directory is offline")
         candidates = online
     if not candidates:

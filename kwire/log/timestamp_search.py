@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kwire.log.disk import Disk, File
 from kwire.log.partition_log import PartitionLog
-from kwire.log.segments.segment import UNKNOWN_TIMESTAMP, Segment
+from kwire.log.segments.segment import UNKNOWN_TIMESTAMP, Segment, WrongIndex
 from kwire.records.compression import BadPayload, decompress
 from kwire.records.header import (
     HEADER_SIZE,
@@ -120,8 +120,13 @@ def position_of(segment: Segment, timestamp: int) -> int:
     position, last_offset = segment.floor(segment.base_offset + older[1])
     if not position or position >= segment.written:
         return position
-    _, header = next(segment.scan(position), (0, None))
-    return position if header is not None and header.last_offset == last_offset else 0
+    try:
+        for _, header in segment.scan_from_entry(position, last_offset):
+            if header.last_offset == last_offset:
+                return position
+    except WrongIndex:
+        pass
+    return 0
 
 
 def _in_batch(

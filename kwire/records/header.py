@@ -68,6 +68,13 @@ class BatchHeader(NamedTuple):
     def next_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
 
+    def can_follow(self, end_offset: int) -> bool:
+        """Return whether a log that ends at ``end_offset`` can continue with this batch.
+
+        Gaps are valid: compaction leaves them, and followers copy them.
+        """
+        return self.base_offset >= end_offset and self.last_offset_delta >= 0
+
     @property
     def last_sequence(self) -> int:
         """The last record's sequence, -1 if the batch has none; 2147483647 is followed by 0."""

@@ -156,18 +156,30 @@ def _bad_magic(magic: int) -> CorruptMessage:
 def check_timestamps(header: BatchHeader, now_ms: int, before_ms: int, after_ms: int) -> None:
     """Refuse timestamps too far from now, by ``message.timestamp.*.max.ms``.
 
-    The first record's timestamp is used as the oldest one: the header has no other.
+    The first record's timestamp is used as the oldest one: the header has no other. A producer that
+    sets the flag of LogAppendTime gives all records the batch's ``max_timestamp``.
     """
-    if header.attributes & LOG_APPEND_TIME:
-        return
     newest = header.max_timestamp
     if newest != NO_TIMESTAMP and newest - now_ms > after_ms:
         raise _bad_time(
             header, f"timestamp {newest} is more than {after_ms} ms ahead of the broker"
         )
     oldest = header.base_timestamp
+    if header.attributes & LOG_APPEND_TIME:
+        oldest = newest
+        if newest == NO_TIMESTAMP:
+            refuse_append_time(header)
     if before_ms != FOREVER and oldest != NO_TIMESTAMP and now_ms - oldest > before_ms:
         raise _bad_time(header, f"timestamp {oldest} is more than {before_ms} ms behind the broker")
+
+
+def refuse_append_time(header: BatchHeader) -> None:
+    """Refuse a produced batch with the flag of LogAppendTime, which only a broker may set.
+
+    As Apache Kafka does: with timestamps of CreateTime the flag is removed instead.
+    """
+    if header.attributes & LOG_APPEND_TIME:
+        raise _bad_time(header, "a producer must not set the timestamp type to LogAppendTime")
 
 
 def _bad_time(header: BatchHeader, text: str) -> InvalidTimestamp:

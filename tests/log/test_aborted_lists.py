@@ -1,10 +1,14 @@
 """The aborted transactions of a range, and the reads that a search for them makes."""
 
 import random
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeAlias
 
 import pytest
 
-from kwire.log.aborted_transactions import find_aborted
+from kwire.log.aborted_transactions import find_aborted, read_committed
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
 from kwire.log.formats.txn_index import AbortedTxn
@@ -18,6 +22,7 @@ from tests.support.log.batches import TIME_MS, append
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100)
 T = TopicPartition("t", 0)
+TraceFunction: TypeAlias = Callable[[FrameType, str, object], "TraceFunction | None"]
 
 
 def end(log: PartitionLog, producer: int, *, commit: bool) -> int:
@@ -138,3 +143,65 @@ def test_aborted_transactions_follow_a_truncation_into_a_closed_segment() -> Non
     expected = sorted(first for first, last in aborted if last < log.end_offset)
     entries = find_aborted(log.segments, 0, log.end_offset)
     assert first_offsets_in(entries) == expected
+
+
+def lines_run(call: Callable[[], object]) -> int:
+    """Return how many lines of Python a call runs, a measure of work that no load changes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> TraceFunction:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def many_aborted(count: int, *, is_closed: bool, is_held: bool) -> PartitionLog:
+    """Return a log with aborted transactions, in one segment or in one before the active one.
+
+    ``is_held``: a transaction was open all the while and held the last stable offset back.
+    """
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", T, now_ms=TIME_MS)
+    first = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    if is_held:
+        append(log, [b"held"], producer_id=1, **first)
+    for number in range(count):
+        append(log, [b"v"], producer_id=2, **{**first, "base_sequence": number})
+        end(log, 2, commit=False)
+    if is_held:
+        end(log, 1, commit=True)
+    if is_closed:
+        log.roll(TIME_MS)
+        append(log, [b"after"])
+        log.flush_state.flush()
+    return log
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_work_of_a_fetch_does_not_grow_with_the_aborted_transactions_behind_it(
+    is_closed: bool, is_held: bool
+) -> None:
+    """Invariant 19: a read_committed consumer that catches up pays for what it gets."""
+    work = []
+    for count in (300, 3000):
+        log = many_aborted(count, is_closed=is_closed, is_held=is_held)
+
+        def fetch(log: PartitionLog = log) -> None:
+            region, aborted = read_committed(log, 11, 1000, end_offset=log.end_offset)
+            region.close()
+            assert 2 <= len(aborted) <= 80
+            assert all(entry.last_offset >= 11 for entry in aborted)
+
+        fetch()
+        work.append(lines_run(fetch))
+    assert work[1] < 1.5 * work[0], work

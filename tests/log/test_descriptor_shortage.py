@@ -349,3 +349,22 @@ def test_full_disk_of_unknown_size_refuses_records(tmp_path, monkeypatch) -> Non
     monkeypatch.setattr(shutil, "disk_usage", refuse)
     with pytest.raises(errors.KafkaStorageError):
         append(log, [b"v"])
+
+
+@pytest.mark.parametrize("call", ["remove", "open"])
+async def test_deleted_files_are_removed_once_there_are_descriptors(
+    autojump_clock, call: str
+) -> None:
+    """Invariant 90: the room of a deleted topic does not wait for a restart."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, LogConfig(file_delete_delay_ms=1_000))
+        append(log, [b"v"])
+        await logs.delete("t", 0)
+        disk.fail_at(call, OSError(errno.EMFILE, "too many open files"), times=OFTEN)
+        await trio.sleep(30)
+        assert any(entry.name.endswith("-delete") for entry in disk.entries())
+        disk.mend()
+        await trio.sleep(5)
+        assert not any(entry.name.endswith("-delete") for entry in disk.entries())
+    await logs.close()

@@ -1,7 +1,9 @@
 """Flushes and removals of deleted logs, and flushes of logs in a slow directory."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
+from typing import Final
 
 import attrs
 import pytest
@@ -10,11 +12,16 @@ import trio.testing
 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
-from kwire.log.directories.busy_logs import BusyLogs
+from kwire.log.directories.busy_logs import BusyLogs, RunningFlush
 from kwire.log.disk import RealDisk
+from kwire.log.partition_log import PartitionLog
+from kwire.log.service import LogManager
 from kwire.simulation.disk import SimDisk
 from tests.support.log.batches import append
-from tests.support.log.manager import ID, manager, running
+from tests.support.log.manager import ID, OTHER, manager, running
+
+ROUNDS: Final = 300
+"""More than any work waits for; without a limit a test that fails would not end."""
 
 
 @pytest.mark.parametrize("how", ["delete", "stray"])
@@ -90,13 +97,35 @@ async def test_flush_of_truncated_records_fails(tmp_path) -> None:
     await logs.close()
 
 
+async def _retain(logs: LogManager, log: PartitionLog) -> None:
+    assert await logs.retain(log)
+
+
+async def _truncate(logs: LogManager, log: PartitionLog) -> None:
+    assert await logs.truncate(log, 1)
+
+
+async def _delete(logs: LogManager, log: PartitionLog) -> None:
+    await logs.delete("t", 0)
+    assert logs.get("t", 0) is None
+
+
+async def _flush_indexes(logs: LogManager, log: PartitionLog) -> None:
+    base_offset = log.segments.active.base_offset
+    await logs.flush(log, indexes=True)
+    assert log.flush_state.indexed_end >= base_offset
+
+
 async def test_log_is_free_for_a_change_once_no_thread_works_on_it(autojump_clock) -> None:
     """Invariant 83: a truncation or deletion would meet the flush, or the write that follows it."""
     async with running(SimDisk()) as logs:
         log = logs.create("t", ID, 0, LogConfig())
         busy = BusyLogs()
-        flush, write, idle = trio.Event(), trio.Event(), trio.Event()
-        busy.flushes[log] = flush
+        write, idle = trio.Event(), trio.Event()
+        append(log, [b"v"])
+        flush = log.flush_state.start()
+        assert flush is not None
+        busy.flushes[log] = RunningFlush(flush)
 
         async def wait() -> None:
             await busy.wait_idle(log)
@@ -106,11 +135,70 @@ async def test_log_is_free_for_a_change_once_no_thread_works_on_it(autojump_cloc
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
             busy.writes[log] = write
-            busy.flushes.pop(log).set()
+            busy.flushes.pop(log).ended.set()
             await trio.testing.wait_all_tasks_blocked()
             assert not idle.is_set()
             busy.writes.pop(log).set()
         assert idle.is_set()
+        log.flush_state.end(flush)
+    await logs.close()
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+@pytest.mark.parametrize("act", [_retain, _truncate, _delete, _flush_indexes])
+async def test_work_on_a_log_goes_on_while_it_is_flushed_all_the_time(
+    autojump_clock, act: Callable[[LogManager, PartitionLog], Awaitable[object]], is_slow: bool
+) -> None:
+    """Invariant 86: with ``flush.messages=1`` each flush begins as soon as the last one ends."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, LogConfig(segment_bytes=200, retention_bytes=500))
+        done = trio.Event()
+
+        async def load() -> None:
+            for _ in range(ROUNDS):
+                if done.is_set():
+                    return
+                append(log, [b"v"])
+                with suppress(KafkaStorageError):  # The log is deleted, or cut.
+                    await logs.flush(log, log.end_offset)
+                log.high_watermark = log.flush_state.recovery_point
+
+        disk.slow = is_slow
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(load)
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            await act(logs, log)
+            ended_before = log.end_offset
+            done.set()
+        assert ended_before < ROUNDS
+    await logs.close()
+
+
+async def test_log_that_is_flushed_all_the_time_keeps_no_other_waiting_for_its_roll(
+    autojump_clock,
+) -> None:
+    """The closed segments of a directory's logs are synced one log after the other."""
+    async with running(SimDisk()) as logs:
+        config = LogConfig(segment_bytes=200)
+        log, other = logs.create("t", ID, 0, config), logs.create("u", OTHER, 0, config)
+
+        async def load() -> None:
+            while other.flush_state.indexed_end == 0 and log.end_offset < ROUNDS:
+                append(log, [b"v"])
+                await logs.flush(log, log.end_offset)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(load)
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            for _ in range(4):
+                append(other, [b"v"])
+        assert other.flush_state.indexed_end > 0
+        assert log.end_offset < ROUNDS
     await logs.close()
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kwire.errors import CorruptMessage, FencedLeaderEpoch
 from kwire.log.aborted_transactions import find_aborted
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
@@ -10,7 +11,7 @@ from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.header import headers
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.support.log.batches import TIME_MS, append, end_transaction
+from tests.support.log.batches import TIME_MS, append, content, encode, end_transaction
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 PARTITION = TopicPartition("t", 0)
@@ -94,3 +95,40 @@ def test_restart_restores_producers_and_aborted_transactions_of_a_fetch(clean: b
     assert find_aborted(again.segments, 0, log.end_offset) == aborted
     states = [(p.producer_id, p.last_sequence, p.open_from) for p in again.producers.all()]
     assert sorted(states) == producer_states(data, log.end_offset)
+
+
+def test_answer_that_a_deposed_leader_sends_late_is_not_appended_past_its_epoch() -> None:
+    """Invariant 23: the leader truncates, and copies the next leader's batches, before it sends.
+
+    The file then has other batches at the positions that the answer promised.
+    """
+    deposed = empty_log(SimDisk(), LogConfig())
+    follower = empty_log(SimDisk(), LogConfig())
+    for number in range(6):
+        append(deposed, [b"5-%d" % number], epoch=5)
+    with deposed.read(0, 1 << 20, end_offset=4) as region:
+        follower.append_follower(region.read(), epoch=5)
+    with deposed.read(4, 1 << 20, end_offset=6) as late:
+        deposed.truncate_to(2)
+        for number in range(2, 6):
+            deposed.append_follower(
+                encode([b"6-%d" % number], base_offset=number, leader_epoch=6), epoch=6
+            )
+        with pytest.raises(FencedLeaderEpoch):
+            follower.append_follower(late.read(), epoch=5)
+    assert content(follower) == [(number, b"5-%d" % number) for number in range(4)]
+    assert follower.epochs.entries() == [(5, 0)]
+
+
+def test_batches_in_front_of_a_damaged_one_are_appended() -> None:
+    log = empty_log(SimDisk(), LogConfig())
+    batches = [encode([b"%d" % number], base_offset=number) for number in range(4)]
+    damaged = batches[2][:-1] + b"!"
+    with pytest.raises(CorruptMessage):
+        log.append_follower(b"".join([*batches[:2], damaged, batches[3]]))
+    assert content(log) == [(0, b"0"), (1, b"1")]
+    with pytest.raises(CorruptMessage):  # Nothing that is read as a header can be one.
+        log.append_follower(batches[2] + bytes(100))
+    assert log.end_offset == 3
+    log.append_follower(batches[3])
+    assert log.end_offset == 4

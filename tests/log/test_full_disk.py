@@ -6,6 +6,7 @@ import os
 
 import pytest
 import trio
+import trio.testing
 
 from kwire import errors
 from kwire.log import disk as disk_module
@@ -13,6 +14,7 @@ from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.disk_health import RESERVE, RESERVE_BYTES
 from kwire.log.partition_log import PartitionLog, create
+from kwire.log.service import LogManager
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.simulation.disk import PLENTY, SimDisk
 from kwire.simulation.raft_quorums import voters_of
@@ -412,4 +414,72 @@ async def test_slow_directory_keeps_queued_batches_while_the_disk_is_full(autoju
         append(log, [b"d"])
         await trio.sleep(5)
         assert [value for _, value in content(log)] == [b"a", b"b" * 50, b"d"]
+    await logs.close()
+
+
+async def _queue_on_a_full_disk(logs: LogManager, disk: SimDisk) -> PartitionLog:
+    """Return a log of a slow directory, with a batch in the queue that met a full disk."""
+    log = logs.create("t", ID, 0, CONFIG)
+    for number in range(8):
+        append(log, [b"%d" % number])
+    log.high_watermark = log.end_offset
+    await logs.flush(log)
+    fill(disk)
+    disk.fail_at("write", NO_ROOM, path=".log")  # A flush may give back the reserve just before.
+    disk.slow = True
+    append(log, [b"queued" * 50])
+    await trio.sleep(5)
+    assert (log.writer.written_offset, log.end_offset) == (8, 9)
+    return log
+
+
+async def test_queued_batches_are_written_once_there_is_room(autojump_clock) -> None:
+    """Invariant 88: no append has to come; a follower sends none, nor an idempotent producer."""
+    disk = SimDisk()
+    written: list[int] = []
+    async with running(disk) as logs:
+        logs.subscribe(on_written=lambda log: written.append(log.writer.written_offset))
+        log = await _queue_on_a_full_disk(logs, disk)
+        await trio.sleep(100)
+        assert not written
+        disk.capacity = PLENTY
+        await trio.sleep(5)
+        assert written == [9]
+        assert content(log)[-1] == (8, b"queued" * 50)
+        assert logs.statistics()["full_directories"] == 0
+    await logs.close()
+
+
+async def test_nothing_wakes_up_once_the_queue_is_written(autojump_clock) -> None:
+    """Invariant 88: only a queue that waits for room looks for it."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        await _queue_on_a_full_disk(logs, disk)
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().seconds_to_next_deadline < 2
+        disk.capacity = PLENTY
+        await trio.sleep(70)  # Of the checkpoints of the last changes.
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().seconds_to_next_deadline > 60
+
+
+@pytest.mark.parametrize("act", ["delete", "truncate", "retain"])
+async def test_log_whose_queue_waits_for_room_can_be_changed(autojump_clock, act: str) -> None:
+    """Invariant 88: what makes room does not wait for room."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await _queue_on_a_full_disk(logs, disk)
+        with trio.fail_after(3):
+            if act == "delete":
+                await logs.delete("t", 0)
+                assert logs.get("t", 0) is None
+            elif act == "truncate":
+                assert await logs.truncate(log, 9 - 1)
+                assert log.end_offset == 8
+            else:
+                log.config = LogConfig(retention_bytes=1, file_delete_delay_ms=1_000)
+                assert await logs.retain(log)
+        disk.capacity = PLENTY
+        await trio.sleep(5)
+        assert log.writer.written_offset == (8 if act != "retain" else 9)
     await logs.close()

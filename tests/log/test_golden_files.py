@@ -116,7 +116,7 @@ def check_snapshot(data: bytes, stem: str, expected: list[dict[str, int]]) -> No
     assert producers_of(actual) == sorted(expected, key=lambda p: p["producer_id"])
     state = ProducerStates()
     state.restore(actual)
-    assert state.snapshot() == data
+    assert state.freeze().to_bytes() == data
 
 
 CHECKS: dict[str, Callable[[bytes, str, Any], None]] = {

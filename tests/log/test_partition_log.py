@@ -9,7 +9,8 @@ from kwire import errors
 from kwire.log.aborted_transactions import find_aborted
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
-from kwire.log.partition_log import PartitionLog, UnexpectedOffset, create
+from kwire.log.fetched_batches import UnexpectedOffset
+from kwire.log.partition_log import PartitionLog, create
 from kwire.records.control import end_txn_marker
 from kwire.records.header import crc_ok, headers, parse
 from kwire.simulation.disk import SimDisk
@@ -68,7 +69,7 @@ def test_log_append_time_replaces_the_timestamp_and_the_crc() -> None:
 
 def test_follower_appends_batches_unchanged() -> None:
     log = make_log(segment_bytes=200)
-    data = encode([b"a"], base_offset=3, leader_epoch=2) + encode([b"b"] * 9, base_offset=9)
+    data = encode([b"a"], base_offset=3) + encode([b"b"] * 9, base_offset=9)
     log.append_follower(data + data[:40])  # An incomplete last one is left out.
     assert file_bytes(log) == data
     assert log.end_offset == 18

@@ -1,11 +1,13 @@
 """Recovery at a start from leftover files, damaged files and stale checkpoints."""
 
+import errno
 from contextlib import suppress
 from random import Random
 
 import attrs
 import pytest
 
+from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.dump import dump
 from kwire.log.formats import checkpoints
@@ -115,9 +117,15 @@ def offset_at(disk: SimDisk, position: int) -> int:
     return int.from_bytes(disk.inode(f"{STEM}.log").data[position : position + 8], "big")
 
 
-@pytest.mark.parametrize("wrong", [0, 4, 6, 7, 1 << 20, 1 << 40, (1 << 63) - 1])
-def test_batch_with_a_torn_base_offset_is_cut_off(wrong: int) -> None:
-    """The CRC does not cover it; across a sector's end it may be torn, which a gap shows."""
+@pytest.mark.parametrize(
+    ("wrong", "successors"),
+    [(0, 0), (4, 0), (1 << 40, 0), ((1 << 63) - 1, 0), (0, 1), (6, 2), (7, 2), (1 << 20, 1)],
+)
+def test_batch_with_a_wrong_base_offset_is_cut_off(wrong: int, successors: int) -> None:
+    """The CRC does not cover the base offset, which a crash can tear at the end of a sector.
+
+    A torn one is too small; one that is too large could be a gap, but its successors show it.
+    """
     disk = SimDisk()
     disk.make_directory("t-0")
     log = reopen(disk, LogConfig())
@@ -127,6 +135,8 @@ def test_batch_with_a_torn_base_offset_is_cut_off(wrong: int) -> None:
     append(log, [b"." * (512 - log.segments.size - size - 4)])
     place = log.segments.size
     append(log, [b"5"])
+    for n in range(successors):
+        append(log, [b"%d" % n])
     log.flush_state.flush()
     assert offset_at(disk, place) == 5
     assert 490 < place < 512
@@ -134,18 +144,97 @@ def test_batch_with_a_torn_base_offset_is_cut_off(wrong: int) -> None:
     assert reopen(disk.after_kill(), LogConfig(), recovery_point=3).end_offset == 5
 
 
-@pytest.mark.parametrize("gap", [1, 1000])
-def test_offset_gaps_of_a_formerly_compacted_topic_stay(gap: int) -> None:
-    """Invariant 84: a follower appends them, and a recovery keeps them."""
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 2000, 100])
+@pytest.mark.parametrize("gap", [1, 1000, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, 1 << 40])
+def test_offset_gaps_of_a_formerly_compacted_topic_stay(gap: int, segment_bytes: int) -> None:
+    """Invariant 84: a follower appends them, and a recovery keeps them.
+
+    The batches lie at all positions of a sector of the disk, and begin segments too.
+    """
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = LogConfig(segment_bytes=segment_bytes)
+    log = reopen(disk, config)
+    for n in range(200):
+        log.append_follower(encode([b"." * (n % 30)], base_offset=n * (gap + 1)))
+    actual = content(log)
+    again = reopen(disk.after_kill(), config, recovery_point=1)
+    assert content(again) == actual
+    assert again.end_offset == log.end_offset
+    again.close()
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_batch_with_the_largest_offset_of_its_segment_survives_a_crash(is_leader: bool) -> None:
+    """Invariant 84: the indexes can address it, so an append does not begin another segment."""
+    last_offset = (1 << 31) - 1
     disk = SimDisk()
     disk.make_directory("t-0")
     log = reopen(disk, LogConfig())
-    for n in range(5):
-        log.append_follower(encode([b"%d" % n], base_offset=n * (gap + 1)))
+    append(log, [b"first"])
+    log.append_follower(encode([b"gap"], base_offset=last_offset - 1))
+    if is_leader:
+        append(log, [b"last"])
+    else:
+        log.append_follower(encode([b"last"], base_offset=last_offset))
+    assert len(log.segments) == 1
+    append(log, [b"next"])
+    assert [s.base_offset for s in log.segments] == [0, last_offset + 1]
     actual = content(log)
-    again = reopen(disk.after_kill(), LogConfig(), recovery_point=1)
+    assert [offset for offset, _ in actual] == [0, last_offset - 1, last_offset, last_offset + 1]
+    assert content(reopen(disk.after_kill(), LogConfig())) == actual
+
+
+def test_lost_end_of_a_segment_is_no_gap() -> None:
+    """Invariant 78: a hole would hide the loss, and a follower would not copy the records again."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk)
+    for n in range(9):
+        log.append_follower(encode([b"%d" % n], base_offset=100 * n))
+    *_, (position, _) = log.segments[0].scan()
+    first_record = content(log)[:1]
+    disk.inode(f"{STEM}.log").truncate(position)
+    assert content(reopen(disk.after_kill())) == first_record
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_empty_segment_of_a_failed_roll_hides_no_record(clean: bool) -> None:
+    """Invariant 83: the log went on in the segment before, and rolled at a later offset."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk)
+    for n in range(12):
+        append(log, [b"%d" % n])
+    actual = content(log)
+    assert log.segments[0].base_offset == 0
+    assert log.segments[1].base_offset > 1
+    log.close()
+    empty = f"t-0/{1:020}.log"
+    disk.write(empty, b"")
+    again = reopen(disk.after_kill(), clean=clean)
     assert content(again) == actual
-    assert again.end_offset == log.end_offset
+    assert empty not in disk.files
+
+
+def test_roll_without_a_descriptor_leaves_no_segment() -> None:
+    """Invariants 83 and 90: the file is created, but cannot be opened for the batch."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk)
+    append(log, [b"first"])
+    disk.fail_at(
+        "open", OSError(errno.EMFILE, "no descriptors"), path=f"{1:020}.log", after=1, times=99
+    )
+    with pytest.raises(KafkaStorageError):
+        append(log, [b"second" * 30])
+    disk.mend()
+    append(log, [b"third"])
+    append(log, [b"fourth" * 30])
+    actual = content(log)
+    again = reopen(disk.after_kill())
+    assert content(again) == actual
+    assert [s.base_offset for s in again.segments] == [0, 2]
 
 
 def cuts(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -13,7 +13,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk
 from kwire.log.service import LogManager
 from kwire.simulation.disk import SimDisk
-from kwire.types import TopicPartition
+from kwire.types import DirectoryId, TopicPartition
 from tests.support.clock import Clock
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, config_of, create_log, manager, running
@@ -236,6 +236,29 @@ async def test_replica_of_an_offline_directory_gets_no_log_in_another(autojump_c
         assert logs.get("u", 0) is None
         for index, directory_id in enumerate((None, bytes(16), b"b" * 16)):  # Not known; this one.
             assert logs.create("v", ID, index, config_of("v"), directory_id).disk is good
+    await logs.close()
+
+
+@pytest.mark.parametrize("directory_id", [None, DirectoryId.UNASSIGNED, DirectoryId.LOST])
+async def test_replica_whose_log_may_be_in_an_unread_directory_gets_no_empty_log(
+    autojump_clock, directory_id: bytes | None
+) -> None:
+    """Invariant 89: an empty log elsewhere could lead, and the acknowledged records be lost."""
+    broken, good = SimDisk(), SimDisk()
+    async with running(broken, good) as logs:
+        append(await create_log(logs, "t"), [b"v"])
+    await logs.close()
+    broken = broken.after_kill()
+    broken.fail_at("entries", OSError(errno.EIO, "input/output error"))
+    async with running(broken, good.after_kill()) as logs:
+        for directory, letter in zip(logs.directories, (b"a", b"b"), strict=True):
+            directory.directory_id = letter * 16
+        with pytest.raises(errors.KafkaStorageError, match="dir0"):
+            logs.create("t", ID, 0, config_of("t"), directory_id)
+        new = logs.create("u", ID, 0, config_of("u"), directory_id, is_new=True)
+        assert new.disk is logs.directories[1].disk
+        named = logs.create("v", ID, 0, config_of("v"), b"b" * 16)
+        assert named.disk is logs.directories[1].disk
     await logs.close()
 
 

@@ -1,8 +1,6 @@
 """Work on many files is done in slices; other tasks run in between."""
 
-import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import attrs
 import pytest
@@ -10,55 +8,14 @@ import trio
 import trio.testing
 
 from kwire.log.config import LogConfig
-from kwire.log.directories.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
-from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append
 from tests.support.log.manager import ID, running
-from tests.support.log.threads import at_once
+from tests.support.log.slices import turns, unopened_manager
 
 CONFIG = LogConfig(segment_bytes=100, retention_ms=3_600_000, file_delete_delay_ms=60_000)
-
-
-@attrs.define
-class BusyClock:
-    """A clock that advances each time it is read."""
-
-    step: float = 0.0001
-    reads: Iterator[int] = attrs.field(factory=itertools.count)
-
-    def now(self) -> float:
-        return trio.current_time() + next(self.reads) * self.step
-
-    def now_ms(self) -> int:
-        return TIME_MS + int(trio.current_time() * 1000)
-
-
-@attrs.define
-class Turns:
-    """A counter of the turns of another task."""
-
-    count: int = 0
-
-    async def run(self) -> None:
-        while True:
-            await trio.lowlevel.checkpoint()
-            self.count += 1
-
-
-@asynccontextmanager
-async def turns() -> AsyncIterator[Turns]:
-    other_task = Turns()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(other_task.run)
-        yield other_task
-        nursery.cancel_scope.cancel()
-
-
-def unopened_manager(disk: SimDisk, step: float = 0.0001) -> LogManager:
-    return LogManager([LogDirectory(disk, "dir")], BusyClock(step), threads=DiskThreads(at_once))
 
 
 def with_segments(logs: LogManager, count: int) -> PartitionLog:

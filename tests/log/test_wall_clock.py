@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import attrs
 import pytest
 import trio
 
@@ -13,24 +12,12 @@ from kwire.log.formats import time_index
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
-from tests.support.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
+from tests.support.clock import JumpingClock
+from tests.support.log.batches import append, max_timestamp, offset_for_timestamp
 from tests.support.log.manager import ID
 from tests.support.log.threads import at_once
 
 HOUR_MS = 3_600_000
-
-
-@attrs.define
-class JumpingClock:
-    """trio's clock, and a wall clock that tests set."""
-
-    jump_ms: int = 0
-
-    def now(self) -> float:
-        return trio.current_time()
-
-    def now_ms(self) -> int:
-        return TIME_MS + self.jump_ms + int(trio.current_time() * 1000)
 
 
 @asynccontextmanager
@@ -129,3 +116,18 @@ async def test_append_times_of_a_clock_that_jumps_can_be_searched(
         assert max_timestamp(log) == (youngest, first)
         for segment in log.segments:
             assert time_index.plausible(segment.indexes.data()[1])
+
+
+async def test_idle_producer_is_remembered_when_the_clock_jumps(autojump_clock) -> None:
+    """Invariants 50 and 107: the clock is set forward by days, and a retry is still known."""
+    clock = JumpingClock()
+    async with running(clock) as logs:
+        log = logs.create("t", ID, 0, LogConfig(producer_id_expiration_ms=24 * HOUR_MS))
+        sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        append(log, [b"v"], timestamp_ms=clock.now_ms(), **sent)
+        clock.jump_ms = 48 * HOUR_MS
+        await logs.retain(log)
+        assert append(log, [b"v"], **sent).is_duplicate
+        await trio.sleep(25 * 3600)
+        await logs.retain(log)
+        assert not append(log, [b"v"], **sent).is_duplicate

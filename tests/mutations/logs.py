@@ -15,8 +15,8 @@ MUTATIONS = (
         name="follower-notes-producers-after-the-roll",
         invariants=(51, 64),
         path="kwire/log/partition_log.py",
-        old="        for pos, header in run:\n            if header.producer_id",
-        new="        for pos, header in run[-1:]:\n            if header.producer_id",
+        old="    for pos, header in run:\n        if header.producer_id",
+        new="    for pos, header in run[-1:]:\n        if header.producer_id",
         test="tests/log/test_follower_append.py",
     ),
     Mutation(
@@ -72,8 +72,8 @@ MUTATIONS = (
         name="recovery-keeps-segments-behind-a-hole",
         invariants=(83,),
         path="kwire/log/recovery.py",
-        old="if segment.base_offset > max(end_offset, point) and not log.config.cleanup_compact:",
-        new="if segment.base_offset > MAX_OFFSET:",
+        old="if segment.base_offset <= max(end_offset, point) or log.config.cleanup_compact:",
+        new="if segment.base_offset <= MAX_OFFSET:",
         test="tests/log/test_roll_steps.py",
     ),
     Mutation(
@@ -120,16 +120,18 @@ MUTATIONS = (
         name="search-by-time-believes-a-wrong-offset-index",
         invariants=(17, 79),
         path="kwire/log/timestamp_search.py",
-        old="return position if header is not None and header.last_offset == last_offset else 0",
-        new="return position",
+        old="            if header.last_offset == last_offset:\n                return position\n",
+        new="            return position\n",
         test="tests/log/test_damage.py",
     ),
     Mutation(
         name="start-after-a-stop-believes-any-index",
         invariants=(79, 81),
         path="kwire/log/recovery.py",
-        old="return end_offset if is_sound and end_position == active.size else None",
-        new="return end_offset",
+        old="    except WrongIndex:\n"
+        "        return None\n"
+        "    return end_offset if end_position == active.size else None",
+        new="    except WrongIndex:\n        pass\n    return end_offset",
         test="tests/log/test_damage.py",
     ),
     Mutation(
@@ -151,10 +153,9 @@ MUTATIONS = (
     Mutation(
         name="truncation-forgets-producers-of-what-waits",
         invariants=(51, 88),
-        path="kwire/log/directories/service.py",
-        old="        if log.writer.queue:\n"
-        "            offset = min(offset, log.writer.written_offset)\n",
-        new="",
+        path="kwire/log/directories/log_truncation.py",
+        old="return min(offset, log.writer.written_offset) if log.writer.queue else offset",
+        new="return offset",
         test="tests/log/test_full_disk.py",
     ),
     Mutation(
@@ -169,8 +170,8 @@ MUTATIONS = (
         name="recovery-takes-gaps-for-damage",
         invariants=(84,),
         path="kwire/log/recovery.py",
-        old=" or not _can_be_torn(position)",
-        new="",
+        old="            not header.can_follow(end_offset)",
+        new="            header.base_offset != end_offset",
         test="tests/log/test_recovery.py::test_offset_gaps_of_a_formerly_compacted_topic_stay",
     ),
     Mutation(
@@ -256,9 +257,9 @@ MUTATIONS = (
     Mutation(
         name="truncation-leaves-a-stale-recovery-point",
         invariants=(78,),
-        path="kwire/log/directories/service.py",
-        old="            is_stored = await self.checkpoints.write(names.RECOVERY_POINTS)\n",
-        new="            is_stored = True\n",
+        path="kwire/log/directories/log_truncation.py",
+        old="is_stored = await self.checkpoints.write(names.RECOVERY_POINTS, names.LOG_STARTS)",
+        new="is_stored = True",
         test="tests/log/test_power_loss.py",
     ),
     Mutation(

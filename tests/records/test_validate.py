@@ -157,6 +157,27 @@ def test_timestamp_far_from_now_is_refused(
             validate.check_timestamps(batch_header, 5 * DAY, 1000, 1000)
 
 
+@pytest.mark.parametrize(
+    ("newest", "accepted"),
+    [
+        (5 * DAY, True),
+        (5 * DAY + 1001, False),
+        (5 * DAY - 1001, False),
+        (1 << 50, False),
+        (-1, False),
+    ],
+)
+def test_append_time_of_a_producer_does_not_switch_off_the_limits(newest: int, accepted: bool):
+    """Kafka reads the largest timestamp as that of each record, and removes the flag if it fits."""
+    plain = header.parse(build.batch([New(b"k", b"", (), 5 * DAY)], timestamp_ms=0))
+    flagged = plain._replace(attributes=header.LOG_APPEND_TIME, max_timestamp=newest)
+    if accepted:
+        validate.check_timestamps(flagged, 5 * DAY, 1000, 1000)
+    else:
+        with pytest.raises(errors.InvalidTimestamp):
+            validate.check_timestamps(flagged, 5 * DAY, 1000, 1000)
+
+
 def test_old_timestamps_are_accepted_without_a_limit():
     batch_header = header.parse(build.batch([New(b"k", b"", (), 0)], timestamp_ms=0))
     validate.check_timestamps(batch_header, 1 << 60, validate.FOREVER, 1000)

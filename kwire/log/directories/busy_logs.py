@@ -1,27 +1,94 @@
-"""The logs of one directory on which a thread works.
+"""The logs of one directory on which a thread works, or that are about to be cut.
 
-Rule: a log is not truncated, closed, renamed or removed while a thread works on it. A log has at
-most one flush and one write of queued batches at a time; both may run together.
+Rules: a log is not truncated, closed, renamed or removed while a thread works on it. A log has at
+most one flush and one write of queued batches at a time; both may run together. A task that waits
+for these threads goes before the log's next flush and next write: a log that is always being
+flushed or written would keep it waiting for ever. Long before a cut its task claims the log: from
+then on flushes and writes go on, and everything else waits.
 """
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import trio
 
 from kwire import attrs
+from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
+
+
+@attrs.frozen(eq=False)
+class RunningFlush:
+    """A flush in a thread."""
+
+    flush: Flush
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False)
+class Waiters:
+    """The tasks that wait until no thread works on one log."""
+
+    count: int = 0
+    ended: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
 class BusyLogs:
-    """The running flushes and writes by log; each event is set when that work has ended."""
+    """The running flushes, writes and cuts by log; each event is set when that work has ended."""
 
-    flushes: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
+    flushes: dict[PartitionLog, RunningFlush] = attrs.field(init=False, factory=dict)
     writes: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
+    cuts: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
+    queues: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
+    """Logs whose queued batches a task writes; the event is set when some of them are written."""
+    _waiters: dict[PartitionLog, Waiters] = attrs.field(init=False, factory=dict)
 
     def __contains__(self, log: PartitionLog) -> bool:
-        return log in self.flushes or log in self.writes
+        return log in self.flushes or log in self.writes or log in self.cuts
 
     async def wait_idle(self, log: PartitionLog) -> None:
-        """Block until no thread works on a log."""
-        while log in self.flushes or log in self.writes:
-            running = self.flushes if log in self.flushes else self.writes
-            await running[log].wait()
+        """Block until no thread works on a log and no task is about to cut it.
+
+        The caller changes the log before it awaits anything else.
+        """
+        while log in self:
+            if log in self.cuts:
+                await self.cuts[log].wait()
+            await self.wait_threads(log)
+
+    async def wait_threads(self, log: PartitionLog) -> None:
+        """Block until no thread works on a log; the next flush and write begin after that."""
+        waiters = self._waiters.setdefault(log, Waiters())
+        waiters.count += 1
+        try:
+            while log in self.flushes or log in self.writes:
+                flush = self.flushes.get(log)
+                await (self.writes[log] if flush is None else flush.ended).wait()
+        finally:
+            waiters.count -= 1
+            if not waiters.count:
+                del self._waiters[log]
+                waiters.ended.set()
+
+    async def wait_turn(self, log: PartitionLog) -> bool:
+        """Block while tasks wait for a log's threads; return whether there were any.
+
+        The caller is about to begin a flush or a write; after a wait the log may have changed.
+        """
+        if log not in self._waiters:
+            return False
+        while (waiters := self._waiters.get(log)) is not None:
+            await waiters.ended.wait()
+        return True
+
+    @asynccontextmanager
+    async def claim(self, log: PartitionLog) -> AsyncIterator[None]:
+        """Claim a log that is about to be cut; before the cut, :meth:`wait_threads`."""
+        await self.wait_idle(log)
+        ended = self.cuts[log] = trio.Event()
+        try:
+            yield
+        finally:
+            del self.cuts[log]
+            ended.set()

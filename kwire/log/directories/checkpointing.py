@@ -6,6 +6,7 @@ event of its own: while one of them writes, the other may be woken. No task wake
 """
 
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -28,6 +29,16 @@ LINES_AT_ONCE: Final = 100
 
 
 @attrs.define(eq=False)
+class _Write:
+    """One write of some checkpoint files, for all tasks that wait for it."""
+
+    files: dict[str, None] = attrs.field(factory=dict)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    is_stored: bool | None = None
+    """Whether the files are on disk; None if the write was cancelled."""
+
+
+@attrs.define(eq=False)
 class Checkpointer:
     """Writes the checkpoints of one directory."""
 
@@ -41,7 +52,9 @@ class Checkpointer:
     """The same signal for recovery points and log start offsets."""
     _contents: dict[str, bytes] = attrs.field(init=False, factory=dict)
     """The content last written to each file."""
-    _writing: trio.Event | None = attrs.field(init=False, default=None)
+    _running: _Write | None = attrs.field(init=False, default=None)
+    _next: _Write = attrs.field(init=False, factory=_Write)
+    """The write that begins when the running one has ended."""
 
     def mark(self, log: PartitionLog) -> None:
         """Record that a log has changed since its last checkpoint."""
@@ -78,10 +91,27 @@ class Checkpointer:
             await self.write(names.RECOVERY_POINTS, names.LOG_STARTS)
 
     async def write(self, *files: str) -> bool:
-        """Write the files whose content has changed; return whether all of it is on disk."""
-        while self._writing is not None:
-            await self._writing.wait()
-        writing = self._writing = trio.Event()
+        """Write the files whose content has changed; return whether all of it is on disk.
+
+        While a write runs, all callers wait for the next one, which begins after their changes.
+        """
+        write = self._next
+        write.files.update(dict.fromkeys(files))
+        while not write.ended.is_set():
+            if self._running is not None:
+                await self._running.ended.wait()
+            else:
+                self._running, self._next = write, _Write()
+                try:
+                    write.is_stored = await self._write(write.files)
+                finally:
+                    self._running = None
+                    write.ended.set()
+        if write.is_stored is None:  # The task that wrote was cancelled.
+            return await self.write(*files)
+        return write.is_stored
+
+    async def _write(self, files: Iterable[str]) -> bool:
         directory = self.directory
         retired = list(directory.retired.items())
         try:
@@ -107,9 +137,6 @@ class Checkpointer:
             if not directory.note_failure() and lacks_descriptors(error):
                 self._wake()
             return False
-        finally:
-            self._writing = None
-            writing.set()
         return True
 
     async def _text(self, name: str) -> bytes:

@@ -54,6 +54,8 @@ class LogDirectory:
     """Partitions that are here but cannot be read; their files are left as they are."""
     retired: dict[TopicPartition, set[str]] = attrs.Factory(dict)
     """Retired partitions, with the checkpoint files on disk that may still name them."""
+    is_loaded: bool = False
+    """Whether :attr:`logs` and :attr:`unopened` have every partition that the directory holds."""
     previous_epoch: int = -1
     """The epoch of the broker's last clean stop, else -1; set when the directory is loaded."""
     on_offline: Callable[["LogDirectory"], None] = lambda directory: None
@@ -106,6 +108,7 @@ class LogDirectory:
             )
             yield from self._load(entry.name, partition, offsets, config_of, now_ms)
             yield
+        self.is_loaded = True
 
     def _load(
         self,
@@ -313,10 +316,13 @@ def _start(log: PartitionLog) -> int | None:
     """Return a log's start offset if it is inside the first segment, else None.
 
     Otherwise the first segment's name gives it. But until their removal is synced, removed files
-    can reappear after a power loss, so then the start offset is returned too.
+    can reappear after a power loss, so then the start offset is returned too. It is not above the
+    offset of a cut that is about to be made: recovery would remove what is appended there.
     """
-    inside = log.start_offset > log.segments[0].base_offset
-    return log.start_offset if inside or log.flush_state.removal_unsynced else None
+    cut_offset = log.flush_state.cut_offset
+    start = log.start_offset if cut_offset is None else min(log.start_offset, cut_offset)
+    inside = start > log.segments[0].base_offset
+    return start if inside or log.flush_state.removal_unsynced else None
 
 
 _OFFSETS: Final[dict[str, Callable[[PartitionLog], int | None]]] = {

@@ -1,6 +1,8 @@
 """The flushes of one directory's logs: on request, after ``flush.ms``, and after a roll.
 
-Rules: a log has one flush at a time, and one fsync serves every caller that waits for it. A flush
+Rules: a log has one flush at a time, and one fsync serves every caller that waits for it. A caller
+waits for no flush after the one that serves it, and tasks that wait for the log to become idle go
+before the next flush: a log that is always being flushed keeps no task waiting for ever. A flush
 cannot be cancelled once its thread runs. A flush that finds no descriptors is retried.
 """
 
@@ -11,9 +13,10 @@ import trio
 
 from kwire import attrs
 from kwire.clock import Clock
+from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.log.deadlines import Deadlines
-from kwire.log.directories.busy_logs import BusyLogs
+from kwire.log.directories.busy_logs import BusyLogs, RunningFlush
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk_health import RETRY_SECONDS, lacks_descriptors
 from kwire.log.flush import Flush
@@ -52,24 +55,33 @@ class LogFlusher:
         index files of closed segments, which recovery could rebuild. Raises KafkaStorageError when
         ``end_offset`` was truncated meanwhile.
         """
+        state, busy = log.flush_state, self.busy
         target = log.writer.written_offset if end_offset is None else end_offset
-        while log.flush_state.recovery_point < (reachable := min(target, log.end_offset)) or (
-            indexes and (log.flush_state.unsynced or log in self.busy.flushes)
+        is_later_needed = bool(state.unsynced)  # The running flush does not sync these files.
+        while state.recovery_point < (reachable := min(target, log.end_offset)) or (
+            indexes and (state.unsynced or log in busy.flushes)
         ):
-            running = self.busy.flushes.get(log)
-            if running is None and log.writer.written_offset < reachable:
-                running = self.busy.writes.get(log)
+            running = busy.flushes.get(log)
             if running is not None:
-                await running.wait()
+                await running.ended.wait()
+                if running.flush.has_succeeded and not is_later_needed:
+                    indexes = False
+                is_later_needed = False
+                continue
+            if log.writer.written_offset < reachable and log in busy.queues:
+                await busy.queues[log].wait()
+                continue
+            if await busy.wait_turn(log):
                 continue
             try:
-                flush = log.flush_state.start(end_offset) if self.directory.holds(log) else None
+                flush = state.start(end_offset) if self.directory.holds(log) else None
             except KafkaStorageError:
                 self._retry_timed(log)
                 raise
             if flush is None:
                 raise KafkaStorageError(f"{log.partition}: never written, or deleted")
             await self._run_flush(log, flush)
+            indexes = False
         if target > log.end_offset:
             raise KafkaStorageError(f"{log.partition}: truncated below {target}")
 
@@ -99,8 +111,9 @@ class LogFlusher:
         async with trio.open_nursery() as nursery:
             while True:
                 due_logs = await self.timers.wait(self.clock)
-                now = self.clock.now()
+                now, slices = self.clock.now(), Slices(self.clock.now)
                 for log in due_logs:
+                    await slices.pause()  # Thousands of logs may be due at the same moment.
                     since = self._unsynced_since.get(log)
                     if since is None:
                         continue
@@ -134,7 +147,7 @@ class LogFlusher:
             self.on_change(log)
 
     async def _run_flush(self, log: PartitionLog, flush: Flush) -> None:
-        ended = self.busy.flushes[log] = trio.Event()
+        running = self.busy.flushes[log] = RunningFlush(flush)
         since = self._unsynced_since.pop(log, None)
         end_offset = log.end_offset
         try:
@@ -153,7 +166,7 @@ class LogFlusher:
             if self.directory.holds(log):
                 self.on_change(log)
             del self.busy.flushes[log]
-            ended.set()
+            running.ended.set()
 
     async def _try_flush(
         self, log: PartitionLog, end_offset: int | None, *, indexes: bool = False

@@ -9,7 +9,7 @@ import logging
 import trio
 
 from kwire import attrs
-from kwire.clock import Clock
+from kwire.clock import Clock, SteadyWall
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.log import retention_plan
@@ -32,6 +32,10 @@ class LogRetention:
     busy: BusyLogs
     flusher: LogFlusher
     removals: Removals
+    steady: SteadyWall = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.steady = SteadyWall(self.clock)
 
     async def run(self, interval_s: float) -> None:
         """Check every log once in an interval, until cancelled."""
@@ -46,7 +50,8 @@ class LogRetention:
     async def retain(self, log: PartitionLog) -> int:
         """Delete segments past retention, in slices; return the number of segments deleted."""
         now_ms, slices = self.clock.now_ms(), Slices(self.clock.now)
-        log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
+        expiry_ms = min(now_ms, self.steady.now_ms())  # A jump forward expires no producer.
+        log.producers.expire(expiry_ms, log.config.producer_id_expiration_ms)
         deleted: list[Segment] = []
         paths: list[str] = []
         try:

@@ -1,7 +1,10 @@
 """The writer of the batches that are queued because their directory is slow.
 
-Rules: a log with queued batches has one task, which gives one job at a time to a thread. Before
-:meth:`DirectoryService.run` and after it there are no tasks: the batches are then written at once.
+Rules: a log with queued batches has one task, which gives one job at a time to a thread. A job that
+fails while the directory stays online is retried after a while, even if nothing is appended: a
+follower fetches nothing before its queue is written, and idempotent producers only repeat what is
+queued. Without queued batches nothing wakes up. Before :meth:`DirectoryService.run` and after it
+there are no tasks: the batches are then written at once.
 """
 
 import logging
@@ -12,9 +15,10 @@ import trio
 from kwire import attrs
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.disk_health import RETRY_SECONDS, lacks_descriptors
+from kwire.log.disk_health import RETRY_SECONDS
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
+from kwire.log.write_queue import Cut
 
 logger = logging.getLogger(__name__)
 
@@ -33,39 +37,82 @@ class QueueWriter:
     """Called when queued batches of a log have been written."""
     nursery: trio.Nursery | None = attrs.field(init=False, default=None)
     """The tasks that write; None while the directory's tasks do not run."""
+    _retried: set[PartitionLog] = attrs.field(init=False, factory=set)
+    """Logs whose queue is to be written again after a failure."""
 
     def start(self, log: PartitionLog) -> None:
         """Begin to write the queued batches of a log, unless a task does so already."""
-        if log in self.busy.writes:
+        if log in self.busy.queues:
             return
         if self.nursery is None:
             log.write_queued()
             return
-        self.busy.writes[log] = trio.Event()
+        self.busy.queues[log] = trio.Event()
         self.nursery.start_soon(self._drain, log)
 
     async def _drain(self, log: PartitionLog) -> None:
         """Write until the log's queue is empty."""
+        queues = self.busy.queues
         try:
-            while log.writer.queue.queue:
+            while self._has_queue(log):
                 await trio.lowlevel.checkpoint_if_cancelled()
-                try:
-                    job = log.writer.queue.take()
-                    with trio.CancelScope(shield=True):  # A taken job is no longer queued.
-                        await self.in_thread(log.disk, job.run)
-                except OSError as error:
-                    logger.error("write failed partition=%s error=%s", log.partition, error)
-                    if not self._may_write_again(log, error):
-                        return
-                    await trio.sleep(RETRY_SECONDS)
-                    continue
-                log.on_written()
-                self.on_written(log)
+                await self.busy.wait_turn(log)
+                if not self._has_queue(log):
+                    return
+                if not _has_room(log) or not await self._write(log):
+                    self._retry_later(log)
+                    return
+                queues[log].set()
+                queues[log] = trio.Event()
         finally:
-            self.busy.writes.pop(log).set()
+            queues.pop(log).set()
 
-    def _may_write_again(self, log: PartitionLog, error: OSError) -> bool:
-        """Put a failed job back into the queue; return whether to retry it soon."""
-        if log.writer.queue.running is not None:
-            log.writer.queue.put_back()
-        return not self.directory.note_failure() and lacks_descriptors(error)
+    async def _write(self, log: PartitionLog) -> bool:
+        """Run the queue's next job in a thread; return whether it succeeded."""
+        ended = self.busy.writes[log] = trio.Event()
+        try:
+            job = log.writer.queue.take()
+            with trio.CancelScope(shield=True):  # A taken job is no longer queued.
+                await self.in_thread(log.disk, job.run)
+            log.on_written()
+        except OSError as error:
+            logger.error("write failed partition=%s error=%s", log.partition, error)
+            if log.writer.queue.running is not None:
+                log.writer.queue.put_back()
+            self.directory.note_failure()
+            return False
+        finally:
+            del self.busy.writes[log]
+            ended.set()
+        self.on_written(log)
+        return True
+
+    def _retry_later(self, log: PartitionLog) -> None:
+        """Write the queue again after a delay, and once the disk has room, while it is online.
+
+        Meanwhile the log is idle, so that it can be truncated or deleted, which may make room.
+        """
+        if self.nursery is not None and self.directory.online and log not in self._retried:
+            self._retried.add(log)
+            self.nursery.start_soon(self._retry, log)
+
+    async def _retry(self, log: PartitionLog) -> None:
+        try:
+            while self._has_queue(log) and log not in self.busy.queues:
+                await trio.sleep(RETRY_SECONDS)
+                if self._has_queue(log) and _has_room(log):
+                    break
+        finally:
+            self._retried.discard(log)
+        if self._has_queue(log):
+            self.start(log)
+
+    def _has_queue(self, log: PartitionLog) -> bool:
+        """Whether a log of this directory has queued batches that could be written."""
+        is_here = self.directory.online and self.directory.holds(log)
+        return is_here and bool(log.writer.queue.queue)
+
+
+def _has_room(log: PartitionLog) -> bool:
+    """Return whether the next job may run: a cut needs no room, and batches not the reserve."""
+    return isinstance(log.writer.queue.queue[0], Cut) or log.writer.has_room()

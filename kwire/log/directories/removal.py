@@ -2,7 +2,8 @@
 
 Each log directory has one timer and one removal at a time: the file system needs a while for a
 file of a gigabyte, and a thread that removes thousands of names takes the interpreter from the
-event loop.
+event loop. A removal that fails while the directory stays online, as without descriptors, is
+retried.
 """
 
 import logging
@@ -13,6 +14,7 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.log.deadlines import Deadlines
 from kwire.log.disk import Disk
+from kwire.log.disk_health import RETRY_SECONDS
 from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
 
@@ -83,5 +85,7 @@ class Removals:
                     await self.in_thread(disk, removal.run)
                 except OSError as error:
                     logger.error("cannot remove paths=%s error=%s", removal.paths, error)
+                    if disk.failed is None:
+                        self._timers.arm(removal, self.clock.now() + RETRY_SECONDS)
                 for segment in removal.segments:  # A search may have opened them again.
                     segment.file.close()

@@ -21,11 +21,13 @@ from kwire.log.directories.checkpointing import Checkpointer
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher
 from kwire.log.directories.log_retention import LogRetention
+from kwire.log.directories.log_truncation import LogTruncation
 from kwire.log.directories.queue_writer import QueueWriter
 from kwire.log.directories.removal import Removals
 from kwire.log.flush import Flush
 from kwire.log.formats import names
-from kwire.log.partition_log import PartitionLog
+from kwire.log.partition_log import PartitionLog, remove_files
+from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
 from kwire.types import TopicPartition
 
@@ -36,10 +38,6 @@ CLOSED_AT_ONCE: Final = 16
 
 
 def _ignore(_: PartitionLog) -> None: ...
-
-
-def _always() -> bool:
-    return True
 
 
 @attrs.define(eq=False)
@@ -56,6 +54,7 @@ class DirectoryService:
     writer: QueueWriter = attrs.field(init=False)
     flusher: LogFlusher = attrs.field(init=False)
     retention: LogRetention = attrs.field(init=False)
+    truncation: LogTruncation = attrs.field(init=False)
     deleted_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
     """Deleted logs on which a thread still works."""
 
@@ -66,6 +65,9 @@ class DirectoryService:
         self.writer = QueueWriter(directory, in_thread, busy)
         self.flusher = LogFlusher(directory, clock, in_thread, busy)
         self.retention = LogRetention(directory, clock, busy, self.flusher, self.removals)
+        self.truncation = LogTruncation(
+            directory, clock, in_thread, busy, self.checkpoints, self.deleted_logs
+        )
 
     # -- logs
 
@@ -107,63 +109,11 @@ class DirectoryService:
             segments = () if log is None else log.segments
             self.removals.add(self.directory.disk, [path], delay_ms, segments)
 
-    async def truncate(
-        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = _always
-    ) -> bool:
-        """Remove everything from ``offset`` on; return whether there was anything.
-
-        ``is_wanted`` is called last, when no thread works on the log any more: a follower that
-        became the leader meanwhile must not truncate.
-
-        Writes that wait for room on a full disk are removed too: the producer state is rebuilt from
-        what is written, and the queued batches were not acknowledged. So the log may end below
-        ``offset``.
-
-        The recovery point on disk is below the cut before that is made: the batches that are
-        appended next are not synced.
-        """
-        if not await self._lower_recovery_point(log, offset, is_wanted):
-            return False
-        if log.writer.queue:
-            offset = min(offset, log.writer.written_offset)
-        return log.truncate_to(offset, self.clock.now_ms())
-
-    async def restart_at(
-        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = _always
-    ) -> bool:
-        """Remove all records and continue at ``offset``; return whether that was done.
-
-        ``is_wanted`` as for :meth:`truncate`.
-        """
-        if not await self._lower_recovery_point(log, offset, is_wanted):
-            return False
-        log.truncate_fully_at(offset, self.clock.now_ms())
-        await self.checkpoints.write(names.LOG_STARTS)
-        return True
-
-    async def _lower_recovery_point(
-        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]
-    ) -> bool:
-        """Return whether no thread works on the log, its recovery point is stored and low enough.
-
-        It is asked again after each wait whether that is still wanted.
-        """
-        state, is_stored = log.flush_state, False
-        while True:
-            await self.busy.wait_idle(log)
-            if not is_wanted():
-                return False
-            if is_stored and state.recovery_point <= offset:
-                return True
-            state.recovery_point = min(state.recovery_point, offset)
-            is_stored = await self.checkpoints.write(names.RECOVERY_POINTS)
-            if not is_stored:
-                return False
-
     async def keep_starts(self, logs: Sequence[PartitionLog]) -> None:
         """Return once the start offsets of these logs are on disk; raises KafkaStorageError."""
         files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
-        if any(self.directory.is_named_again(log.partition) for log in logs):
+        directory = self.directory
+        if directory.retired and any(directory.is_named_again(log.partition) for log in logs):
             files.append(names.RECOVERY_POINTS)
         if not await self.checkpoints.write(*files):
             raise KafkaStorageError(f"{self.directory.name}: cannot store log start offsets")
@@ -173,7 +123,14 @@ class DirectoryService:
         log.changes.on_change = partial(self._on_change, log)
         log.writer.on_queued = partial(self.writer.start, log)
         log.on_roll = self.flusher.on_roll
+        log.on_removed = self._remove_later
         self.flusher.on_change(log)
+
+    def _remove_later(
+        self, log: PartitionLog, segments: Sequence[Segment], paths: list[str]
+    ) -> None:
+        """Remove the files of segments that were cut off: the file system needs a while for it."""
+        self.removals.add(log.disk, paths, log.config.file_delete_delay_ms, segments)
 
     def _on_change(self, log: PartitionLog) -> None:
         """Note that a log has changed since its last checkpoint, or that its disk has failed."""
@@ -186,6 +143,7 @@ class DirectoryService:
         log.changes.on_change = lambda: None
         log.writer.on_queued = lambda: None
         log.on_roll = _ignore
+        log.on_removed = remove_files
         self.deleted_logs.discard(log)
         self.checkpoints.forget(log)
         self.flusher.forget(log)

@@ -6,14 +6,18 @@ stays below it needs no later entry.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, overload
 
 from kwire.records.header import Buffer
 
 ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_SIZE: Final = ENTRY.size
+_FIRST_OFFSET: Final = "10xq16x"
+"""An entry of which only the first offset is unpacked."""
 VERSION: Final = 0
+BLOCK: Final = 128
+"""The entries that a search skips or looks at together."""
 
 
 class AbortedTxn(NamedTuple):
@@ -47,13 +51,51 @@ def plausible(data: bytes, base_offset: int) -> bool:
     return True
 
 
+class BlockMinima:
+    """The smallest first offset of each block of entries, computed when a search needs it.
+
+    A transaction that stays open for long holds the last stable offset back, and a search goes
+    through the entries of all that end meanwhile: it skips blocks that begin past its range.
+    """
+
+    __slots__ = ("_minima",)
+
+    def __init__(self) -> None:
+        self._minima: dict[int, int] = {}
+
+    def of(self, entries: "Entries", block: int) -> int:
+        """Return the smallest first offset in a block of at most :data:`BLOCK` entries."""
+        least = self._minima.get(block)
+        if least is None:
+            start, stop = block * BLOCK, min((block + 1) * BLOCK, len(entries))
+            least = min(entries.first_offsets(start, stop))
+            if stop - start == BLOCK:  # Entries are only ever appended.
+                self._minima[block] = least
+        return least
+
+
+class MemoryEntries(list[AbortedTxn]):
+    """The entries of a segment that is appended to."""
+
+    __slots__ = ("minima",)
+
+    def __init__(self, aborted: Iterable[AbortedTxn] = ()) -> None:
+        super().__init__(aborted)
+        self.minima = BlockMinima()
+
+    def first_offsets(self, start: int, stop: int) -> Iterable[int]:
+        """Return the first offset of each entry in a range."""
+        return [entry.first_offset for entry in self[start:stop]]
+
+
 class PackedEntries(Sequence[AbortedTxn]):
-    """The entries of a file, unpacked one by one: a search looks at a few of them."""
+    """The entries of a file, unpacked where a search looks at them."""
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "minima")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes = b"") -> None:
         self._data = data
+        self.minima = BlockMinima()
 
     def __len__(self) -> int:
         return len(self._data) // ENTRY_SIZE
@@ -64,7 +106,17 @@ class PackedEntries(Sequence[AbortedTxn]):
     def __getitem__(self, index: slice) -> list[AbortedTxn]: ...
     def __getitem__(self, index: int | slice) -> AbortedTxn | list[AbortedTxn]:
         if isinstance(index, slice):
-            return [self[entry_index] for entry_index in range(*index.indices(len(self)))]
+            first, stop, _ = index.indices(len(self))
+            return entries(self._data[first * ENTRY_SIZE : stop * ENTRY_SIZE])
         if not 0 <= index < len(self):
             raise IndexError(index)
         return AbortedTxn._make(ENTRY.unpack_from(self._data, index * ENTRY_SIZE)[1:])
+
+    def first_offsets(self, start: int, stop: int) -> Iterable[int]:
+        """Return the first offset of each entry in a range."""
+        return struct.unpack_from(
+            ">" + _FIRST_OFFSET * (stop - start), self._data, start * ENTRY_SIZE
+        )
+
+
+Entries = MemoryEntries | PackedEntries

@@ -5,12 +5,12 @@ written them. From then on they are files that are searched where they are. They
 relative to the segment's base offset.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kwire.log.cold import reader
 from kwire.log.formats import names, offset_index, time_index, txn_index
-from kwire.log.formats.txn_index import AbortedTxn, PackedEntries
+from kwire.log.formats.txn_index import AbortedTxn, Entries, MemoryEntries, PackedEntries
 from kwire.log.segments.files import SegmentFiles
 
 
@@ -25,7 +25,7 @@ class SegmentIndexes:
         """The offset index; None while it is on disk."""
         self.times: bytearray | None = None
         """The time index; None while it is on disk."""
-        self._aborted: list[AbortedTxn] | None = None
+        self._aborted: MemoryEntries | None = None
         """The aborted transactions; None while they are on disk."""
         self._aborted_file: PackedEntries | None = None
         """The aborted transactions on disk, once a read needed them: 34 bytes each."""
@@ -34,13 +34,13 @@ class SegmentIndexes:
 
     def start(self) -> None:
         """Begin with empty indexes in memory."""
-        self.offsets, self.times, self._aborted = bytearray(), bytearray(), []
+        self.offsets, self.times, self._aborted = bytearray(), bytearray(), MemoryEntries()
         self._aborted_file = None
 
     def load(self) -> None:
         """Read the indexes into memory to append to them."""
         if self.offsets is None:
-            self._aborted = list(self.aborted_transactions())
+            self._aborted = MemoryEntries(self.aborted_transactions())
             self._aborted_file = None
             offsets, times = self._files.read(names.INDEX), self._files.read(names.TIME_INDEX)
             self.offsets, self.times = bytearray(offsets), bytearray(times)
@@ -74,9 +74,9 @@ class SegmentIndexes:
         assert self.times is not None
         offset_index.keep_below(self.offsets, relative, position)
         time_index.keep_below(self.times, relative)
-        self._aborted = [
+        self._aborted = MemoryEntries(
             entry for entry in self.aborted_transactions() if entry.last_offset < end_offset
-        ]
+        )
 
     # -- appending
 
@@ -102,7 +102,7 @@ class SegmentIndexes:
     def replace_aborted(self, entries: list[AbortedTxn]) -> None:
         """Set the aborted transactions, in memory."""
         self.load()
-        self._aborted = entries
+        self._aborted = MemoryEntries(entries)
 
     # -- searching
 
@@ -148,7 +148,7 @@ class SegmentIndexes:
         """Whether the segment may have abort markers."""
         return bool(self._aborted) if self._aborted is not None else not self.has_no_aborted
 
-    def aborted_transactions(self, *, wait: bool = True) -> Sequence[AbortedTxn]:
+    def aborted_transactions(self, *, wait: bool = True) -> Entries:
         """Return the transactions whose abort markers are in the segment, in the markers' order.
 
         A file is read once.  Without ``wait`` it raises :class:`WouldWait` rather than wait for
@@ -159,14 +159,14 @@ class SegmentIndexes:
         if self._aborted_file is not None:
             return self._aborted_file
         if self.has_no_aborted:
-            return ()
+            return PackedEntries()
         file = self._files.open(names.TXN_INDEX)
         try:
             try:
                 size = file.size()
             except FileNotFoundError:
                 self.has_no_aborted = True
-                return ()
+                return PackedEntries()
             data = reader(file, wait=wait)(0, size)
         finally:
             file.close()

@@ -45,6 +45,10 @@ _INDEX_STATE: Final = (
 """The attributes that follow from the batches."""
 
 
+class WrongIndex(Exception):
+    """The batches of a segment contradict its offset index."""
+
+
 class Segment:
     """A stretch of the log that begins at ``base_offset``."""
 
@@ -59,6 +63,7 @@ class Segment:
         "first_timestamp",
         "indexes",
         "interval",
+        "last_offset_max",
         "max_timestamp",
         "max_timestamp_offset",
         "modified_ms",
@@ -71,15 +76,15 @@ class Segment:
         self, disk: Disk, directory: str, base_offset: int, size: int, config: LogConfig = DEFAULTS
     ) -> None:
         self.base_offset = base_offset
+        self.last_offset_max = base_offset + INT32_MAX
+        """The largest offset of a record here: the indexes have 31 bits for relative offsets."""
         self.files = SegmentFiles(disk, directory, base_offset)
         self.file = self.files.open(names.LOG)
         self.space = ReservedSpace()
         self.indexes = SegmentIndexes(self.files)
-        self.size = size
-        self.written = size
+        self.size = self.written = size
         self.interval = config.index_interval_bytes
-        self.created_ms = 0
-        self.modified_ms = 0
+        self.created_ms = self.modified_ms = 0
         self.first_timestamp = -1
         """The first batch's largest timestamp, the start of ``segment.ms``; -1 if not known."""
         self.max_timestamp = UNKNOWN_TIMESTAMP
@@ -87,8 +92,7 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self._since_index = 0
         """Bytes of batches since the last entry of the offset index."""
-        self._recent_next = array("q")
-        self._recent_position = array("q")
+        self._recent_next, self._recent_position = array("q"), array("q")
 
     @property
     def has_indexes(self) -> bool:
@@ -136,15 +140,14 @@ class Segment:
         self, size: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig
     ) -> bool:
         """Whether a batch belongs into a new segment: this one is too full, or too old for it."""
-        indexes = self.indexes
-        offsets, times = indexes.offsets, indexes.times
+        offsets, times = self.indexes.offsets, self.indexes.times
         if offsets is None or times is None:
             self.activate()
             return self.should_roll(size, last_offset, timestamp, now_ms, config)
         entries_max = config.segment_index_bytes // time_index.ENTRY_SIZE
         if (
             self.size + size > config.segment_bytes
-            or last_offset - self.base_offset > INT32_MAX
+            or last_offset > self.last_offset_max
             or len(offsets) > config.segment_index_bytes - offset_index.ENTRY_SIZE
             or len(times) >= (entries_max - 1) * time_index.ENTRY_SIZE
         ):
@@ -285,19 +288,15 @@ class Segment:
             position = self._recent_position[index]
             after = self._recent_position[index + 1] if index + 1 < len(ends) else self.size
             return position, after - position
-        start, last_offset = self.floor(offset, wait=wait)
-        is_sound = last_offset is None
-        for position, header in self.scan(start, wait=wait):
-            last = header.base_offset + header.last_offset_delta
-            is_sound = is_sound or last == last_offset
-            if not is_sound:
-                break
-            if last >= offset:
-                return position, header.length + LENGTH_END
-        if is_sound or self.written < self.size:  # The batch may still wait to be written.
-            return None
-        self.reindex()
-        return self.locate(offset)
+        try:
+            for position, header in self.scan_from_entry(*self.floor(offset, wait=wait), wait=wait):
+                if header.base_offset + header.last_offset_delta >= offset:
+                    return position, header.length + LENGTH_END
+        except WrongIndex:
+            if self.written == self.size:
+                self.reindex()
+                return self.locate(offset)
+        return None  # The batch may still wait to be written.
 
     def scan(
         self, position: int = 0, end: int | None = None, *, wait: bool = True
@@ -308,6 +307,12 @@ class Segment:
         """
         end = self.written if end is None else end
         return _scan(reader(self.file, wait=wait), position, end)
+
+    def scan_from_entry(
+        self, position: int, last_offset: int | None, *, wait: bool = True
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Do the same from an entry's position (:meth:`floor`); raises :class:`WrongIndex`."""
+        return _check(self.scan(position, wait=wait), self.base_offset, last_offset)
 
     def is_warm(self, position: int, size: int) -> bool:
         """Whether this range can be sent without waiting for the disk."""
@@ -322,8 +327,7 @@ class Segment:
             if largest < 0 and self.size and self.indexes.has_lost_time_index():
                 self.reindex()  # The file vanished; -1 would hide the records from searches.
             else:
-                self.max_timestamp = largest
-                self.max_timestamp_offset = self.base_offset + relative
+                self.max_timestamp, self.max_timestamp_offset = largest, self.base_offset + relative
         return self.max_timestamp
 
     def load_first_timestamp(self) -> int:
@@ -345,6 +349,40 @@ class Segment:
         if not 0 < position < self.size:
             return 0, -1
         return position, self.base_offset + relative
+
+
+def _check(
+    batches: Iterator[tuple[int, BatchHeader]], base_offset: int, last_offset: int | None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield batches from an index entry's position on; raise once they contradict its offset.
+
+    The offset may be that of a later batch than the first one: up to 4.0.0, Kafka made an entry for
+    an append, which may have several batches.
+    """
+    if last_offset is None:
+        yield from batches
+        return
+    for position, header in batches:
+        last = header.last_offset
+        is_inside = base_offset <= header.base_offset <= last <= last_offset
+        if header.magic != 2 or not is_inside:
+            break
+        yield position, header
+        if last == last_offset:
+            yield from batches
+            return
+    raise WrongIndex(base_offset)
+
+
+def following_base(end_offset: int, header: BatchHeader) -> int:
+    """Return the base offset of a new segment whose first batch has this ``header``.
+
+    The log ends at ``end_offset``, and the segment begins there even if the batch leaves a gap, so
+    that a gap between segments shows that the end of the first one is lost. Only a gap too wide for
+    a segment's indexes stays between two segments.
+    """
+    is_too_wide = header.last_offset - end_offset > INT32_MAX
+    return header.base_offset if is_too_wide else end_offset
 
 
 def _scan(read: ReadAt, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -44,7 +44,7 @@ SNAPSHOTS = {
 
 
 def test_vectors_exist() -> None:
-    assert (len(STATES), len(SNAPSHOTS)) == (7, 14)
+    assert (len(STATES), len(SNAPSHOTS)) == (12, 19)
 
 
 @pytest.mark.parametrize("name", STATES)

@@ -1,0 +1,182 @@
+"""The truncation of one directory's logs, for followers whose leader has another log.
+
+Rules: a log is claimed for the whole of its truncation. Its producers' state is rebuilt first, in
+slices and beside the one in use; the log serves reads meanwhile, takes flushes and, should its
+broker become the leader, appends. Then the offsets in the checkpoints are lowered. The cut itself
+is made in one piece, and only if it is still wanted then; across many segments it is made in steps,
+each of which leaves a whole log.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from kwire import attrs
+from kwire.clock import Clock
+from kwire.drive import Slices, give_way
+from kwire.log.directories.busy_logs import BusyLogs
+from kwire.log.directories.checkpointing import Checkpointer
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.error_mapping import storage_error
+from kwire.log.formats import names
+from kwire.log.partition_log import PartitionLog
+from kwire.log.producer_snapshots import Read
+from kwire.log.producers import ProducerStates
+from kwire.log.threads import InThread
+
+STEP_SEGMENTS: Final = 16
+"""Segments that one step of a cut removes at most."""
+
+
+def _always() -> bool:
+    return True
+
+
+@attrs.define(eq=False)
+class LogTruncation:
+    """Cuts the logs of one directory."""
+
+    directory: LogDirectory
+    clock: Clock
+    in_thread: InThread
+    busy: BusyLogs
+    checkpoints: Checkpointer
+    deleted_logs: set[PartitionLog]
+    """Deleted logs that are still in the directory."""
+
+    async def truncate(
+        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = _always
+    ) -> bool:
+        """Remove everything from ``offset`` on; return whether there was anything.
+
+        ``is_wanted`` is called last, when no thread works on the log any more: a follower that
+        became the leader meanwhile must not truncate.
+
+        Writes that wait for room on a full disk are removed too: the producer state is rebuilt from
+        what is written, and the queued batches were not acknowledged. So the log may end below
+        ``offset``.
+
+        Before the cut, the recovery point and the log start on disk are lowered to it. The batches
+        that are appended next are not synced, and a start above the end would remove them.
+        """
+        is_cut = False
+        async with self.busy.claim(log):
+            while self._may_cut(log, is_wanted):
+                end_offset = _cut_end(log, offset)
+                if end_offset >= log.end_offset:
+                    return log.truncate_to(offset, self.clock.now_ms()) or is_cut
+                step_end = end_offset
+                if len(log.segments) > STEP_SEGMENTS:
+                    step_end = max(end_offset, log.segments[-STEP_SEGMENTS].base_offset)
+                producers = await self._rebuild_producers(log, step_end, is_wanted)
+                async with self._lowered_checkpoints(log, end_offset, is_wanted) as may_cut:
+                    if not may_cut:
+                        break
+                    if end_offset == _cut_end(log, offset):
+                        log.truncate_to(step_end, self.clock.now_ms(), producers)
+                        is_cut = True
+                await give_way()
+        return is_cut
+
+    async def restart_at(
+        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = _always
+    ) -> bool:
+        """Remove all records and continue at ``offset``; return whether that was done.
+
+        ``is_wanted`` as for :meth:`truncate`.
+        """
+        async with (
+            self.busy.claim(log),
+            self._lowered_checkpoints(log, offset, is_wanted) as may_cut,
+        ):
+            if not may_cut or not await self._drop_segments(log, is_wanted):
+                return False
+            log.truncate_fully_at(offset, self.clock.now_ms())
+            return True
+
+    async def _drop_segments(self, log: PartitionLog, is_wanted: Callable[[], bool]) -> bool:
+        """Drop all segments but the last one, in slices; return whether that is still wanted.
+
+        The oldest come first, as in retention, so the log is whole in between.
+        """
+        slices = Slices(self.clock.now)
+        while len(log.segments) > 1:
+            segment = log.segments[0]
+            log.on_removed(log, [segment], log.drop_segments(1))
+            await slices.pause()
+            await self.busy.wait_threads(log)
+            if not self._may_cut(log, is_wanted):
+                log.on_roll(log)  # The directory is to be synced.
+                return False
+        return True
+
+    async def _rebuild_producers(
+        self, log: PartitionLog, end_offset: int, is_wanted: Callable[[], bool]
+    ) -> ProducerStates | None:
+        """Return the state of the producers below ``end_offset``, built beside the one in use.
+
+        Appends may go on meanwhile. None if there are no producers, or the cut is not wanted any
+        more. Raises KafkaStorageError.
+        """
+        if not len(log.producers):
+            return None
+        rebuild = log.snapshots.rebuilding(end_offset, log.high_watermark)
+        slices = Slices(self.clock.now)
+        data: bytes | None = None
+        try:
+            while self._may_cut(log, is_wanted):
+                read = rebuild.send(data)
+                data = None
+                if read is not None:
+                    data = await self._read(log, read)
+                await slices.pause()
+        except StopIteration as done:
+            states: ProducerStates = done.value
+            return states
+        except OSError as error:
+            raise storage_error(log.changes, error) from error
+        finally:
+            rebuild.close()
+        return None
+
+    async def _read(self, log: PartitionLog, read: Read) -> bytes | None:
+        """Make a read in a thread."""
+        results: list[bytes | None] = []
+        await self.in_thread(log.disk, lambda: results.append(read()))
+        return results[0]
+
+    @asynccontextmanager
+    async def _lowered_checkpoints(
+        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]
+    ) -> AsyncIterator[bool]:
+        """Lower the offsets on disk to ``offset``; the value is whether the log may be cut there.
+
+        Then no thread works on the log, the offsets are stored, and the cut is still wanted, which
+        is asked again after each wait. The caller cuts before it waits for anything else.
+        """
+        state, is_stored = log.flush_state, False
+        state.cut_offset = offset
+        try:
+            while True:
+                await self.busy.wait_threads(log)
+                may_cut = self._may_cut(log, is_wanted)
+                if not may_cut or (is_stored and state.recovery_point <= offset):
+                    break
+                state.recovery_point = min(state.recovery_point, offset)
+                is_stored = await self.checkpoints.write(names.RECOVERY_POINTS, names.LOG_STARTS)
+                if not is_stored:
+                    may_cut = False
+                    break
+            yield may_cut
+        finally:
+            state.cut_offset = None
+
+    def _may_cut(self, log: PartitionLog, is_wanted: Callable[[], bool]) -> bool:
+        """Whether the cut is still wanted, and the log has not been deleted."""
+        is_here = self.directory.holds(log) and log not in self.deleted_logs
+        return is_here and is_wanted()
+
+
+def _cut_end(log: PartitionLog, offset: int) -> int:
+    """Return the end of the log after a truncation to ``offset``, or to what is written."""
+    return min(offset, log.writer.written_offset) if log.writer.queue else offset

@@ -1,0 +1,216 @@
+"""A log that is cut while its directory is in service, and what is left after a crash."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from kwire.errors import KafkaStorageError
+from kwire.log.config import LogConfig
+from kwire.log.formats import names
+from kwire.log.partition_log import PartitionLog
+from kwire.log.service import LogManager
+from kwire.simulation.disk import SimDisk
+from tests.support.log.batches import append, content
+from tests.support.log.manager import ID, OTHER, create_log, running
+from tests.support.log.slices import turns, unopened_manager
+
+CONFIG = LogConfig(retention_ms=-1)
+SMALL = LogConfig(retention_ms=-1, segment_bytes=20_000)
+
+
+async def test_records_appended_below_a_former_log_start_survive_a_kill(autojump_clock) -> None:
+    """Invariant 82: the start offset on disk is not above the end of the cut log."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await create_log(logs)
+        for _ in range(6):
+            append(log, [b"old"])
+        log.high_watermark = 6
+        log.advance_start(5)
+        await logs.keep_starts([log])
+        assert await logs.truncate(log, 3)
+        append(log, [b"new"], epoch=1)
+        await logs.flush(log)
+    async with running(disk.after_kill()) as logs:
+        assert content(await create_log(logs)) == [(3, b"new")]
+
+
+async def test_emptied_log_keeps_its_new_records_after_a_kill(autojump_clock) -> None:
+    """Invariant 82: also if the log start that was stored before is above them."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await create_log(logs)
+        for _ in range(6):
+            append(log, [b"old"])
+        log.high_watermark = 6
+        log.advance_start(5)
+        await logs.keep_starts([log])
+        assert await logs.restart_at(log, 2)
+        append(log, [b"new"], epoch=1)
+        await logs.flush(log)
+    async with running(disk.after_kill()) as logs:
+        assert content(await create_log(logs)) == [(2, b"new")]
+
+
+async def test_truncation_that_removes_nothing_writes_no_checkpoint(autojump_clock) -> None:
+    """After a preferred election that is every idle partition of the new followers."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        created = [await create_log(logs, partition=partition) for partition in range(20)]
+        for log in created:
+            append(log, [b"v"])
+            await logs.flush(log)
+        await trio.sleep(130)
+        calls = len(disk.calls)
+        for log in created:
+            append(log, [b"v"])
+            assert not await logs.truncate(log, 2)
+        assert [path for _, path in disk.calls[calls:] if "checkpoint" in path] == []
+        assert all(len(content(log)) == 2 for log in created)
+
+
+async def test_truncations_that_wait_for_one_disk_share_its_checkpoint_writes(
+    autojump_clock,
+) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        created = [await create_log(logs, partition=partition) for partition in range(50)]
+        for log in created:
+            append(log, [b"v"])
+            append(log, [b"v"])
+            await logs.flush(log)
+        await trio.sleep(130)
+        calls = len(disk.calls)
+        async with trio.open_nursery() as nursery:
+            for log in created:
+                nursery.start_soon(logs.truncate, log, 1)
+        assert all(len(content(log)) == 1 for log in created)
+        renamed = [path for kind, path in disk.calls[calls:] if kind == "rename"]
+        checkpoint = names.RECOVERY_POINTS + ".tmp"
+        assert 1 <= renamed.count(checkpoint) <= 2, "one for the first, one for all others"
+    async with running(disk.after_kill()) as logs:
+        for partition in range(50):
+            assert len(content(await create_log(logs, partition=partition))) == 1
+
+
+async def test_truncation_is_stored_when_the_one_that_wrote_for_it_is_cancelled(
+    autojump_clock,
+) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        first, second, third = [await create_log(logs, partition=number) for number in range(3)]
+        for log in (first, second, third):
+            append(log, [b"v"])
+            append(log, [b"v"])
+            await logs.flush(log)
+
+        async def write_slowly(call: Callable[[], None]) -> None:
+            await trio.sleep(1)
+            call()
+
+        logs.threads.stand_in = write_slowly
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+
+            async def truncate(log: PartitionLog, scope: trio.CancelScope) -> None:
+                with scope:
+                    await logs.truncate(log, 1)
+
+            nursery.start_soon(truncate, first, trio.CancelScope())
+            await trio.sleep(0.1)
+            nursery.start_soon(truncate, second, scope)
+            await trio.sleep(0.1)
+            nursery.start_soon(truncate, third, trio.CancelScope())
+            await trio.sleep(1.3)
+            scope.cancel()
+        assert [log.end_offset for log in (first, second, third)] == [1, 2, 1]
+
+
+@asynccontextmanager
+async def producing(
+    batch_count: int, config: LogConfig = CONFIG
+) -> AsyncIterator[tuple[LogManager, PartitionLog]]:
+    """Yield a manager with one log of batches of ten producers, on a clock that runs."""
+    logs = unopened_manager(SimDisk(), step=0.001)
+    await logs.open(lambda topic: config)
+    log = logs.create("t", ID, 0, config)
+    for number in range(batch_count):
+        producer_id, sequence = number % 10, number // 10
+        append(log, [b"v"], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    log.flush_state.flush()
+    yield logs, log
+
+
+def sequences(log: PartitionLog) -> dict[int, int]:
+    return {producer.producer_id: producer.last_sequence for producer in log.producers.all()}
+
+
+async def test_other_tasks_run_while_the_producers_of_a_cut_log_are_replayed(
+    autojump_clock,
+) -> None:
+    async with producing(3000) as (logs, log), turns() as others:
+        assert await logs.truncate(log, 2995)
+    assert others.count >= 70, "40 of 3000 batches take a slice of this clock"
+    assert sequences(log) == {number: 299 if number < 5 else 298 for number in range(10)}
+
+
+async def test_log_that_gets_a_leader_role_during_a_replay_is_not_cut(autojump_clock) -> None:
+    async with producing(3000) as (logs, log):
+        before, is_follower = sequences(log), True
+
+        async def become_leader() -> None:
+            nonlocal is_follower
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            is_follower = False
+            append(log, [b"new"], producer_id=0, producer_epoch=0, base_sequence=300, epoch=1)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(become_leader)
+            assert not await logs.truncate(log, 2995, lambda: is_follower)
+    assert log.end_offset == 3001
+    assert sequences(log) == before | {0: 300}
+
+
+async def test_log_that_is_deleted_during_a_replay_is_not_cut(autojump_clock) -> None:
+    """Invariant 40: and the log of a new topic of that name is another one."""
+    async with producing(3000) as (logs, log), trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+
+        async def delete() -> None:
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            logs.delete_soon(log)
+            with pytest.raises(KafkaStorageError):
+                logs.create("t", OTHER, 0, CONFIG)
+
+        nursery.start_soon(delete)
+        assert not await logs.truncate(log, 2995)
+        await trio.testing.wait_all_tasks_blocked()
+        assert logs.get("t", 0) is None
+        assert logs.create("t", OTHER, 0, CONFIG).end_offset == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_log_is_flushed_and_kept_from_retention_during_a_replay(autojump_clock) -> None:
+    async with producing(3000, SMALL) as (logs, log):
+        for offset in log.snapshots.offsets[1:]:
+            log.snapshots.remove(offset)
+        log.high_watermark = 1000
+        log.advance_start(1000)
+        segment_count = len(log.segments)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(logs.truncate, log, 2995)
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            nursery.start_soon(logs.retain, log)
+            append(log, [b"v"], producer_id=77, producer_epoch=0, base_sequence=0)
+            await logs.flush(log)
+            assert log.flush_state.recovery_point == 3001
+            assert len(log.segments) == segment_count
+        assert len(log.segments) < segment_count
+        assert (log.end_offset, log.flush_state.recovery_point) == (2995, 2995)
+        assert log.producers.get(77) is None
