@@ -7,6 +7,7 @@ written changes nothing, and ``apply`` is the same code for a written and for a 
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kwire import attrs
@@ -30,6 +31,13 @@ class Moment(NamedTuple):
 
     now: float
     wall_ms: int
+    steady_ms: float = inf
+    """The wall clock without its jumps since the node's start (:class:`kwire.clock.SteadyWall`)."""
+
+    @property
+    def expiry_ms(self) -> float:
+        """The wall clock to expire by: a jump forward expires nothing."""
+        return min(self.wall_ms, self.steady_ms)
 
 
 class Record(NamedTuple):
@@ -68,8 +76,13 @@ class Decision:
     """
 
     records: tuple[Record, ...] = ()
+    is_atomic: bool = True
+    """Whether the records are one batch, so that all of them are written or none is.
+
+    Only the records of a clean-up, which are independent, may fill several batches.
+    """
     draft: "Draft[Opaque] | None" = None
-    """More records, encoded beforehand; they are written first."""
+    """The records if they are encoded beforehand, in place of ``records``."""
     producer: TransactionalProducer = NO_TRANSACTION
     """The producer of the records; they take effect when its transaction commits."""
     answers: tuple[Answer, ...] = ()
@@ -111,6 +124,9 @@ class Machine(Protocol):
 
     def on_loaded(self) -> Iterator[Step]:
         """Yield the decisions to take after the replay, before requests are answered."""
+
+    def on_next_epoch(self) -> None:
+        """Take note that the leader goes on in the next epoch; the partition may be loading."""
 
     def due(self, name: Hashable, moment: Moment) -> Decision:
         """Decide on the deadline ``name``, which has passed."""

@@ -1,6 +1,7 @@
 """The loads of a coordinator's partitions: each is replayed from the start of its log to its end.
 
-One partition is loaded at a time, in slices. A load that fails, even by a fault of a machine, is
+A few partitions are loaded side by side, in slices that together are as long as one, so that a long
+log does not hold up the others. A load that fails, even by a fault of a machine, is
 logged and repeated with an empty shard, after a delay that doubles: a damaged log stays damaged.
 Meanwhile the partition answers COORDINATOR_LOAD_IN_PROGRESS, and all others are served.
 """
@@ -16,7 +17,7 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Machine, Moment
 from kwire.coordinator.shard import Phase, Shard
-from kwire.drive import Slices
+from kwire.drive import SLICE_SECONDS, Slices
 from kwire.errors import KafkaError
 from kwire.waits import Signal
 
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine)
 
+_LOADS_AT_ONCE: Final = 4
 _RETRY_SECONDS: Final = 1.0
 _RETRY_MAX_SECONDS: Final = 60.0
 
@@ -51,21 +53,27 @@ class Loader(Generic[M]):
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Load what is queued, until cancelled."""
+        for _ in range(_LOADS_AT_ONCE - 1):
+            nursery.start_soon(self._load_queued, nursery)
+        await self._load_queued(nursery)
+
+    async def _load_queued(self, nursery: trio.Nursery) -> None:
         while True:
             await self.is_queued.wait()
-            self.is_queued.clear()
-            while self.queue:
-                shard = self.queue.popleft()
-                if shard.phase is not Phase.LOADING:
-                    continue
-                try:
-                    await self._load(shard)
-                except Exception as error:  # A fault must not end the node.
-                    if shard.phase is Phase.LOADING:
-                        is_fault = not isinstance(error, (KafkaError, OSError, ValueError))
-                        text = "loading failed partition=%s error=%r"
-                        logger.error(text, shard.partition, error, exc_info=is_fault)
-                        nursery.start_soon(self._retry, self.replace(shard))
+            if not self.queue:
+                self.is_queued.clear()
+                continue
+            shard = self.queue.popleft()
+            if shard.phase is not Phase.LOADING:
+                continue
+            try:
+                await self._load(shard)
+            except Exception as error:  # A fault must not end the node.
+                if shard.phase is Phase.LOADING:
+                    is_fault = not isinstance(error, (KafkaError, OSError, ValueError))
+                    text = "loading failed partition=%s error=%r"
+                    logger.error(text, shard.partition, error, exc_info=is_fault)
+                    nursery.start_soon(self._retry, self.replace(shard))
 
     async def _retry(self, shard: Shard[M]) -> None:
         shard.failures += 1
@@ -79,7 +87,8 @@ class Loader(Generic[M]):
         Whatever this raises leaves the shard half loaded. It returns early when the shard is
         resigned.
         """
-        clock, partition, slices = self.clock, shard.partition, Slices()
+        clock, partition = self.clock, shard.partition
+        slices = Slices(seconds=SLICE_SECONDS / _LOADS_AT_ONCE)
         offset, end = self.log.bounds(partition)
         shard.written = end
         began = clock.now()

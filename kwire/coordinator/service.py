@@ -2,11 +2,12 @@
 
 Each led partition of one internal topic has a :class:`~kwire.coordinator.shard.Shard`.  A request
 is decided on, its records are appended and applied, and the reply waits until the partition's high
-watermark has passed them: so no client sees state that a new leader might not have.  A new leader
-first replays the partition, one partition at a time, and meanwhile answers
-COORDINATOR_LOAD_IN_PROGRESS.  One task sleeps until the earliest deadline of all shards; without
-deadlines it does not wake.  Long work (loading, due deadlines, further steps of a decision) runs in
-slices, and the members of a group are answered some at a time.
+watermark has passed them: so no client sees state that a new leader might not have.  The same holds
+for an error that refuses a request, unless it only asks the client to retry.  A new leader first
+replays the partition, and meanwhile answers COORDINATOR_LOAD_IN_PROGRESS.
+One task sleeps until the earliest deadline of all shards; without deadlines it does not wake.  Long
+work (loading, due deadlines, further steps of a decision) runs in slices, and the members of a
+group are answered some at a time.
 
 A request is refused with NOT_COORDINATOR once the lease of the broker's session is over: another
 broker may have loaded the partition by then (invariants 34 and 72).  Meanwhile the time of
@@ -18,19 +19,20 @@ Everything between a request and its append is synchronous, so no lock is needed
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
 import trio
 
 from kwire import attrs
-from kwire.clock import Clock
+from kwire.clock import Clock, SteadyWall
 from kwire.coordinator.decision import Decision, Machine, Moment, Opaque, Step
 from kwire.coordinator.shard import Phase, Shard, Wait
+from kwire.coordinator.steps import RETRY_SECONDS, StepRunner, log_failure
 from kwire.coordinator.timers import DeadlineClock
 from kwire.drive import Slices, Wakes
 from kwire.errors import (
@@ -65,8 +67,6 @@ C = TypeVar("C")
 
 _WOKEN_AT_ONCE: Final = 16
 """Requests that are answered before other tasks run, about a millisecond."""
-_RETRY_SECONDS: Final = 1.0
-_RETRY_MAX_SECONDS: Final = 60.0
 
 _APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
     UnknownTopicOrPartition: CoordinatorNotAvailable,
@@ -100,15 +100,15 @@ class CoordinatorService(Generic[M]):
     _tickets: Iterator[int] = attrs.field(factory=count, init=False)
     _to_load: deque[Shard[M]] = attrs.field(factory=deque, init=False)
     _has_loads: Signal = attrs.field(factory=Signal, init=False)
-    _steps: deque[tuple[Shard[M], Iterator[Step]]] = attrs.field(factory=deque, init=False)
-    _has_steps: Signal = attrs.field(factory=Signal, init=False)
+    _steps: StepRunner[M] = attrs.field(init=False)
     _wakes: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE), init=False)
     """Requests whose answers are decided and whose tasks are to be woken."""
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _time: DeadlineClock = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._time = DeadlineClock(self.clock, self.log)
+        self._time = DeadlineClock(self.clock, self.log, SteadyWall(self.clock))
+        self._steps = StepRunner(self._take_step)
 
     def machines(self) -> list[M]:
         """Return the machines of the partitions that are led here and loaded."""
@@ -117,10 +117,16 @@ class CoordinatorService(Generic[M]):
     # Leadership
 
     def on_elected(self, index: int, leader_epoch: int) -> None:
-        """Load a partition that this node now leads, in ``leader_epoch``."""
+        """Load a partition that this node now leads, in ``leader_epoch``.
+
+        A partition that it has led in the epoch before is kept as it is.
+        """
         current = self._shards.get(index)
         if current is not None:
             if current.leader_epoch >= leader_epoch:
+                return
+            if current.leader_epoch == leader_epoch - 1:
+                current.lead_on(leader_epoch)
                 return
             self._wakes.wake(current.resign())
         partition = TopicPartition(self.topic, index)
@@ -179,9 +185,13 @@ class CoordinatorService(Generic[M]):
         """Decide, write, apply, and return the reply once it is committed."""
         shard = self._ready(index)
         ticket = next(self._tickets)
+        try:
+            decision = decide(shard.machine, self._time.moment(), ticket)
+        except KafkaError as error:
+            await self._refuse(shard, error)
         wait = shard.waiting[ticket] = Wait()
         try:
-            self._perform(shard, decide(shard.machine, self._time.moment(), ticket))
+            self._perform(shard, decision)
             if not wait.answered:
                 done = trio.Event()
                 wait.done = done
@@ -193,23 +203,31 @@ class CoordinatorService(Generic[M]):
         await self._wait_committed(shard, wait.end_offset)
         return wait.reply
 
-    def draft(self, index: int, new_change: Callable[[], C]) -> "Draft[C]":
-        """Return an empty draft of a decision about this partition."""
+    def draft(self, change: C) -> "Draft[C]":
+        """Return an empty draft of a decision, with its empty change."""
         from kwire.coordinator.draft import Draft
 
-        shard = self._ready(index)
-        try:
-            max_batch_bytes = self.log.max_batch_bytes(shard.partition)
-        except KafkaError as error:
-            raise _to_client_error(error) from error
-        return Draft(self.clock.now_ms(), max_batch_bytes, new_change)
+        return Draft(self.clock.now_ms(), change)
 
     async def read(self, index: int, look: Callable[[M], R]) -> R:
         """Return the result of ``look``, once the state it has read is committed."""
         shard = self._ready(index)
-        result = look(shard.machine)
+        try:
+            result = look(shard.machine)
+        except KafkaError as error:
+            await self._refuse(shard, error)
         await self._wait_committed(shard, shard.written)
         return result
+
+    async def _refuse(self, shard: Shard[M], error: KafkaError) -> NoReturn:
+        """Raise a decider's error, once the state that the error depends on is committed.
+
+        Most errors are final: PRODUCER_FENCED ends a producer. The change that fences it must not
+        be lost with this leader. An error that only asks the client to retry is raised at once.
+        """
+        if not error.retriable:
+            await self._wait_committed(shard, shard.written)
+        raise error
 
     def end_transaction(self, index: int, marker: "TransactionMarker") -> WaitCommitted:
         """Write and apply a transaction's marker; return the wait for its commit."""
@@ -242,7 +260,7 @@ class CoordinatorService(Generic[M]):
         """Schedule these steps in every partition that answers requests."""
         for shard in self._shards.values():
             if shard.phase is Phase.ACTIVE:
-                self._schedule_steps(shard, steps_of(shard.machine))
+                self._steps.schedule(shard, steps_of(shard.machine))
 
     def _ready(self, index: int) -> Shard[M]:
         shard = self._shards.get(index)
@@ -252,7 +270,13 @@ class CoordinatorService(Generic[M]):
             raise CoordinatorLoadInProgress
         return shard
 
-    def _perform(self, shard: Shard[M], decision: Decision) -> None:
+    def _take_step(self, shard: Shard[M], step: Step) -> None:
+        self._perform(shard, step(self._time.moment()))
+
+    def _perform(
+        self, shard: Shard[M], decision: Decision, deadline: Hashable | None = None
+    ) -> None:
+        """Carry out a decision, which may be the one on a deadline."""
         try:
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         except KafkaError as error:
@@ -264,7 +288,7 @@ class CoordinatorService(Generic[M]):
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         self._wakes.wake(answered)
         if decision.steps:
-            self._schedule_steps(shard, decision.steps)
+            self._steps.schedule(shard, decision.steps, deadline)
         self._wake_by_deadline(shard)
 
     def _wake_by_deadline(self, shard: Shard[M]) -> None:
@@ -273,10 +297,6 @@ class CoordinatorService(Generic[M]):
         if shard.phase is Phase.ACTIVE and deadline < self._sleep.deadline:
             passes_at = self._time.passes_at(deadline)  # Never before the deadline itself.
             self._sleep.deadline = min(self._sleep.deadline, passes_at)
-
-    def _schedule_steps(self, shard: Shard[M], steps: Iterable[Step]) -> None:
-        self._steps.append((shard, iter(steps)))
-        self._has_steps.set()
 
     async def _wait_committed(self, shard: Shard[M], end_offset: int) -> None:
         if shard.phase is Phase.RESIGNED or self.log.is_lease_over:
@@ -303,7 +323,7 @@ class CoordinatorService(Generic[M]):
                 nursery.start_soon(self._load_all, nursery)
                 nursery.start_soon(self._keep_deadlines)
                 nursery.start_soon(self._wakes.run)
-                nursery.start_soon(self._take_steps, nursery)
+                nursery.start_soon(self._steps.run, nursery)
                 task_status.started()
         finally:
             self.resign_all()
@@ -315,7 +335,7 @@ class CoordinatorService(Generic[M]):
             with trio.CancelScope(deadline=self._time.passes_at(earliest)) as self._sleep:
                 await trio.sleep_forever()
             if self.log.is_lease_over:
-                await trio.sleep(_RETRY_SECONDS)
+                await trio.sleep(RETRY_SECONDS)
                 continue
             slices = Slices()
             for shard in list(self._shards.values()):
@@ -329,34 +349,10 @@ class CoordinatorService(Generic[M]):
         if name is None:
             return False
         try:
-            self._perform(shard, shard.machine.due(name, self._time.moment()))
+            self._perform(shard, shard.machine.due(name, self._time.moment()), name)
         except Exception as error:  # noqa: BLE001  A fault must not end the node.
-            shard.timers.set(name, now + _log_failure(f"deadline {name}", shard.partition, error))
+            shard.timers.set(name, now + log_failure(f"deadline {name}", shard.partition, error))
         return True
-
-    async def _take_steps(self, nursery: trio.Nursery) -> None:
-        while True:
-            await self._has_steps.wait()
-            self._has_steps.clear()
-            slices = Slices()
-            while self._steps:
-                shard, steps = self._steps.popleft()
-                for step in steps:
-                    if shard.phase is Phase.RESIGNED:
-                        break
-                    try:
-                        self._perform(shard, step(self._time.moment()))
-                    except Exception as error:  # noqa: BLE001  A fault must not end the node.
-                        delay_s = _log_failure("step", shard.partition, error)
-                        is_fault = not isinstance(error, KafkaError)
-                        rest = chain(steps, (step,)) if is_fault else chain((step,), steps)
-                        nursery.start_soon(self._retry_steps, shard, rest, delay_s)
-                        break
-                    await slices.pause()
-
-    async def _retry_steps(self, shard: Shard[M], steps: Iterator[Step], delay_s: float) -> None:
-        await trio.sleep(delay_s)
-        self._schedule_steps(shard, steps)
 
     def _queue(self, shard: Shard[M]) -> None:
         self._to_load.append(shard)
@@ -386,15 +382,6 @@ class CoordinatorService(Generic[M]):
         shard.phase = Phase.RESIGNED
         self._shards[index] = empty
         return empty
-
-
-def _log_failure(subject: str, partition: TopicPartition, error: Exception) -> float:
-    """Log an error and return the seconds after which to try again: after a fault later."""
-    if isinstance(error, KafkaError):
-        log.warning("%s put off partition=%s error=%r", subject, partition, error)
-        return _RETRY_SECONDS
-    log.error("%s failed partition=%s", subject, partition, exc_info=error)
-    return _RETRY_MAX_SECONDS
 
 
 def _to_client_error(error: KafkaError) -> KafkaError:

@@ -5,14 +5,14 @@ into its :class:`Wait`. The service makes the event of the wait and wakes the an
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from kwire.coordinator.decision import NO_TRANSACTION, Decision, Machine, Opaque, Record
+from kwire.coordinator.decision import NO_TRANSACTION, Decision, Machine, Opaque, Record, Step
 from kwire.coordinator.timers import Timers
 from kwire.drive import Wakeable
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
@@ -77,7 +77,7 @@ class Appender(Protocol):
 
 @attrs.define(eq=False)
 class Shard(Generic[M]):
-    """The state and the waiting requests of one partition, for one leader epoch."""
+    """The state and the waiting requests of one partition, while this node leads it."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -89,12 +89,22 @@ class Shard(Generic[M]):
     failures: int = 0
     """The number of failed loads."""
     waiting: dict[int, Wait] = attrs.field(factory=dict)
+    series: dict[Hashable, Iterator[Step] | None] = attrs.field(factory=dict)
+    """The steps that are left of each series; None while it waits after a fault."""
+    takes_steps: bool = False
+    """Whether its series are being taken, or wait for a retry."""
+    is_held_up: bool = False
+    """Whether the last step could not be written."""
+
+    def next_series(self) -> Hashable | None:
+        """Return the first series that does not wait after a fault; None if there is none."""
+        return next((key for key, steps in self.series.items() if steps is not None), None)
 
     def perform(self, decision: Decision, to: Appender, wall_ms: int) -> list[Wakeable]:
         """Write, apply and adopt a decision and give its answers; return the events to set.
 
         Raises KafkaError if it could not be written: MessageTooLarge, before anything is written,
-        if one record alone makes a batch larger than the topic allows.
+        if a batch is larger than the topic allows.
         """
         if decision.records or decision.draft is not None:
             self._write(decision, to, wall_ms)
@@ -110,14 +120,15 @@ class Shard(Generic[M]):
         return _events(answered)
 
     def _write(self, decision: Decision, to: Appender, wall_ms: int) -> None:
-        """Append each batch, and apply it before the next one."""
+        """Append the decision's batch and apply it; of several, each before the next one."""
         max_batch_bytes = to.max_batch_bytes(self.partition)
         batches_with_effect: list[tuple[bytes, Callable[[], None]]] = []
-        if decision.draft is not None:
-            for stored, change in decision.draft.build_batches():
-                batches_with_effect.append((stored, partial(self.machine.apply_change, change)))
-        producer = decision.producer
-        for piece in self._pieces(decision.records, max_batch_bytes):
+        producer, draft = decision.producer, decision.draft
+        if draft is not None:
+            assert not decision.records
+            effect = partial(self.machine.apply_change, draft.change)
+            batches_with_effect.append((draft.build_batch(), effect))
+        for piece in self._pieces(decision, max_batch_bytes):
             stored = batch(
                 [New(key, value) for key, value, _ in piece],
                 timestamp_ms=wall_ms,
@@ -142,21 +153,31 @@ class Shard(Generic[M]):
         self.machine.end_transaction(marker.producer_id, committed=marker.commit)
 
     def _pieces(
-        self, decided: tuple[Record, ...], max_batch_bytes: int
+        self, decision: Decision, max_batch_bytes: int
     ) -> Iterator[list[tuple[bytes, bytes | None, Record]]]:
-        """Yield the encoded records in as few batches as their size allows."""
+        """Yield the encoded records: all at once, or in as few batches as their size allows."""
         piece: list[tuple[bytes, bytes | None, Record]] = []
         size = _BATCH_OVERHEAD
-        for record in decided:
+        for record in decision.records:
             key, value = self.machine.encode(record)
             more = len(key) + len(value or b"") + _RECORD_OVERHEAD
-            if piece and size + more > max_batch_bytes:
+            if piece and not decision.is_atomic and size + more > max_batch_bytes:
                 yield piece
                 piece, size = [], _BATCH_OVERHEAD
             piece.append((key, value, record))
             size += more
         if piece:
             yield piece
+
+    def lead_on(self, leader_epoch: int) -> None:
+        """Go on in the next epoch of the same leader.
+
+        No other broker has led in between, so the log was not truncated: it holds all that this
+        machine has applied, also what is not committed yet and is waited for. Sessions and other
+        deadlines go on too.
+        """
+        self.leader_epoch = leader_epoch
+        self.machine.on_next_epoch()
 
     def resign(self) -> list[Wakeable]:
         """Fail the waiting requests with NotCoordinator; return the events to set.

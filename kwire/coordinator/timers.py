@@ -15,7 +15,7 @@ from math import inf, nextafter
 from typing import Protocol
 
 from kwire import attrs
-from kwire.clock import Clock
+from kwire.clock import Clock, SteadyWall
 from kwire.coordinator.decision import Moment
 
 _SLACK = 64
@@ -96,13 +96,14 @@ class DeadlineClock:
 
     clock: Clock
     lease: Lease
+    steady: SteadyWall
 
     def now(self) -> float:
         return self.clock.now() - self.lease.lease_over_s
 
     def moment(self) -> Moment:
         """Return the present for a decision; the wall clock goes on in any case."""
-        return Moment(self.now(), self.clock.now_ms())
+        return Moment(self.now(), self.clock.now_ms(), self.steady.now_ms())
 
     def passes_at(self, deadline: float) -> float:
         """Return when a deadline passes, in the node's own time, unless the lease ends before.

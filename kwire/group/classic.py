@@ -35,7 +35,6 @@ from kwire.group.decision_builder import (
 )
 from kwire.group.model import ClassicGroup, Member, State
 from kwire.group.rebalance import (
-    complete,
     complete_if_joined,
     expel,
     prepare,
@@ -331,6 +330,4 @@ def on_session_timeout(
     group = group.remove(member_id)
     if group.state in (State.STABLE, State.COMPLETING):
         return prepare(builder, group, f"{member_id} failed")
-    if group.state is State.PREPARING and group.all_joined:
-        return complete(builder, group)
-    return group
+    return complete_if_joined(builder, group)

@@ -89,7 +89,7 @@ def _expire_offsets(
     retention_ms = shard.settings().offsets_retention_ms
 
     def is_over(committed: Committed) -> bool:
-        return committed.is_expired(since(committed), moment.wall_ms, retention_ms)
+        return committed.is_expired(since(committed), moment.expiry_ms, retention_ms)
 
     return _remove(shard, group.group_id, topic, partitions, is_over)
 
@@ -164,4 +164,4 @@ def _remove(
         and (topic, partition) not in unstable
         and is_over(Committed.unpack(committed[partition]))
     )
-    return Decision(records=records) if records else NOTHING
+    return Decision(records=records, is_atomic=False) if records else NOTHING

@@ -41,7 +41,7 @@ class Committed(NamedTuple):
         metadata = packed[_NUMBERS.size :].decode()
         return cls(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id)
 
-    def is_expired(self, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+    def is_expired(self, since_ms: int, now_ms: float, retention_ms: int) -> bool:
         """Whether this offset has been unused for the retention time (KIP-211)."""
         if self.expire_ms != NO_EXPIRY:
             return now_ms >= self.expire_ms

@@ -136,7 +136,7 @@ class GroupCoordinator:
         """Commit offsets; each topic has its name and, if it is known, its id.
 
         Many offsets are encoded first, in slices between which other tasks run. They are committed
-        or refused as a whole.
+        or refused as a whole: with UNKNOWN_SERVER_ERROR if they do not fit in one batch.
         """
         group_id = request.group_id
         if not requests.is_large(request):
@@ -170,7 +170,7 @@ class GroupCoordinator:
     def _draft(self, group_id: str) -> "Draft[GroupChange]":
         from kwire.group.group_change import GroupChange
 
-        return self.service.draft(self.partition_of(group_id), partial(GroupChange, group_id))
+        return self.service.draft(GroupChange(group_id))
 
     async def fetch(
         self,

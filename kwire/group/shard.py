@@ -132,6 +132,9 @@ class GroupShard:
         if self.groups:
             yield self._check_topics
 
+    def on_next_epoch(self) -> None:
+        """Do nothing: members and their waiting requests do not depend on the epoch."""
+
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
         group = self.groups[group_id]

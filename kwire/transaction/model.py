@@ -103,10 +103,10 @@ class Transaction:
         """Whether the transaction that ends, or has ended, commits."""
         return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
-    def is_timed_out(self, now_ms: int) -> bool:
-        """Whether the transaction has been open for longer than its producer's time-out."""
-        return self.state is State.ONGOING and self.start_ms + self.timeout_ms < now_ms
+    def remaining_ms(self, now_ms: int) -> int:
+        """Return what is left of an open transaction's time-out, between nothing and all of it."""
+        return min(max(self.start_ms + self.timeout_ms - now_ms, 0), self.timeout_ms)
 
-    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+    def is_expired(self, now_ms: float, expiration_ms: int) -> bool:
         """Whether the id has been idle for so long that it is removed."""
         return self.state.is_idle and self.update_ms <= now_ms - expiration_ms

@@ -294,10 +294,10 @@ class TransactionCoordinator:
 
     async def _take_unsent(self, index: int) -> list[TransactionEnd]:
         """Return the decided transactions that nothing sends yet, once they are committed."""
-        epoch = self._epochs.get(index, NO_EPOCH)
         unsent, transactions = await self.service.read(
             index, lambda shard: (shard.unsent, list(shard.unsent.values()))
         )
+        epoch = self._epochs.get(index, NO_EPOCH)  # The next epoch may have begun meanwhile.
         for transaction in transactions:
             unsent.pop(transaction.transactional_id, None)
         return [

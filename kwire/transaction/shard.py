@@ -8,6 +8,7 @@ yet; the service is notified when it grows, and after a load.
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Final
 
 from kwire import attrs
@@ -70,6 +71,16 @@ class AddPartitions:
     client_version: int
 
 
+@attrs.frozen
+class Unwritten:
+    """The changes of a decision that no record has."""
+
+    transactions: Sequence[Transaction] = ()
+    """The decided states, with their last epochs."""
+    deadlines: Mapping[str, float] = attrs.field(factory=dict)
+    """The times at which open transactions time out, by transactional id."""
+
+
 @attrs.define(kw_only=True)
 class TransactionShard:
     """The state of one partition; requests are methods that return a decision."""
@@ -84,7 +95,12 @@ class TransactionShard:
     on_id_needed: Callable[[str], None] = lambda _: None
     """Called when the abort of a transactional id's transaction needs a producer id."""
     transactions: dict[str, Transaction] = attrs.field(factory=dict, init=False)
-    ongoing: dict[str, None] = attrs.field(factory=dict, init=False)
+    ongoing: dict[str, float] = attrs.field(factory=dict, init=False)
+    """The time at which each open transaction times out, in the seconds of deadlines.
+
+    A wall clock that jumps changes it only while the partition is loaded: then the transaction gets
+    what is left of its time-out by the wall clock, at most all of it.
+    """
     prepared: set[str] = attrs.field(factory=set, init=False)
     unsent: dict[str, Transaction] = attrs.field(factory=dict, init=False)
 
@@ -113,7 +129,7 @@ class TransactionShard:
             self.on_prepared()
             return
         if transaction.state is State.ONGOING:
-            self.ongoing[transactional_id] = None
+            self.ongoing[transactional_id] = inf  # What is adopted next says when.
         self._remove_prepared(transactional_id)
 
     def _remove_prepared(self, transactional_id: str) -> None:
@@ -128,22 +144,37 @@ class TransactionShard:
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Do nothing: the records of this topic belong to no transaction."""
 
-    def adopt(self, state: Sequence[Transaction] | None) -> None:
-        """Take over the last epochs, which are not written."""
-        for transaction in state or ():
+    def adopt(self, state: Unwritten | None) -> None:
+        """Take over the last epochs and the time-outs, which are not written."""
+        if state is None:
+            return
+        for transaction in state.transactions:
             self.transactions[transaction.transactional_id] = transaction
+        self.ongoing.update(state.deadlines)
 
     # Deadlines
 
     def on_loaded(self) -> Iterator[Step]:
         yield self._resume
 
+    def on_next_epoch(self) -> None:
+        """Have all missing markers sent again: they carry the leader's epoch."""
+        for transactional_id in sorted(self.prepared):
+            self.unsent[transactional_id] = self.transactions[transactional_id]
+        if self.unsent:
+            self.on_prepared()
+
     def _resume(self, moment: Moment) -> Decision:
         """Set the deadlines; markers are sent once the partition answers requests."""
         timers = list(self._timers(moment, is_first=True))
         if self.unsent:
             timers.append((_RESUME, moment.now))
-        return Decision(timers=tuple(timers))
+        deadlines = {
+            transactional_id: moment.now
+            + self.transactions[transactional_id].remaining_ms(moment.wall_ms) / 1000
+            for transactional_id in self.ongoing
+        }
+        return Decision(timers=tuple(timers), state=Unwritten(deadlines=deadlines))
 
     def _timers(self, moment: Moment, *, is_first: bool) -> Iterable[Timer]:
         settings = self.settings()
@@ -166,10 +197,14 @@ class TransactionShard:
         timers: tuple[Timer, ...] = ((_EXPIRY, moment.now + expiry_s),) if self.transactions else ()
         return Decision(timers=timers, steps=self._expire(list(self.transactions)))
 
+    def _is_timed_out(self, transactional_id: str, moment: Moment) -> bool:
+        """Whether a transaction has been open for longer than its producer's time-out."""
+        return self.ongoing.get(transactional_id, inf) < moment.now
+
     def _abort_timed_out(self, transactional_id: str, moment: Moment) -> Decision:
-        transaction = self.transactions.get(transactional_id)
-        if transaction is None or not transaction.is_timed_out(moment.wall_ms):
+        if not self._is_timed_out(transactional_id, moment):
             return NOTHING
+        transaction = self.transactions[transactional_id]
         log.info("transaction timed out transactional_id=%s", transactional_id)
         try:
             after = transitions.fence(transaction, self._change(moment, None))
@@ -189,17 +224,18 @@ class TransactionShard:
             records=tuple(
                 tombstone(candidate.transactional_id)
                 for candidate in candidates
-                if candidate is not None and candidate.is_expired(moment.wall_ms, expiration_ms)
-            )
+                if candidate is not None and candidate.is_expired(moment.expiry_ms, expiration_ms)
+            ),
+            is_atomic=False,
         )
 
     def abort_with_id(
         self, transactional_id: str, fresh_id: int, moment: Moment, ticket: int
     ) -> Decision:
         """Abort a timed-out transaction, after which its transactional id has another id."""
-        current = self.transactions.get(transactional_id)
-        if current is None or not current.is_timed_out(moment.wall_ms):
+        if not self._is_timed_out(transactional_id, moment):
             return Decision(answers=(Answer(ticket, None),))
+        current = self.transactions[transactional_id]
         after = transitions.fence(current, self._change(moment, fresh_id))
         return self._write(current, after, moment, ticket)
 
@@ -256,7 +292,8 @@ class TransactionShard:
         ]
         return Decision(
             records=tuple(record_of(after, change.server_version) for after in completed),
-            state=completed,
+            is_atomic=False,
+            state=Unwritten(completed),
             answers=(Answer(ticket, None),),
         )
 
@@ -295,9 +332,13 @@ class TransactionShard:
             timers.append((_ABORT, moment.now + settings.abort_check_ms / 1000))
         if not self.transactions:
             timers.append((_EXPIRY, moment.now + settings.expiry_check_ms / 1000))
+        deadlines: dict[str, float] = {}
+        if after.state is State.ONGOING:
+            name, timeout_s = after.transactional_id, after.timeout_ms / 1000
+            deadlines[name] = self.ongoing.get(name, moment.now + timeout_s)
         return Decision(
             records=(record_of(after, self.server_version()),),
-            state=(after,),
+            state=Unwritten((after,), deadlines),
             answers=answers,
             timers=tuple(timers),
         )

@@ -12,7 +12,7 @@ import trio.testing
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.coordinator.decision import NOTHING, Decision, Step
-from kwire.drive import Slices
+from kwire.drive import SLICE_SECONDS, Slices
 from kwire.group.shard import GroupShard
 from tests.support.coordinator.node import (
     CLIENT,
@@ -43,11 +43,12 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     """A clock that advances a millisecond each time it is read: a slice ends after two items."""
     ticks = count()
 
-    def make_slices() -> Slices:
-        return Slices(now=lambda: next(ticks) / 1000)
+    def make_slices(seconds: float = SLICE_SECONDS) -> Slices:
+        return Slices(lambda: next(ticks) / 1000, seconds)
 
     monkeypatch.setattr("kwire.coordinator.service.Slices", make_slices)
     monkeypatch.setattr("kwire.coordinator.loading.Slices", make_slices)
+    monkeypatch.setattr("kwire.coordinator.steps.Slices", make_slices)
     monkeypatch.setattr("kwire.group.service.Slices", make_slices)
     return Turns()
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire import attrs
+from kwire.clock import SteadyWall
 from kwire.coordinator.timers import DeadlineClock, Timers
 
 CHANGES = st.lists(
@@ -85,7 +86,7 @@ def test_deadline_has_passed_at_the_time_to_wait_for() -> None:
     random = Random(7)
     for _ in range(20_000):
         source = SetClock(lease_over_s=random.uniform(0, 100))
-        clock = DeadlineClock(source, source)
+        clock = DeadlineClock(source, source, SteadyWall(source))
         deadline = random.uniform(0, 1e5)
         source.time = clock.passes_at(deadline)
         assert clock.now() >= deadline

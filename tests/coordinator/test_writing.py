@@ -122,24 +122,6 @@ async def test_records_above_max_message_bytes_are_refused() -> None:
     assert await fetch_offset(node) == -1
 
 
-async def test_records_of_a_large_commit_fill_several_batches() -> None:
-    node = make_node()
-    node.log.max_bytes = 1_000
-    index = node.groups.partition_of("g")
-    node.service.on_elected(index, 0)
-    request = commit_request(0)
-    request.topics[0].partitions = [
-        CommitPartition(partition_index=p, committed_offset=p, committed_metadata="")
-        for p in range(100)
-    ]
-    await node.groups.commit(request)
-    assert len(node.log.data[index]) > 5
-    assert all(len(stored) < 1_100 for stored in node.log.data[index])
-    (result,) = await node.groups.delete(["g"])
-    assert result.error_code == 0
-    assert await fetch_offset(node) == -1
-
-
 def large_commit_request(
     offset: int, topics: int = 10, partitions: int = 330
 ) -> OffsetCommitRequest:
@@ -336,17 +318,37 @@ async def check_successor_has_same_state(node: Node, index: int) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_large_commit_writes_nothing_if_its_first_batch_fails() -> None:
+async def test_large_commit_or_deletion_is_refused_as_a_whole_when_the_disk_fills() -> None:
+    """Its records are one batch, or it is refused before anything is written."""
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 0)
-    node.log.failure = NotEnoughReplicas()
-    with pytest.raises(CoordinatorNotAvailable):
-        await node.groups.commit(large_commit_request(1))
-    assert index not in node.log.data
-    assert await count_commits(node) == {}
-    node.log.failure, node.log.max_bytes = None, 10_000
     await node.groups.commit(large_commit_request(1))
-    assert len(node.log.data[index]) > 10
-    assert all(len(stored) <= 10_000 for stored in node.log.data[index])
-    await check_successor_has_same_state(node, index)
+    assert len(node.log.data[index]) == 1
+    for room, max_bytes in ((0, 1_048_588), (1, 10_000)):
+        node.log.room, node.log.max_bytes = room, max_bytes
+        with pytest.raises((NotCoordinator, UnknownServerError)):
+            await node.groups.commit(large_commit_request(2))
+        (result,) = await node.groups.delete(["g"])
+        assert result.error_code in (NotCoordinator.code, UnknownServerError.code)
+        assert await count_commits(node) == {1: 3300}
+        assert len(node.log.data[index]) == 1
+    node.log.room, node.log.max_bytes = 1, 1_048_588
+    (result,) = await node.groups.delete(["g"])
+    assert result.error_code == 0
+    assert await count_commits(node) == {}
+
+
+async def test_offsets_of_a_deleted_topic_are_removed_in_batches_that_fit(
+    autojump_clock: object,
+) -> None:
+    """A clean-up need not be atomic: its batches are as many as ``max.message.bytes`` demands."""
+    node = make_node()
+    node.service.on_elected(node.groups.partition_of("g"), 0)
+    await node.groups.commit(large_commit_request(1, topics=1))
+    node.log.max_bytes = 1_000
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.service.run)
+        await trio.sleep(8 * 24 * 3600)
+        assert await count_commits(node) == {}
+        nursery.cancel_scope.cancel()

@@ -94,6 +94,23 @@ def test_member_ids_that_no_client_uses_expire() -> None:
     assert sim.groups.groups["g"].state is State.STABLE
 
 
+def test_lost_member_does_not_end_the_wait_for_the_first_members() -> None:
+    """Only time ends the initial delay, as in Kafka: a member may still be on its way."""
+    sim = Sim(GroupSettings(group_initial_rebalance_delay_ms=380_000))
+    waits = []
+    for name in "ab":
+        member_id = sim.reply(sim.join(name)).member_id
+        waits.append(sim.join(name, member_id, rebalance_ms=380_000))
+        sim.advance(100)
+    sim.advance(150)
+    assert sim.reply(waits[0]).error_code == UnknownMemberId.code, "its session took five minutes"
+    assert sim.reply(waits[1]) is None
+    member_id = sim.reply(sim.join("c")).member_id
+    waits.append(sim.join("c", member_id))
+    sim.advance(30)
+    assert {sim.reply(wait).generation_id for wait in waits[1:]} == {1}
+
+
 def test_unused_member_id_does_not_end_the_wait_for_the_first_members() -> None:
     """Invariant 67: clients that start one after the other get one generation, as in Kafka."""
     sim = Sim(GroupSettings(group_initial_rebalance_delay_ms=5_000))

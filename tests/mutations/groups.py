@@ -208,8 +208,8 @@ MUTATIONS = (
         name="forget-who-failed-while-a-rebalance-waits",
         invariants=(70,),
         path="kwire/group/classic.py",
-        old="if group.state is State.PREPARING and group.all_joined:",
-        new="if group.state is State.DEAD:",
+        old='failed")\n    return complete_if_joined(builder, group)\n',
+        new='failed")\n    return group\n',
         test=f"{_MEMBERS}::test_rebalance_completes_when_the_session_of_the_missing_member_ends",
     ),
     Mutation(
@@ -380,9 +380,9 @@ MUTATIONS = (
     Mutation(
         name="forget-a-topic-in-one-turn",
         invariants=(10,),
-        path="kwire/coordinator/service.py",
-        old="break\n                    await slices.pause()\n",
-        new="break\n",
+        path="kwire/coordinator/steps.py",
+        old="                await slices.pause()\n",
+        new="",
         test=f"{_SLICES}::test_other_tasks_run_while_offsets_of_a_deleted_topic_are_removed",
     ),
     Mutation(

@@ -12,6 +12,7 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.coordinator.service import CoordinatorService
 from kwire.errors import (
     KafkaError,
+    KafkaStorageError,
     NotLeaderOrFollower,
 )
 from kwire.group.decision_builder import Client
@@ -24,7 +25,7 @@ from kwire.records.header import parse
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import Guard
 from kwire.types import TopicPartition
-from tests.support.clock import Clock
+from tests.support.clock import Clock, JumpingClock
 
 CommitPartition = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
 
@@ -40,6 +41,8 @@ class FakeLog:
     replicas_lag: bool = False
     failure: KafkaError | None = None
     """The error of the next appends."""
+    room: int | None = None
+    """The number of batches that still fit on the disk; None without a limit."""
     changed: trio.Event = attrs.field(factory=trio.Event)
     is_leader: bool = True
     lease: SessionLease = attrs.field(factory=lambda: SessionLease(9.0))
@@ -62,6 +65,10 @@ class FakeLog:
     def append(self, partition: TopicPartition, stored: bytes, guard: Guard | None = None) -> int:
         if self.failure is not None:
             raise self.failure
+        if self.room is not None:
+            if not self.room:
+                raise KafkaStorageError
+            self.room -= 1
         index = partition.partition
         base = self.ends.get(index, 0)
         header = parse(stored, 0)
@@ -137,7 +144,9 @@ class Node:
     settings: GroupSettings
 
 
-def make_node(log: FakeLog | None = None, **overrides: int) -> Node:
+def make_node(
+    log: FakeLog | None = None, clock: Clock | JumpingClock | None = None, **overrides: int
+) -> Node:
     """Return a node that leads no partition yet; with the log of another one as its successor."""
     log = log or FakeLog()
     settings = GroupSettings(
@@ -147,7 +156,7 @@ def make_node(log: FakeLog | None = None, **overrides: int) -> Node:
     service = CoordinatorService(
         topic="__consumer_offsets",
         log=log,
-        clock=Clock(),
+        clock=clock or Clock(),
         make=lambda _: GroupShard(new_id=lambda: next(ids), settings=lambda: settings),
     )
     groups = GroupCoordinator(

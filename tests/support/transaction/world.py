@@ -25,7 +25,7 @@ from kwire.transaction.settings import TransactionSettings
 from kwire.transaction.shard import AddPartitions, EndTransaction
 from kwire.transaction.transitions import Producer
 from kwire.types import TRANSACTION_STATE, TopicPartition
-from tests.support.clock import Clock
+from tests.support.clock import JumpingClock
 from tests.support.coordinator.node import FakeLog
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -115,6 +115,7 @@ class World:
 
     nursery: trio.Nursery
     log: FakeLog = attrs.field(factory=FakeLog)
+    clock: JumpingClock = attrs.field(factory=JumpingClock)
     brokers: FakeBrokers = attrs.field(factory=FakeBrokers)
     settings: TransactionSettings = attrs.field(factory=TransactionSettings)
     version: int = 2
@@ -136,7 +137,7 @@ class World:
         self.epoch += 1
         self.coordinator = TransactionCoordinator(
             log=self.log,
-            clock=Clock(),
+            clock=self.clock,
             brokers=self.brokers,
             settings=lambda: self.settings,
             server_version=lambda: self.version,

@@ -1,0 +1,115 @@
+"""The series of steps of coordinators' shards: long work, one decision at a time.
+
+A series is taken in its order, in slices. While a shard cannot be written its series wait, and one
+retry a second tries the step that failed. A series that a deadline begins again and again, such as
+the abort of transactions that take too long, has a name: it does not begin while one of that name
+goes on. So a partition below ``min.insync.replicas`` for an hour holds no more work than at first.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from itertools import chain
+from typing import Final, Generic, TypeVar
+
+import trio
+
+from kwire import attrs
+from kwire.coordinator.decision import Machine, Step
+from kwire.coordinator.shard import Phase, Shard
+from kwire.drive import Slices
+from kwire.errors import KafkaError
+from kwire.types import TopicPartition
+from kwire.waits import Signal
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Machine)
+
+RETRY_SECONDS: Final = 1.0
+_RETRY_AFTER_FAULT_SECONDS: Final = 60.0
+
+
+@attrs.define(eq=False)
+class StepRunner(Generic[M]):
+    """The task that takes the steps of one coordinator service."""
+
+    take: Callable[[Shard[M], Step], None]
+    """Takes one step of a shard; raises what its decision raises."""
+    _shards: deque[Shard[M]] = attrs.field(factory=deque, init=False)
+    """The shards that have steps to take now."""
+    _has_shards: Signal = attrs.field(factory=Signal, init=False)
+
+    def schedule(
+        self, shard: Shard[M], steps: Iterable[Step], name: Hashable | None = None
+    ) -> None:
+        """Take these steps soon, unless a series of that name is under way."""
+        key = object() if name is None else name
+        if key not in shard.series:
+            shard.series[key] = iter(steps)
+            self._queue(shard)
+
+    def _queue(self, shard: Shard[M]) -> None:
+        if not shard.takes_steps:
+            shard.takes_steps = True
+            self._shards.append(shard)
+            self._has_shards.set()
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Take what is scheduled, until cancelled."""
+        while True:
+            await self._has_shards.wait()
+            self._has_shards.clear()
+            slices = Slices()
+            while self._shards:
+                await self._take_all(self._shards.popleft(), slices, nursery)
+
+    async def _take_all(self, shard: Shard[M], slices: Slices, nursery: trio.Nursery) -> None:
+        """Take the steps of a shard until none is left, it resigns, or one cannot be written."""
+        while (key := shard.next_series()) is not None:
+            steps = shard.series[key]
+            assert steps is not None
+            for step in steps:
+                if shard.phase is Phase.RESIGNED:
+                    return
+                try:
+                    self.take(shard, step)
+                except KafkaError as error:
+                    shard.series[key] = chain((step,), steps)
+                    if not shard.is_held_up:
+                        log_failure("step", shard.partition, error)
+                    shard.is_held_up = True
+                    nursery.start_soon(self._retry_shard, shard)
+                    return
+                except Exception as error:  # noqa: BLE001  A fault must not end the node.
+                    delay_s = log_failure("step", shard.partition, error)
+                    shard.series[key] = None
+                    rest = chain(steps, (step,))
+                    nursery.start_soon(self._retry_series, shard, key, rest, delay_s)
+                    break
+                shard.is_held_up = False
+                await slices.pause()
+            else:
+                del shard.series[key]
+        shard.takes_steps = False
+
+    async def _retry_shard(self, shard: Shard[M]) -> None:
+        await trio.sleep(RETRY_SECONDS)
+        shard.takes_steps = False
+        self._queue(shard)
+
+    async def _retry_series(
+        self, shard: Shard[M], key: Hashable, steps: Iterable[Step], delay_s: float
+    ) -> None:
+        await trio.sleep(delay_s)
+        shard.series[key] = iter(steps)
+        self._queue(shard)
+
+
+def log_failure(subject: str, partition: TopicPartition, error: Exception) -> float:
+    """Log an error and return the seconds after which to try again: after a fault later."""
+    if isinstance(error, KafkaError):
+        log.warning("%s put off partition=%s error=%r", subject, partition, error)
+        return RETRY_SECONDS
+    log.error("%s failed partition=%s", subject, partition, exc_info=error)
+    return _RETRY_AFTER_FAULT_SECONDS
