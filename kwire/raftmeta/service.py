@@ -23,6 +23,7 @@ from kwire.raftmeta.commits import Commit, PendingCommits
 from kwire.raftmeta.delivery import Delivery, LeaderAndEpoch, Listener
 from kwire.raftmeta.disk_calls import DiskCalls
 from kwire.raftmeta.network_channel import NetworkChannel, NoPeers, Peers
+from kwire.raftmeta.raft import progress
 from kwire.raftmeta.raft.cleaning import MetadataRetention
 from kwire.raftmeta.raft.events import (
     Append,
@@ -143,6 +144,10 @@ class RaftService:
     def is_alone(self) -> bool:
         """Whether this node is the only voter."""
         return self.voters.is_only(self._raft.state.key)
+
+    def may_be_replaced(self, now: float) -> bool:
+        """Whether this leader may have a successor that it does not know of."""
+        return progress.may_be_replaced(self._raft.state, now)
 
     @property
     def kraft_version(self) -> int:

@@ -13,7 +13,7 @@ from typing import Final, Protocol, overload
 import trio
 
 from kwire import attrs, errors
-from kwire.clock import Clock
+from kwire.clock import NodeClock
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatResponse
 from kwire.codec.messages.controller_registration import (
@@ -76,9 +76,6 @@ class LocalController(Protocol):
         It is possible while this controller is active and no other node can be.
         """
 
-    def append_no_op(self) -> None:
-        """Append a record, so that the next answer waits for the other voters."""
-
     async def wait_replaceable(self) -> None:
         """Wait until it is not the active controller, or another node could be."""
 
@@ -96,7 +93,7 @@ class BrokerLifecycle:
     log_dirs: Sequence[bytes]
     publisher: MetadataPublisher
     ask: Ask
-    clock: Clock
+    clock: NodeClock
     local: LocalController | None = None
     """The controller in this process, if there is one."""
     is_gone: IsGone = _never
@@ -125,7 +122,9 @@ class BrokerLifecycle:
         )
         interval = self.config.broker_heartbeat_interval_ms / 1000
         self.broker = BrokerState(registration=registration, interval=interval)
-        self.lease = SessionLease(self.config.broker_session_timeout_ms / 1000)
+        self.lease = SessionLease(
+            self.config.broker_session_timeout_ms / 1000, self.clock.suspended_s
+        )
 
     @property
     def epoch(self) -> int:
@@ -174,6 +173,7 @@ class BrokerLifecycle:
                 ):
                     await self._wait_session_end(self.local)
                     if not self._keep_session():
+                        self.lease.begin_request()
                         now = self.clock.now()
                         self.lease.renew(now, now)
                 await self._exchange()
@@ -256,11 +256,13 @@ class BrokerLifecycle:
         self._sooner.clear()
         with trio.move_on_after(max(0.0, self.broker.due - self.clock.now())):
             await self._sooner.wait()
+        self.lease.begin_request()
         sent_at = self.clock.now()
+        knows_fencing = not self._serves(self.publisher.applied)
         if self._unanswered_since is None:
             self._unanswered_since = sent_at
         try:
-            answer = await self._send()
+            answer = await self._send(sent_at, knows_fencing=knows_fencing)
         except errors.KafkaError as error:
             if repr(error) != self._last_refusal:
                 self._log_refusal(error)
@@ -271,13 +273,14 @@ class BrokerLifecycle:
         else:
             self._unanswered_since = None
             if isinstance(answer, BrokerHeartbeatResponse) and not answer.is_fenced:
-                self.lease.renew(sent_at, self.clock.now())
+                self.lease.on_unfenced(sent_at, self.clock.now(), knows_fencing=knows_fencing)
             self.broker.on_answer(answer, self.clock.now())
         if self.broker.state is State.RUNNING:
             self._insist_without_lease()
 
     async def _extend_lease(self, error: errors.KafkaError) -> None:
         """Serve on if no controller answers because too few of them run."""
+        self.lease.begin_request()
         asked_at = self.clock.now()
         if isinstance(error, errors.RequestTimedOut) and await self.is_gone():
             self.lease.on_controllers_ended(asked_at, self.clock.now())
@@ -319,7 +322,7 @@ class BrokerLifecycle:
     def _name(self) -> str:
         return self.broker.state.name if self.broker.registered else "UNREGISTERED"
 
-    async def _send(self) -> Answer:
+    async def _send(self, now: float, *, knows_fencing: bool) -> Answer:
         """Return the active controller's answer.
 
         A local controller may have lost the other voters, so its answer is awaited only for a
@@ -328,14 +331,10 @@ class BrokerLifecycle:
         """
         image = self.publisher.applied
         cordons = image.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE
-        may_unfence = self.lease.may_unfence(
-            self.clock.now(), knows_fencing=not self._serves(image)
-        )
+        may_unfence = self.lease.may_unfence(now, knows_fencing=knows_fencing)
         offset = image.applied.offset if may_unfence else NOT_CAUGHT_UP
         request = self.broker.request(offset, cordons=cordons)
         may_hang = self.local is not None and self.local.may_wait_for_voters
-        if self.local is not None and not may_unfence:
-            self.local.append_no_op()
         session_s = self.config.broker_session_timeout_ms / 1000
         limit_s = self.broker.interval if self.broker.registered else session_s
         with trio.move_on_after(limit_s if may_hang else math.inf):

@@ -29,11 +29,6 @@ class BrokerSession:
     is_inherited: bool = False
     """Whether a former controller fenced the broker, which is silent since."""
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether something is to be done when the session ends."""
-        return not self.fenced or self.has_ended_early
-
 
 @attrs.define
 class BrokerSessions:
@@ -41,6 +36,11 @@ class BrokerSessions:
 
     timeout_s: float = 9.0
     _sessions: dict[int, BrokerSession] = attrs.field(factory=dict)
+    _early_ends: dict[int, float] = attrs.field(factory=dict)
+    """For each broker that was fenced early, the time at which its session would have ended.
+
+    It stays when the broker registers again, as that broker may end before it serves.
+    """
 
     def touch(self, broker_id: int, now: float, *, fenced: bool, metadata_offset: int) -> None:
         """Record a heartbeat or registration of a broker."""
@@ -48,6 +48,8 @@ class BrokerSessions:
         session.heartbeat_at = session.request_at = now
         session.fenced, session.has_ended_early, session.is_inherited = fenced, False, False
         session.metadata_offset = metadata_offset
+        if not fenced:
+            self._early_ends.pop(broker_id, None)
 
     def begin(self, broker_id: int, now: float) -> None:
         """Begin the session of a serving broker that sent nothing to this controller yet."""
@@ -56,16 +58,24 @@ class BrokerSessions:
     def begin_fenced(self, broker_id: int, now: float) -> None:
         """Count a broker that a former controller fenced as fenced early, for one session."""
         self._sessions[broker_id] = BrokerSession(now, has_ended_early=True, is_inherited=True)
+        self._early_ends[broker_id] = now + self.timeout_s
 
     def end_early(self, broker_id: int) -> None:
         """Fence a broker whose process has ended; its session's end is still watched."""
         session = self._sessions[broker_id]
         session.fenced = session.has_ended_early = True
+        self._early_ends[broker_id] = session.heartbeat_at + self.timeout_s
 
     def has_ended_early(self, broker_id: int) -> bool:
-        """Whether a broker is fenced before its session ended."""
-        session = self._sessions.get(broker_id)
-        return session is not None and session.has_ended_early
+        """Whether a broker was fenced before its session ended, and that time is not over."""
+        return broker_id in self._early_ends
+
+    def end_early_ends(self, now: float) -> bool:
+        """Forget the early ends whose sessions would have ended by now; return whether any had."""
+        ended = [broker_id for broker_id, end_at in self._early_ends.items() if now >= end_at]
+        for broker_id in ended:
+            del self._early_ends[broker_id]
+        return bool(ended)
 
     def count_ended_early(self, now: float) -> int:
         """Return the number of brokers that are fenced although their sessions would go on."""
@@ -87,10 +97,13 @@ class BrokerSessions:
             broker = brokers.get(broker_id)
             session.fenced = broker is None or broker.fenced
             session.has_ended_early = session.has_ended_early and session.fenced
+            if not session.fenced:
+                self._early_ends.pop(broker_id, None)
 
     def clear(self) -> None:
         """Remove all sessions: leadership ended."""
         self._sessions.clear()
+        self._early_ends.clear()
 
     def is_valid(self, broker_id: int, now: float) -> bool:
         """Whether a broker may still be alive."""
@@ -100,19 +113,20 @@ class BrokerSessions:
         return now < session.heartbeat_at + self.timeout_s
 
     def stale(self, now: float) -> list[int]:
-        """Return the brokers whose watched session ended, the earliest first."""
+        """Return the serving brokers whose session ended, the earliest first."""
         overdue = [
             (session.heartbeat_at, broker_id)
             for broker_id, session in self._sessions.items()
-            if session.is_watched and now >= session.heartbeat_at + self.timeout_s
+            if not session.fenced and now >= session.heartbeat_at + self.timeout_s
         ]
         return [broker_id for _, broker_id in sorted(overdue)]
 
     @property
     def deadline(self) -> float:
-        """The time at which the next session ends if no heartbeat comes."""
-        heartbeats = (s.heartbeat_at for s in self._sessions.values() if s.is_watched)
-        return min(heartbeats, default=math.inf) + self.timeout_s
+        """The time at which the next session ends, or would have ended, if no heartbeat comes."""
+        heartbeats = (s.heartbeat_at for s in self._sessions.values() if not s.fenced)
+        first_end = min(heartbeats, default=math.inf) + self.timeout_s
+        return min(first_end, *self._early_ends.values(), math.inf)
 
     def lowest_active_offset(self) -> int | None:
         """Return the metadata offset that all serving brokers have reached; None without any."""

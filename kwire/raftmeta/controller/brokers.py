@@ -31,6 +31,8 @@ from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_records import endpoint_structures
 from kwire.types import RESERVED_UUIDS, uuid_text
 
+UNKNOWN_OFFSET: Final = -1
+"""The metadata offset of a heartbeat that names none."""
 _NEVER_BEHIND: Final = 1 << 63
 """Above every offset: a broker in this process has applied every answer."""
 
@@ -216,7 +218,9 @@ def decide_heartbeat(
 ) -> Decision[BrokerHeartbeatResponse]:
     """Renew a broker's session and decide its fencing, shutdown and directories.
 
-    Offline directories are processed first, so that the broker leads nothing from them.
+    Offline directories are processed first, so that the broker leads nothing from them. A broker
+    that names no metadata offset asks whether it was fenced: the answer that it was not needs a
+    record that the other voters have, as this controller may have been replaced.
     """
     broker = state.broker(request.broker_id, request.broker_epoch)
     caught_up = request.current_metadata_offset >= broker.epoch
@@ -241,6 +245,8 @@ def decide_heartbeat(
         records = unfencing(state, broker)
         fenced = False
     records = [*moved, *records, *_cordon_records(broker, request)]
+    if not (fenced or records) and request.current_metadata_offset == UNKNOWN_OFFSET:
+        records = [r.NoOpRecord()]
     state.sessions.touch(
         broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
     )
@@ -340,17 +346,20 @@ def unfencing(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRec
 
 
 def decide_fence_stale(state: ControllerState, request: None, now: float) -> Decision[bool]:
-    """Fence the broker with the oldest expired session; the reply says whether to call again."""
+    """Fence the broker with the oldest expired session; the reply says whether to call again.
+
+    Where a session that was ended early is over, the unclean elections that waited for it are held.
+    """
     del request
     stale = state.sessions.stale(now)
+    if state.sessions.end_early_ends(now):
+        return Decision(tuple(elect_for_leaderless(state)), bool(stale))
     if not stale:
         return Decision((), False)
     broker = state.image.brokers.get(stale[0])
     if broker is None or broker.fenced:
-        ended_early = state.sessions.has_ended_early(stale[0])
         state.sessions.forget(stale[0])
-        records = elect_for_leaderless(state) if ended_early else []
-        return Decision(tuple(records), len(stale) > 1)
+        return Decision((), len(stale) > 1)
     session = state.sessions.get(broker.id)
     if session is not None:
         session.fenced = True

@@ -17,7 +17,7 @@ from kwire.configs.checks import check_changed
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from kwire.configs.topic import TopicConfig, check_topic_config
+from kwire.configs.topic import TopicConfig, check_topic_config, outdated_settings
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.state import (
     ControllerState,
@@ -246,13 +246,23 @@ def _check(
         if not name:
             raise errors.InvalidRequest("Default topic resources are not allowed.")
         check_topic_name(name)
-        check_topic_config(settings, state.cluster_config())
+        check_topic_config(_without_outdated(current, settings), state.cluster_config())
         if name not in state.image.topic_ids:
             raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     elif kind == BROKER:
         _check_broker(state, name, current, settings)
     else:
         _check_named(kind, name, settings)
+
+
+def _without_outdated(current: dict[str, str], settings: dict[str, str]) -> dict[str, str]:
+    """Return the settings to check: what another release accepted may stay as it is."""
+    outdated = {setting for setting, _ in outdated_settings(current)}
+    return {
+        setting: text
+        for setting, text in settings.items()
+        if setting not in outdated or text != current[setting]
+    }
 
 
 def _check_named(kind: int, name: str, settings: dict[str, str]) -> None:

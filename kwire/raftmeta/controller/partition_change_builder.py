@@ -15,7 +15,7 @@ from kwire import attrs
 from kwire.codec.messages.metadata_records import PartitionChangeRecord
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER
-from kwire.types import NO_LEADER
+from kwire.types import NO_LEADER, DirectoryId
 
 _KEEP_STATE = -1
 
@@ -66,8 +66,8 @@ class PartitionChangeBuilder:
     recovering: bool = False
     unclean_shutdown: int = NO_LEADER
     """A broker that may have lost unflushed records, so it is no longer eligible."""
-    has_lost_last_known: bool = False
-    """Whether the last known leader has lost its log, so that others may have more records."""
+    lost_log: int = NO_LEADER
+    """A broker whose replica begins with an empty log, because its directory is gone."""
 
     def __attrs_post_init__(self) -> None:
         old = self.partition
@@ -85,6 +85,7 @@ class PartitionChangeBuilder:
         """Return the record of the change; None if nothing changes."""
         record = PartitionChangeRecord(partition_id=self.number, topic_id=self.topic_id)
         unchanged = PartitionChangeRecord(partition_id=self.number, topic_id=self.topic_id)
+        self._remove_lost_log()
         self._complete_reassignment()
         self._populate_elr()
         elected = self._elect()
@@ -94,7 +95,7 @@ class PartitionChangeBuilder:
             record.leader = self.partition.leader
         self._update_elr(record)
         isr_moved = record.isr is None and self.isr != list(self.partition.isr)
-        if isr_moved and (self.isr or self.elr_enabled):
+        if isr_moved and (self.isr or self.elr_enabled or self._is_log_missed):
             record.isr = self.isr
         self._bump_for_shrink(record)
         self._update_last_known_leader(record)
@@ -102,6 +103,26 @@ class PartitionChangeBuilder:
         if self.recovering != self.partition.recovering:
             record.leader_recovery_state = int(self.recovering)
         return None if record == unchanged else record
+
+    @property
+    def _is_log_missed(self) -> bool:
+        """Whether a replica has lost its log, and others may have records that it lacks."""
+        return self.lost_log != NO_LEADER and len(self.partition.replicas) > 1
+
+    @property
+    def _has_lost_last_known(self) -> bool:
+        """Whether the last known leader has lost its log, so that others may have more records."""
+        return self._is_log_missed and self.partition.last_known_elr == (self.lost_log,)
+
+    def _remove_lost_log(self) -> None:
+        """Take a replica that has lost its log out of the ISR, also as the last member.
+
+        As the leader it would remove all records from the other replicas. So only an unclean
+        election may choose it, although without ELR an ISR is never empty otherwise.
+        """
+        if self._is_log_missed:
+            self.isr = [replica for replica in self.isr if replica != self.lost_log]
+            self.unclean_shutdown = self.lost_log
 
     def _bump_for_shrink(self, record: PartitionChangeRecord) -> None:
         """Begin a leader epoch if the ISR shrinks: old levels notice it only then (KAFKA-15021)."""
@@ -136,7 +157,7 @@ class PartitionChangeBuilder:
         if self._last_known_leader_may():
             return Elected(self.partition.last_known_elr[0], unclean=True)
         if self.election is Election.UNCLEAN:
-            for replica in self.replicas:
+            for replica in sorted(self.replicas, key=self._may_be_empty):
                 if self._may_lead(replica):
                     return Elected(replica, unclean=True)
         return Elected(NO_LEADER)
@@ -144,6 +165,11 @@ class PartitionChangeBuilder:
     def _valid(self, replica: int) -> bool:
         eligible = self.isr or self.elr
         return replica in eligible and self._may_lead(replica)
+
+    def _may_be_empty(self, replica: int) -> bool:
+        """Whether a replica has lost its log; other replicas are the better unclean leaders."""
+        is_undecided = self.directories.get(replica) == DirectoryId.UNASSIGNED
+        return replica == self.lost_log or is_undecided
 
     def _may_lead(self, replica: int) -> bool:
         directory = self.directories.get(replica)
@@ -156,7 +182,7 @@ class PartitionChangeBuilder:
         last_known = self.partition.last_known_elr
         if not self.elr_enabled or self.isr or self.elr or len(last_known) != 1:
             return False
-        if self.has_lost_last_known:
+        if self._has_lost_last_known:
             return False
         return last_known[0] in self.replicas and self._may_lead(last_known[0])
 
@@ -195,11 +221,14 @@ class PartitionChangeBuilder:
             return
         if record.leader == NO_LEADER and old.leader in self.replicas and not old.last_known_elr:
             record.last_known_elr = [old.leader]
-        elif (record.leader >= 0 or self.has_lost_last_known) and old.last_known_elr:
+        elif (record.leader >= 0 or self._has_lost_last_known) and old.last_known_elr:
             record.last_known_elr = []
 
     def _assign(self, record: PartitionChangeRecord) -> None:
         old = self.partition
+        is_led = record.leader >= 0 or (record.leader == KEEP_LEADER and old.leader != NO_LEADER)
+        if self._is_log_missed and not is_led:
+            self.directories[self.lost_log] = DirectoryId.UNASSIGNED  # See ``_may_be_empty``.
         directories = [
             self.directories[replica] if replica in self.directories else self.directory_of(replica)
             for replica in self.replicas

@@ -14,7 +14,7 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponse,
 )
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from kwire.codec.messages.metadata_records import MetadataRecord
+from kwire.codec.messages.metadata_records import MetadataRecord, PartitionChangeRecord
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.leader_updates import elect_for_leaderless
 from kwire.raftmeta.controller.partition_change_builder import Election, PartitionChangeBuilder
@@ -22,7 +22,7 @@ from kwire.raftmeta.controller.placement import check_assignment
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER, apply_partition_change
-from kwire.types import NO_LEADER, TopicIdPartition
+from kwire.types import NO_LEADER, DirectoryId, TopicIdPartition, is_directory
 
 IsrData = AlterPartitionRequest.TopicData.PartitionData
 IsrTopic = AlterPartitionResponse.TopicData
@@ -333,17 +333,44 @@ def _revert(change: PartitionChangeBuilder, name: str) -> None:
     change.recovering = True
 
 
-def _has_lost_last_known(partition: PartitionImage, broker: BrokerImage) -> bool:
-    """Whether a broker led last, begins with a new log, and another replica may have records.
+def _assign_directory(
+    change: PartitionChangeBuilder, broker: BrokerImage, directory: bytes
+) -> list[PartitionChangeRecord]:
+    """Return the record that puts a broker's replica into a directory; none if nothing changes."""
+    partition = change.partition
+    if _is_known_empty(partition, broker.id):
+        return []
+    change.directories[broker.id] = directory
+    if _has_lost_log(partition, broker, directory):
+        change.lost_log = broker.id
+        change.allow_unclean()
+    if not broker.has_online(directory):
+        change.isr = [member for member in change.isr if member != broker.id]
+    record = change.build()
+    return [] if record is None else [record]
 
-    Elected as the last known leader it would remove them all from the others.
+
+def _has_lost_log(partition: PartitionImage, broker: BrokerImage, directory: bytes) -> bool:
+    """Whether a replica begins with an empty log in ``directory``, because its own one is gone.
+
+    A replica keeps its log if its directory is online, was not known, or is only out of reach.
     """
-    directory = partition.directory(broker.id)
+    old = partition.directory(broker.id)
+    if old is None or not is_directory(old) or broker.has_online(old):
+        return False
+    return broker.has_online(directory)
+
+
+def _is_known_empty(partition: PartitionImage, broker: int) -> bool:
+    """Whether a replica has lost its log and copied nothing since, as no replica leads.
+
+    Its directory stays undecided until one does, so that an unclean election prefers the others.
+    The broker reports it again with its next role.
+    """
     return (
-        partition.last_known_elr == (broker.id,)
-        and len(partition.replicas) > 1
-        and directory is not None
-        and not broker.has_online(directory)
+        partition.leader == NO_LEADER
+        and partition.directory(broker) == DirectoryId.UNASSIGNED
+        and broker not in (*partition.isr, *partition.elr)
     )
 
 
@@ -373,12 +400,7 @@ def decide_assign_directories(
                     code = errors.NotLeaderOrFollower.code
                 else:
                     change = state.change(topic.topic_id, number)
-                    change.directories[broker.id] = directory.id
-                    change.has_lost_last_known = _has_lost_last_known(partition, broker)
-                    if not broker.has_online(directory.id):
-                        change.isr = [member for member in change.isr if member != broker.id]
-                    if (record := change.build()) is not None:
-                        records.append(record)
+                    records += _assign_directory(change, broker, directory.id)
                 partitions.append(
                     answer.TopicData.PartitionData(partition_index=number, error_code=code)
                 )

@@ -82,12 +82,22 @@ class Controller:
         """Whether this node is the active controller."""
         return self.epoch is not None
 
-    async def call(self, decide: "Decide[Q, R]", request: Q, *, in_force: bool = False) -> R:
+    async def call(
+        self,
+        decide: "Decide[Q, R]",
+        request: Q,
+        *,
+        in_force: bool = False,
+        vouches: bool = False,
+    ) -> R:
         """Run a decider; return its reply when the records are committed.
 
         With ``in_force`` also wait until this node's broker has applied them. That may take as long
         as its disk is slow, so it is only for answers to this broker's own clients: neither timers
         nor other nodes depend on it.
+
+        With ``vouches`` the reply holds even if no record is written: this node refuses when it may
+        have been replaced as the active controller, and not know it after a pause.
 
         Raises NotController when this node is not active, or lost leadership meanwhile: in that
         case only the next controller knows whether the records survive.
@@ -95,6 +105,8 @@ class Controller:
         is_whole = False
         while not is_whole:
             await self.wait_ready()
+            if vouches and self._quorum.may_be_replaced(self._clock.now()):
+                raise errors.NotController
             decision = self._decide(decide, request)
             if len(decision.records) > AT_ONCE and not await self._append_slowly(decision.records):
                 self._undo_decision()

@@ -218,7 +218,7 @@ class ControllerState:
 
     def topic_config(self, name: str) -> TopicConfig:
         """Return a topic's settings in force."""
-        return TopicConfig(self.image.config(TOPIC, name), self.cluster_config())
+        return TopicConfig(self.image.config(TOPIC, name), self.cluster_config(), stored=True)
 
     def _rules(self, topic: str) -> tuple[int, bool]:
         """Return a topic's min.insync.replicas, and whether it allows an unclean leader."""

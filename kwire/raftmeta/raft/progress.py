@@ -141,7 +141,11 @@ def _recent_voters(state: RaftState, role: Leader) -> list[int]:
 
     A replica with another directory is not the voter whose id it has.
     """
-    since = role.check_at - _check_timeout(state)
+    return _voters_since(state, role, role.check_at - _check_timeout(state))
+
+
+def _voters_since(state: RaftState, role: Leader, since: float) -> list[int]:
+    """Return the voters that fetched after ``since``, including this node."""
     recent = [state.config.node_id] if state.voters.has(state.key) else []
     for node in state.other_voters:
         replica = role.replicas.get(_key_of(state, role, node.id))
@@ -185,6 +189,19 @@ def has_lost_majority(state: RaftState) -> bool:
         else:
             return True
     return False
+
+
+def may_be_replaced(state: RaftState, now: float) -> bool:
+    """Whether the other voters may have elected another leader: too few fetched of late.
+
+    A voter that was answered grants no pre-vote until its fetch timeout (KIP-996), which is shorter
+    than the time after which the leader resigns.
+    """
+    role = state.role
+    if not isinstance(role, Leader) or state.voters.is_only(state.key):
+        return False
+    since = now - state.config.fetch_timeout_s
+    return not state.voters.has_majority(_voters_since(state, role, since))
 
 
 def tell_voters(state: RaftState) -> None:

@@ -122,6 +122,38 @@ async def test_session_that_held_over_a_pause_is_taken_up_at_once(autojump_clock
     assert not lifecycle.lease.is_over(trio.current_time())
 
 
+class PausedController(Controllers):
+    """A controller that answers the fourth request only at ``wakes_at``."""
+
+    wakes_at = 0.0
+
+    async def ask(self, request: Any) -> Any:
+        answer = await super().ask(request)
+        if len(self.requests) == len(UP) + 1:
+            await trio.sleep(self.wakes_at - trio.current_time())
+        return answer
+
+
+async def test_late_answer_that_may_have_unfenced_the_broker_renews_no_lease(
+    autojump_clock: Clock,
+) -> None:
+    """Invariant 34: the session ended before the controller got the heartbeat."""
+    publisher = MetadataPublisher()
+    publish_own(publisher, 8, fenced=False)
+    controllers = PausedController(*UP, heartbeat_response(), heartbeat_response())
+    lifecycle = make_lifecycle(controllers, publisher=publisher)
+    await lifecycle.start()
+    controllers.wakes_at = lifecycle.lease.end + 0.5
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lifecycle.run)
+        await trio.sleep(controllers.wakes_at - trio.current_time() + 0.01)
+        assert lifecycle.lease.is_over(trio.current_time())
+        await trio.sleep(0.5)
+        assert controllers.requests[-1][1].current_metadata_offset == NOT_CAUGHT_UP
+        assert not lifecycle.lease.is_over(trio.current_time()), "this answer proves it"
+        nursery.cancel_scope.cancel()
+
+
 class StoppedControllers(Controllers):
     """Controllers that answer no more after these answers."""
 
@@ -139,7 +171,7 @@ async def test_broker_serves_on_only_if_the_controllers_have_ended(
     """A broker that is cut off from controllers that run may have been fenced by them."""
     lifecycle = make_lifecycle(StoppedControllers(*UP), is_gone)
     await lifecycle.start()
-    with trio.move_on_after(60):
+    with trio.move_on_after(WITHOUT_CONTROLLERS_MAX_S - 20):
         await lifecycle.run()
     assert lifecycle.lease.is_over(trio.current_time()) == is_over
 
@@ -206,8 +238,6 @@ class GrowingQuorum:
     def keep_session(self, broker_id: int) -> bool:
         return not self.has_grown.is_set()
 
-    def append_no_op(self) -> None: ...
-
     async def wait_replaceable(self) -> None:
         await self.has_grown.wait()
 
@@ -234,3 +264,44 @@ async def test_lease_has_an_end_once_another_node_can_be_the_active_controller(
         await trio.sleep(20)
         assert lifecycle.lease.is_over(trio.current_time()), "the other node may be active"
         nursery.cancel_scope.cancel()
+
+
+def test_lease_goes_on_while_the_machine_is_suspended() -> None:
+    """Invariant 34: the clock of its deadlines stops, the controller's does not."""
+    suspended_s = 3.0
+    lease = SessionLease(SESSION_S, lambda: suspended_s)
+    lease.begin_request()
+    lease.renew(100.0, 100.0)
+    suspended_s += 8.0
+    assert not lease.is_over(100.5)
+    suspended_s += 60.0
+    assert lease.is_over(100.5)
+    assert lease.over_s(100.5) == pytest.approx(59.5)
+    lease.begin_request()
+    lease.on_controllers_ended(100.5, 100.6)
+    assert lease.is_over(100.6)
+    lease.on_unfenced(100.7, 100.8, knows_fencing=False)
+    assert not lease.is_over(109.6)
+    assert lease.is_over(109.8)
+
+
+def test_suspension_before_the_answer_counts_from_the_request() -> None:
+    suspended_s = 0.0
+    lease = SessionLease(SESSION_S, lambda: suspended_s)
+    lease.begin_request()
+    suspended_s = 5.0
+    lease.renew(100.0, 100.1)
+    assert (lease.is_over(103.9), lease.is_over(104.0)) == (False, True)
+
+
+def test_limit_without_controllers_includes_the_time_of_a_suspension() -> None:
+    suspended_s = 0.0
+    lease = SessionLease(SESSION_S, lambda: suspended_s)
+    lease.begin_request()
+    lease.renew(100.0, 100.0)
+    for asked_at in range(104, 157, 4):
+        lease.begin_request()
+        lease.on_controllers_ended(float(asked_at), float(asked_at))
+        suspended_s += 4.0
+    end_at = 100.0 + WITHOUT_CONTROLLERS_MAX_S - suspended_s
+    assert lease.is_over(end_at)

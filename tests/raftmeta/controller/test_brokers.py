@@ -1,5 +1,6 @@
 """Registration, heartbeats, fencing and controlled shutdown."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.configs.resource_types import TOPIC
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
@@ -20,7 +22,12 @@ from kwire.raftmeta.controller.brokers import (
     fencing,
     keep_session,
 )
-from kwire.raftmeta.controller.partitions import decide_assign_directories
+from kwire.raftmeta.controller.partitions import (
+    UNCLEAN,
+    decide_assign_directories,
+    decide_elect_leaders,
+    decide_rebalance_leaders,
+)
 from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
@@ -216,7 +223,77 @@ def test_last_known_leader_without_its_log_does_not_lead_where_others_have_recor
     cluster.do(decide_assign_directories, assignment(2, epoch, topic_id, new_dir))
     partition = cluster.partition("t")
     assert (partition.leader, partition.last_known_elr) == (leader, ())
-    assert partition.directory(2) == new_dir
+    cluster.do(decide_elect_leaders, unclean_election())
+    assert cluster.partition("t").leader == replicas[-1], "the one that may have records"
+    cluster.do(decide_assign_directories, assignment(2, epoch, topic_id, new_dir))
+    assert cluster.partition("t").directory(2) == new_dir
+
+
+def unclean_election() -> ElectLeadersRequest:
+    named = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
+    return ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=[named])
+
+
+def replace_disk(cluster: Cluster, topic_id: bytes, *, old_dirs: Sequence[bytes] = ()) -> bytes:
+    """Bring broker 1 back with a new directory in which its replica lies; return the directory."""
+    new_dir = b"n" * 16
+    cluster.state.sessions.forget(1)
+    request = register(1, log_dirs=[*old_dirs, new_dir])
+    epoch = cluster.do(decide_register_broker, request).broker_epoch
+    cluster.do(decide_heartbeat, beat(1, epoch))
+    assert cluster.partition("t").leader == (1 if old_dirs else -1)
+    cluster.do(decide_assign_directories, assignment(1, epoch, topic_id, new_dir))
+    return new_dir
+
+
+def test_replaced_disk_does_not_lead_without_elr_where_others_have_records() -> None:
+    """Elected as the only in-sync replica, it would remove all records from the others."""
+    cluster = Cluster((1, 2, 3))
+    topic_id = cluster.topic("t", [1, 2, 3])
+    cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
+    new_dir = replace_disk(cluster, topic_id)
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr) == (-1, ()), "its log is empty"
+    cluster.do(decide_heartbeat, beat(2, 200))
+    cluster.do(decide_rebalance_leaders, None)
+    epoch = cluster.state.image.brokers[1].epoch
+    cluster.do(decide_assign_directories, assignment(1, epoch, topic_id, new_dir))
+    assert cluster.partition("t").leader == -1
+    cluster.do(decide_elect_leaders, unclean_election())
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.recovering) == (2, True), "it has most of the records"
+    cluster.do(decide_assign_directories, assignment(1, epoch, topic_id, new_dir))
+    assert cluster.partition("t").directory(1) == new_dir
+
+
+def test_replaced_disk_leads_where_no_other_replica_has_records() -> None:
+    cluster = Cluster((1, 2))
+    new_dir = replace_disk(cluster, cluster.topic("t", [1]))
+    assert (cluster.partition("t").leader, cluster.partition("t").directory(1)) == (1, new_dir)
+
+
+def test_replica_that_moves_between_online_directories_stays_in_sync() -> None:
+    cluster = Cluster((1, 2))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
+    new_dir = replace_disk(cluster, topic_id, old_dirs=[directory(1)])
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.directory(1)) == (1, (1,), new_dir)
+
+
+@pytest.mark.parametrize("elr", [False, True])
+def test_follower_on_a_replaced_disk_leaves_isr_and_elr(elr: bool) -> None:
+    cluster = Cluster((1, 2))
+    if elr:
+        cluster.write(*feature_records({ELR: 1}))
+    topic_id = cluster.topic("t", [2, 1])
+    other_dir = b"o" * 16
+    cluster.write(
+        r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, log_dirs=[other_dir])
+    )
+    cluster.do(decide_assign_directories, assignment(1, 100, topic_id, other_dir))
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ())
 
 
 def test_unregistered_broker_is_not_eligible_when_it_registers_again() -> None:
@@ -323,6 +400,16 @@ def test_unregistered_broker_leaves_the_image_and_the_isr() -> None:
     assert cluster.partition("t").isr == (2,)
     with pytest.raises(errors.BrokerIdNotRegistered):
         cluster.do(decide_unregister_broker, UnregisterBrokerRequest(broker_id=1))
+
+
+def test_broker_that_asks_whether_it_was_fenced_is_answered_with_a_record() -> None:
+    """Invariant 34: a controller that was replaced during a pause cannot commit it."""
+    cluster = Cluster((1, 2))
+    reply = cluster.do(decide_heartbeat, beat(2, 200, current_metadata_offset=-1))
+    assert (reply.is_fenced, cluster.kinds()) == (False, ["NoOp"])
+    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[2]))
+    reply = cluster.do(decide_heartbeat, beat(2, 200, current_metadata_offset=-1))
+    assert (reply.is_fenced, cluster.kinds()) == (True, [])
 
 
 def test_producer_id_blocks_never_overlap() -> None:

@@ -127,6 +127,30 @@ def test_setting_longer_than_32767_characters_is_refused() -> None:
         assert cluster.do(decide_incremental_alter, request).responses[0].error_code == code
 
 
+def test_topic_can_be_altered_beside_settings_of_another_release() -> None:
+    """Apache Kafka 4.3.1 accepts that, too, and the deletion of a setting that it does not know."""
+    cluster = Cluster()
+    cluster.topic("t", [1])
+    outdated = {"segment.bytes": "14", "message.format.version": "2.8-IV1"}
+    for name, value in outdated.items():
+        cluster.write(
+            r.ConfigRecord(resource_type=TOPIC, resource_name="t", name=name, value=value)
+        )
+    codes = [
+        cluster.do(decide_incremental_alter, alter(TOPIC, "t", change)).responses[0].error_code
+        for change in (
+            ("retention.ms", SET, "5000"),
+            ("segment.bytes", SET, "15"),
+            ("message.format.version", SET, "3.0"),
+            ("message.format.version", DELETE, None),
+        )
+    ]
+    invalid = errors.InvalidConfig.code
+    assert codes == [0, invalid, invalid, 0]
+    settings = dict(cluster.state.image.config(TOPIC, "t"))
+    assert settings == {"segment.bytes": "14", "retention.ms": "5000"}
+
+
 @pytest.mark.parametrize(("kind", "name", "topic_name"), [(TOPIC, "t", "t"), (BROKER, "", "")])
 def test_new_min_insync_replicas_clears_eligible_replicas(
     kind: int, name: str, topic_name: str

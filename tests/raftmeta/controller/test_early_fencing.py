@@ -4,14 +4,19 @@ import math
 
 import pytest
 
-from kwire.raftmeta.controller.brokers import begin_sessions, decide_fence_stale, decide_heartbeat
+from kwire.raftmeta.controller.brokers import (
+    begin_sessions,
+    decide_fence_stale,
+    decide_heartbeat,
+    decide_register_broker,
+)
 from kwire.raftmeta.controller.early_fencing import decide_fence_ended
 from kwire.raftmeta.controller.partitions import decide_elect_unclean
 from kwire.raftmeta.controller.process_probe import EndedProcess, ProcessProbe
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
-from tests.support.raftmeta.clusters import Cluster
-from tests.support.raftmeta.requests import beat
+from tests.support.raftmeta.clusters import Cluster, directory
+from tests.support.raftmeta.requests import beat, register
 
 HERE = ("10.0.0.2", 9092)
 
@@ -263,3 +268,23 @@ def test_unclean_leader_waits_for_the_end_of_the_session(elr: int) -> None:
     partition = cluster.partition("t")
     assert (partition.leader, partition.recovering) == (1, True)
     assert cluster.state.sessions.deadline > cluster.now
+
+
+def test_unclean_leader_does_not_wait_for_a_broker_that_registered_again() -> None:
+    """It may end again, or take long to catch up; the next periodic election is minutes away."""
+    cluster = Cluster(unclean_leader_election_enable="true")
+    cluster.topic("t", [2, 1])
+    change = cluster.state.change(cluster.state.image.topic_ids["t"], 0)
+    change.isr = [2]
+    cluster.write(change.build())
+    end_process(cluster, 2)
+    ends_at = cluster.now + 9
+    cluster.now += 3
+    cluster.do(decide_register_broker, register(2, log_dirs=[directory(2)]))
+    assert cluster.partition("t").leader == -1
+    cluster.now = ends_at
+    for broker in (1, 3):
+        cluster.do(decide_heartbeat, beat(broker, broker * 100))
+    assert cluster.state.sessions.deadline <= cluster.now
+    cluster.do(decide_fence_stale, None)
+    assert (cluster.partition("t").leader, cluster.partition("t").recovering) == (1, True)

@@ -35,7 +35,7 @@ from tests.support.raftmeta.clusters import ENDPOINTS, node_config
 from tests.support.raftmeta.controller_quorum import RecordedQuorum, ReplayClock
 from tests.support.raftmeta.metadata_logs import load
 from tests.support.raftmeta.metadata_node import Node, running_node
-from tests.support.raftmeta.requests import create
+from tests.support.raftmeta.requests import beat, create
 
 
 async def test_first_boot_writes_what_kafka_writes() -> None:
@@ -60,6 +60,21 @@ def first_boot() -> list[Any]:
     """Return the first records of the golden directory, without no-ops."""
     log = next(log for log in load() if log.name.startswith("clean"))
     return [x for _, x in log.records if not isinstance(x, r.NoOpRecord)][:13]
+
+
+async def test_heartbeat_is_refused_by_a_controller_that_may_have_been_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Invariant 34: after a pause it does not know the brokers that its successor fenced."""
+    async with running_node() as node:
+        await node.broker(b"a").start()
+        epoch = node.controller.state.image.brokers[1].epoch
+        request = beat(1, epoch)
+        monkeypatch.setattr(node.quorum, "may_be_replaced", lambda now: True)
+        with pytest.raises(errors.NotController):
+            await InProcessController(node.controller).ask(request)
+        monkeypatch.undo()
+        assert not (await InProcessController(node.controller).ask(request)).is_fenced
 
 
 async def test_reply_comes_when_the_topic_is_published() -> None:

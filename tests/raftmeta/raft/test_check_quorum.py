@@ -2,6 +2,7 @@
 
 import pytest
 
+from kwire.raftmeta.raft import progress
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.voters import ReplicaKey
@@ -54,3 +55,17 @@ def test_leader_that_removes_itself_needs_a_majority_of_the_others() -> None:
     raft = leader(voters=dynamic(1, 2, 3, 4), kraft_version=1)
     raft.state.history.add(raft.state.log.end_offset - 1, dynamic(2, 3, 4))
     assert not leads_while_fetched_by(raft, key_of(2))
+
+
+def test_leader_may_be_replaced_from_the_fetch_timeout_of_its_followers_on() -> None:
+    """It resigns only later, or when it wakes from a pause; until then it must vouch for nothing.
+
+    Invariant 34.
+    """
+    raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
+    assert leads_while_fetched_by(raft, key_of(2))
+    fetched_at = raft.state.now
+    before, after = fetched_at + 0.9 * FETCH_TIMEOUT_S, fetched_at + 1.1 * FETCH_TIMEOUT_S
+    assert not progress.may_be_replaced(raft.state, before)
+    assert progress.may_be_replaced(raft.state, after)
+    assert isinstance(raft.state.role, Leader)

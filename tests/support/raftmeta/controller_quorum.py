@@ -64,6 +64,10 @@ class RecordedQuorum:
     def leader(self) -> LeaderAndEpoch:
         return self.who
 
+    def may_be_replaced(self, now: float) -> bool:
+        """Return False: the recorded leaders were followed by a majority."""
+        return False
+
     @property
     def next_offset(self) -> int:
         if self.place < len(self.log):
