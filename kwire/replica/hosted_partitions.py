@@ -2,7 +2,8 @@
 
 A partition without a log is *deferred*, until the first request for it or until it is its turn in
 the background, or *offline*: its directory failed or had no room. A request for either creates its
-log by the newest metadata, so a deferred partition is usable at once.
+log by the newest metadata, so a deferred partition is usable at once. A replica of before this
+start gets no empty log if its own may be in a directory that could not be read.
 """
 
 import logging
@@ -37,10 +38,14 @@ class HostedPartitions:
     metrics: Metrics
     image: Metadata | None = None
     """The newest metadata that is applied, or being applied."""
+    on_log_unreachable: Callable[[bytes, int], None] = lambda topic_id, index: None
+    """Called with a partition whose log may be in a directory that could not be read."""
     _by_name: dict[tuple[str, int], Partition] = attrs.field(factory=dict)
     _by_id: dict[tuple[bytes, int], Partition] = attrs.field(factory=dict)
     _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
     """Partitions assigned here without a log: their directory failed or had no room."""
+    _established: set[tuple[bytes, int]] = attrs.field(factory=set)
+    """Replicas of before this start whose logs are not open yet."""
     _deferred: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
     """Partitions still to be created, by the first request or in the background."""
 
@@ -128,6 +133,10 @@ class HostedPartitions:
 
     # Creation.
 
+    def on_established(self, topic_id: bytes, index: int) -> None:
+        """Note a replica that the metadata assigned here before this start: it may have a log."""
+        self._established.add((topic_id, index))
+
     def is_new(self, topic: TopicState, index: int) -> bool:
         """Whether nothing exists here under the partition's id or name, nor its log."""
         return (
@@ -187,16 +196,21 @@ class HostedPartitions:
         return None if partition is None else self._update_role(partition, state)
 
     def _create(self, topic: TopicState, index: int, state: PartitionState) -> Partition | None:
+        key = topic.id, index
         config, directory_id = self.configs(topic.name), state.directory(self.node)
+        is_new = key not in self._established
         try:
-            log = self.logs.create(topic.name, topic.id, index, config, directory_id)
+            log = self.logs.create(topic.name, topic.id, index, config, directory_id, is_new=is_new)
         except (OSError, KafkaStorageError) as error:
-            if (topic.id, index) not in self._offline:
+            if key not in self._offline:
                 text = "partition has no log topic=%s partition=%d error=%s"
                 logger.error(text, topic.name, index, error)
-            self._offline.add((topic.id, index))
+            self._offline.add(key)
+            if not is_new and self.logs.unread_directories:
+                self.on_log_unreachable(*key)
             return None
-        self._offline.discard((topic.id, index))
+        self._offline.discard(key)
+        self._established.discard(key)
         return self.add(topic.name, topic.id, index, log)
 
     def add(self, topic: str, topic_id: bytes, index: int, log: PartitionLog) -> Partition:
@@ -230,8 +244,7 @@ class HostedPartitions:
 
     def unassign(self, topic_id: bytes, index: int) -> None:
         """Remove a partition that the metadata assigns to this broker no longer."""
-        self._deferred.pop((topic_id, index), None)
-        self._offline.discard((topic_id, index))
+        self._forget_pending((topic_id, index))
         partition = self._by_id.get((topic_id, index))
         if partition is not None:
             logger.info("replica unassigned topic=%s partition=%d", partition.topic, index)
@@ -239,8 +252,7 @@ class HostedPartitions:
 
     def delete(self, topic: TopicState, index: int) -> None:
         """Delete a partition of a deleted topic, with its log even if it has no role here."""
-        self._offline.discard((topic.id, index))
-        self._deferred.pop((topic.id, index), None)
+        self._forget_pending((topic.id, index))
         partition = self._by_id.get((topic.id, index))
         if partition is not None:
             self._remove(partition)
@@ -248,6 +260,12 @@ class HostedPartitions:
         log = self.logs.get(topic.name, index)
         if log is not None and log.topic_id == topic.id and log.disk.failed is None:
             self._delete_log(log)
+
+    def _forget_pending(self, key: tuple[bytes, int]) -> None:
+        """Forget a partition without a log, which this broker is not to have any more."""
+        self._deferred.pop(key, None)
+        self._offline.discard(key)
+        self._established.discard(key)
 
     def on_directory_failed(self, directory: Directory) -> None:
         """Take the partitions of a failed log directory offline.

@@ -145,6 +145,11 @@ class Leader:
         )
 
     @property
+    def leads_on(self) -> bool:
+        """Whether this broker led in the epoch before, too."""
+        return self.first_epoch < self.leader_epoch
+
+    @property
     def maximal_isr(self) -> frozenset[int]:
         return self.isr if self.pending_isr is None else self.isr | self.pending_isr
 

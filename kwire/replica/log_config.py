@@ -17,7 +17,7 @@ _SAME_NAME: Final = (
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """Return the settings of a topic's logs; raises ConfigError if an override is invalid."""
+    """Return the settings of a topic's logs, from the overrides that the metadata has."""
     return _build(overrides, broker) if overrides else _default_config(broker)
 
 
@@ -28,7 +28,7 @@ def _default_config(broker: BrokerConfig) -> LogConfig:
 
 
 def _build(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    topic = TopicConfig(overrides, broker)
+    topic = TopicConfig(overrides, broker, stored=True)
     same = {name: getattr(topic, name) for name in _SAME_NAME}
     return LogConfig(
         **same,

@@ -8,6 +8,7 @@ Rules:
   and is usable at once.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Set
 from typing import Final
 
@@ -15,12 +16,15 @@ import trio
 
 from kwire import attrs
 from kwire.configs.resource_types import BROKER, TOPIC
+from kwire.configs.topic import outdated_settings
 from kwire.drive import Slices, give_way
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN
 from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.ports import Delta, Metadata, TopicState
 from kwire.types import INTERNAL_TOPICS
 from kwire.waits import Signal
+
+log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 8
 """New partitions of a publication that are created before :meth:`MetadataApplier.apply` returns."""
@@ -53,15 +57,19 @@ class MetadataApplier:
 
     async def apply(self, delta: Delta) -> None:
         """Apply a publication: deleted topics, changed settings and changed partitions."""
+        is_first = self.partitions.image is None
         self.partitions.image = image = delta.after
         slices = Slices(self.now)
         await self._delete_topics(delta.deleted_topics, image, slices)
+        await self._warn_of_outdated_settings(delta.configs, image, slices)
         await self._configure(delta.configs, slices)
         created_count = 0
         for topic_id, indexes in delta.partitions.items():
             topic = image.topics.get(topic_id)
             if topic is not None:
                 for index in sorted(indexes):
+                    if is_first:
+                        self.partitions.on_established(topic_id, index)
                     if created_count < _AT_ONCE or not self._defer(topic, index):
                         created_count += self.partitions.find_by_id(topic_id, index) is None
                         self._update(topic, index)
@@ -79,6 +87,18 @@ class MetadataApplier:
             if topic.name not in image.topic_ids:
                 for metric in (MESSAGES_IN, BYTES_IN, BYTES_OUT):
                     self.partitions.metrics.forget(metric, topic.name)
+
+    async def _warn_of_outdated_settings(
+        self, resources: Set[tuple[int, str]], image: Metadata, slices: Slices
+    ) -> None:
+        """Log the topics' settings that another release accepted and this one does not."""
+        for kind, name in sorted(resources):
+            if kind == TOPIC:
+                for _, why in outdated_settings(image.config(TOPIC, name)):
+                    log.warning(
+                        "topic setting not in force as stored topic=%s reason=%s", name, why
+                    )
+                await slices.pause()
 
     async def _configure(self, resources: Set[tuple[int, str]], slices: Slices) -> None:
         """Apply changed settings, of some topics, or of brokers and so of all topics."""

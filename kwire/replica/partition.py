@@ -23,14 +23,14 @@ from kwire.errors import (
     UnknownLeaderEpoch,
 )
 from kwire.log import timestamp_search
-from kwire.log.aborted_transactions import find_aborted, limit_to_region
+from kwire.log.aborted_transactions import read_committed
 from kwire.log.config import LogConfig
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
 from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
-from kwire.records.validate import check_timestamps
+from kwire.records.validate import check_timestamps, refuse_append_time
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.leader import HighWatermarkChange, Leader
 from kwire.replica.verification import Verifications
@@ -209,7 +209,8 @@ class Partition:
         self.leader = leader
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
-        self.verifications.clear()
+        if not leader.leads_on:
+            self.verifications.clear()
         leader.advance(now)
         self.uncommitted.on_role_changed(self.high_watermark, self.log.end_offset)
 
@@ -257,10 +258,13 @@ class Partition:
                 f"{len(leader.isr)} replicas in sync, {leader.effective_min_isr} are needed"
             )
         config = self.config
-        if from_client and not config.log_append_time:
-            check_timestamps(
-                header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms
-            )
+        if from_client:
+            if config.log_append_time:
+                refuse_append_time(header)
+            else:
+                check_timestamps(
+                    header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms
+                )
         size = header.size
         if size != len(records):
             records = memoryview(records)[:size]
@@ -340,12 +344,13 @@ class Partition:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return ReadResult(None, high_watermark, stable, start, end)
-        is_stable = isolation is FetchIsolation.STABLE
-        aborted = find_aborted(log.segments, offset, end, wait=wait) if is_stable else []
-        # The region comes last, because it holds a file open.
+        if isolation is FetchIsolation.STABLE:
+            region, aborted = read_committed(
+                log, offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait
+            )
+            return ReadResult(region, high_watermark, stable, start, end, None, aborted)
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
-        aborted = limit_to_region(log.segments, aborted, offset, region, wait=wait)
-        return ReadResult(region, high_watermark, stable, start, end, None, aborted)
+        return ReadResult(region, high_watermark, stable, start, end)
 
     def readable_state(self) -> tuple[object, ...]:
         """Return the state that a read depends on beside its arguments.
@@ -371,10 +376,7 @@ class Partition:
         return self.last_stable_offset
 
     def _diverging(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
-        """Return the epoch and offset where the fetcher's log diverges (invariants 26 and 27).
-
-        None if it does not.
-        """
+        """Return where the fetcher's log diverges, None if it does not (invariants 26 and 27)."""
         epoch, end = self.end_of_epoch(last_fetched_epoch)
         if epoch < 0 or end < 0:
             raise OffsetOutOfRange

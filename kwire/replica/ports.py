@@ -80,6 +80,9 @@ class Metadata(Protocol):
     @property
     def topic_ids(self) -> Mapping[str, bytes]: ...
 
+    def config(self, kind: int, name: str) -> Mapping[str, str]:
+        """Return the settings of a resource; empty if it has none of its own."""
+
 
 class Delta(Protocol):
     """The changes of one metadata publication."""
@@ -103,9 +106,8 @@ class Delta(Protocol):
 class Lease(Protocol):
     """The time until which this broker may act as a leader, although it may be one no more."""
 
-    @property
-    def end(self) -> float:
-        """The end of the lease, in monotonic seconds."""
+    def is_over(self, now: float) -> bool:
+        """Return whether the lease is over; ``now`` is in monotonic seconds."""
 
     def over_s(self, now: float) -> float:
         """Return the seconds for which the lease has been over so far, in all."""
@@ -188,8 +190,17 @@ class Logs(Protocol):
         partition: int,
         config: LogConfig,
         directory_id: bytes | None,
+        *,
+        is_new: bool,
     ) -> PartitionLog:
-        """Return a log, a new one in this directory; raise KafkaStorageError without it."""
+        """Return a log, a new one in this directory; raise KafkaStorageError without it.
+
+        Unless ``is_new``, none is created that may be in a directory that could not be read.
+        """
+
+    @property
+    def unread_directories(self) -> Sequence[str]:
+        """The directories that failed before all their logs were opened."""
 
     def delete_soon(self, log: PartitionLog) -> None:
         """Delete a log as soon as no thread works on it."""

@@ -134,7 +134,7 @@ class ReplicaService:
     @property
     def is_lease_over(self) -> bool:
         """Whether another broker may lead this broker's partitions by now (invariant 34)."""
-        return self.lease is not None and self.now() >= self.lease.end
+        return self.lease is not None and self.lease.is_over(self.now())
 
     def check_lease(self) -> None:
         """Raise NotLeaderOrFollower if another broker may lead this broker's partitions by now."""
@@ -194,7 +194,7 @@ class ReplicaService:
         ``guard``: the verification of a transaction's first batch.
         """
         now = self.now()
-        if self.lease is not None and now >= self.lease.end:
+        if self.lease is not None and self.lease.is_over(now):
             raise NotLeaderOrFollower("the broker's session may have ended")
         is_transactional = header.attributes & TRANSACTIONAL
         if is_transactional:

@@ -368,6 +368,15 @@ MUTATIONS = (
         test="tests/replica/test_leader_fetcher.py::test_answer_for_a_former_epoch_is_dropped",
     ),
     Mutation(
+        name="batches-of-later-epochs-are-appended",
+        invariants=(23, 24),
+        path="kwire/log/fetched_batches.py",
+        old="    if epoch > leader_epoch:\n",
+        new="    if epoch < NO_EPOCH:\n",
+        test="tests/log/test_follower_append.py::"
+        "test_answer_that_a_deposed_leader_sends_late_is_not_appended_past_its_epoch",
+    ),
+    Mutation(
         name="start-replays-former-roles",
         invariants=(25,),
         path="kwire/raftmeta/metadata/publisher.py",
@@ -388,8 +397,8 @@ MUTATIONS = (
         name="lease-never-ends",
         invariants=(34,),
         path="kwire/raftmeta/broker/session_lease.py",
-        old="return now >= self.end",
-        new="return now >= self.end + 1e9",
+        old="now + self._missed_s() >= self.end\n",
+        new="now + self._missed_s() >= self.end + 1e9\n",
         test="tests/raftmeta/broker/test_session_lease.py::"
         "test_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent",
     ),
@@ -406,7 +415,7 @@ MUTATIONS = (
         name="paused-leader-appends",
         invariants=(34,),
         path="kwire/replica/service.py",
-        old="if self.lease is not None and now >= self.lease.end:",
+        old="if self.lease is not None and self.lease.is_over(now):",
         new="if False:",
         test="tests/handlers/test_lease.py::test_produce_is_refused",
     ),

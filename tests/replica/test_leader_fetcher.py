@@ -1,14 +1,21 @@
 """A follower's fetches from one leader, whose answers a test writes."""
 
+import errno
+
 import pytest
 import trio
 import trio.testing
 
 from kwire import errors
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
+from kwire.records.header import headers
+from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable
-from kwire.simulation.disk import SimDisk
+from kwire.simulation.disk import PLENTY, SimDisk
+from tests.support.log.batches import encode
 from tests.support.replica.leader import Answer, Leader, following, ten_records
 
 OUT_OF_RANGE = Answer(
@@ -33,6 +40,97 @@ async def test_records_are_appended_with_the_leaders_high_watermark(
         await trio.sleep(1)
         assert (partition.log.end_offset, partition.high_watermark) == (10, 10)
         assert leader.offsets == [0, 10]
+
+
+def batches_of_epochs(*epochs: int, start: int = 0, damaged: int | None = None) -> Answer:
+    """Return an answer with one record of each epoch, of which one may be damaged."""
+    batches = [
+        encode([b"of-%d" % epoch], base_offset=start + index, leader_epoch=epoch)
+        for index, epoch in enumerate(epochs)
+    ]
+    if damaged is not None:
+        batches[damaged] = batches[damaged][:-1] + b"!"
+    return Answer(partition_index=0, high_watermark=0, records=b"".join(batches))
+
+
+def epochs_in(log: PartitionLog) -> list[int]:
+    """Return the leader epoch of each batch of a log."""
+    with log.read(log.start_offset, 1 << 20, end_offset=log.end_offset) as region:
+        return [header.leader_epoch for _, header in headers(region.read())]
+
+
+async def test_batches_of_a_later_epoch_than_the_fetch_are_not_appended(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 23: a deposed leader has truncated its log before the answer was sent.
+
+    Its batches of the next epoch stand where those of the fetched epoch stood. Behind the latter
+    they would look like a log that does not diverge.
+    """
+    leader = Leader(
+        lambda offset: (
+            batches_of_epochs(4, 5, 6, 6)
+            if not offset
+            else batches_of_epochs(6, 6, start=2)
+            if offset == 2
+            else None
+        )
+    )
+    async with following(leader) as (partition, fetcher, _):
+        await trio.sleep(10)
+        assert epochs_in(partition.log) == [4, 5]
+        assert partition.log.epochs.latest == 5
+        assert len(leader.offsets) < 30, "the answer is asked for again without a pause"
+        fetcher.remove(partition)
+        partition.follow(2, 6)
+        fetcher.add(partition)
+        await trio.sleep(2)
+        assert epochs_in(partition.log) == [4, 5, 6, 6]
+
+
+async def test_batches_of_an_earlier_epoch_than_the_log_are_not_appended(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 26: the epochs of a log only grow; a batch behind them is not the leader's."""
+    leader = Leader(
+        lambda offset: (
+            batches_of_epochs(4, 5, 3)
+            if not offset
+            else batches_of_epochs(4, start=2)
+            if offset == 2
+            else None
+        )
+    )
+    async with following(leader) as (partition, _, _):
+        await trio.sleep(10)
+        assert epochs_in(partition.log) == [4, 5]
+        assert partition.log.epochs.entries() == [(4, 0), (5, 1)]
+        leader.answer = lambda offset: batches_of_epochs(5, start=2) if offset == 2 else None
+        await trio.sleep(2)
+        assert epochs_in(partition.log) == [4, 5, 5]
+
+
+async def test_damage_that_lasts_is_reported_again_and_again(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Copies of the batches before it are kept; an operator who looks later still sees an error."""
+    leader = Leader(
+        lambda offset: (
+            batches_of_epochs(5, 5, 5, damaged=1)
+            if not offset
+            else batches_of_epochs(5, 5, start=1, damaged=0)
+            if offset == 1
+            else None
+        )
+    )
+    async with following(leader) as (partition, _, _):
+        await trio.sleep(600)
+        reported = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert 9 <= len(reported) <= 12
+        assert partition.log.end_offset == 1
+        leader.answer = lambda offset: batches_of_epochs(5, 5, start=1) if offset == 1 else None
+        await trio.sleep(5)
+        assert partition.log.end_offset == 3
 
 
 async def test_log_may_begin_inside_a_batch(autojump_clock: trio.testing.MockClock) -> None:
@@ -124,6 +222,25 @@ async def test_records_in_the_queue_of_a_slow_disk_are_not_reported_as_copied(
         assert partition.log.flush_state.recovery_point == 10
 
 
+async def test_follower_fetches_on_after_its_disk_was_full(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariants 12 and 88: it fetches nothing while batches wait for room, and gets no append."""
+    disk = SimDisk()
+    disk.slow = True
+    leader = Leader(lambda offset: None if offset else records_from())
+    async with following(leader, disk=disk) as (partition, _, _):
+        disk.fail_at("write", OSError(errno.ENOSPC, "no space left on device"), path=".log")
+        disk.capacity = sum(inode.room for inode in disk.files.values())
+        await trio.sleep(60)
+        assert leader.offsets == [0]
+        assert (partition.log.writer.written_offset, partition.log.end_offset) == (0, 10)
+        disk.capacity = PLENTY
+        await trio.sleep(5)
+        assert partition.log.writer.written_offset == 10
+        assert leader.offsets[-1] == 10
+
+
 async def test_answer_for_a_former_epoch_is_dropped(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -177,3 +294,27 @@ async def test_partitions_that_are_added_one_by_one_end_few_waits(
             await trio.sleep(0.001)
         await trio.sleep(1)
         assert len(leader.offsets) - before < 20
+
+
+class SlowLeader(Leader):
+    """A leader whose answers take a second on the way."""
+
+    async def fetch(self, request: FetchRequest) -> FetchResponse:
+        response = await super().fetch(request)
+        await trio.sleep(1)
+        return response
+
+
+async def test_copies_over_a_slow_link_go_on_while_roles_change(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Partitions that change their leader, one after the other, do not starve the others."""
+    leader = SlowLeader(lambda offset: batches_of_epochs(5, start=offset) if offset < 10 else None)
+    async with following(leader) as (partition, fetcher, logs):
+        other = Partition("o", 0, b"o" * 16, logs.create("o", b"o" * 16, 0, LogConfig()))
+        other.follow(2, 5)
+        for _ in range(300):
+            fetcher.add(other)
+            await trio.sleep(0.1)
+            fetcher.remove(other)
+        assert partition.log.end_offset == 10

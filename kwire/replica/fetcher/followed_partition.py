@@ -1,10 +1,18 @@
 """A partition that this broker follows: where its log ends, and what was fetched for it."""
 
+import logging
+from typing import Final
+
 from kwire import attrs
 from kwire.records.header import HEADER_SIZE, Buffer, parse
 from kwire.replica.fetcher.session import Position
 from kwire.replica.partition import NO_EPOCH, Partition
 from kwire.replica.throttles import is_throttled
+
+logger = logging.getLogger(__name__)
+
+REPORT_S: Final = 60.0
+PASSING_FAILURES: Final = 4
 
 
 @attrs.define(eq=False)
@@ -18,6 +26,8 @@ class FollowedPartition:
     retry_at: float = float("-inf")
     kept_start: int = -1
     """The log start that was stored last."""
+    reported_at: float = float("-inf")
+    """The time of the last report of a failure."""
     is_busy: bool = False
     """Whether its log is being synced or truncated."""
     is_caught_up: bool = False
@@ -34,6 +44,20 @@ class FollowedPartition:
         """Whether the topic's settings limit the rate at which this replica is copied."""
         replicas = self.partition.config.follower_throttled_replicas
         return is_throttled(replicas, self.partition.partition, broker)
+
+    def report_failure(self, reason: object, now: float, *, is_passing: bool = False) -> None:
+        """Report a failure; those that follow in a row are reported once every :data:`REPORT_S`.
+
+        ``is_passing``: the reason usually ends by itself, so the first failures are not reported.
+        """
+        threshold = PASSING_FAILURES if is_passing else 0
+        is_due = self.failure_count == threshold or now - self.reported_at >= REPORT_S
+        level = logging.DEBUG
+        if self.failure_count >= threshold and is_due:
+            level = logging.WARNING if is_passing else logging.ERROR
+            self.reported_at = now
+        text = "replication failed partition=%s error=%r failures=%d"
+        logger.log(level, text, self.partition.log.partition, reason, self.failure_count + 1)
 
     def position(self) -> Position | None:
         """Return where to fetch from; None while records are not as durable as they have to be.
@@ -76,13 +100,18 @@ class FollowedPartition:
     def append(self, records: Buffer, high_watermark: int, log_start: int, now_ms: int) -> None:
         """Append fetched records, and take over the leader's high watermark and log start.
 
-        Raises CorruptMessage, UnexpectedOffset or KafkaStorageError. The high watermark stays below
-        the end of what is written, and never moves back.
+        The records were fetched in :attr:`leader_epoch`. Raises KafkaError or UnexpectedOffset, as
+        :meth:`PartitionLog.append_follower` does, after what precedes the refused batch is
+        appended. The high watermark stays below the end of what is written, and never moves back.
         """
         log = self.partition.log
-        if len(records):
-            log.append_follower(records, now_ms)
-            self.partition.uncommitted.on_copied(log.end_offset, len(records))
+        end_offset = log.end_offset
+        try:
+            if len(records):
+                log.append_follower(records, now_ms, self.leader_epoch)
+        finally:
+            if log.end_offset > end_offset:
+                self.partition.uncommitted.on_copied(log.end_offset, len(records))
         self.is_caught_up = high_watermark <= log.end_offset
         committed = min(high_watermark, log.writer.written_offset)
         if committed > log.high_watermark:

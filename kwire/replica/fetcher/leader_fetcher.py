@@ -10,7 +10,8 @@ Rules:
   done, so that it does not delay the others.
 * A throttled replica that is out of sync is left out while its broker fetches too fast (KIP-73).
 * A fetch that waits at the leader is ended when partitions are added, since they may hold up
-  acknowledgements, unless the session has so many partitions that a new one would cost more.
+  acknowledgements, unless the session has so many partitions that a new one would cost more. The
+  next one is not ended: over a slow link, roles that go on changing would starve all copies.
 """
 
 import logging
@@ -23,8 +24,8 @@ import trio
 from kwire import attrs, errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.drive import Slices
-from kwire.errors import KafkaError
-from kwire.log.partition_log import UnexpectedOffset
+from kwire.errors import FencedLeaderEpoch, KafkaError
+from kwire.log.fetched_batches import UnexpectedOffset
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.followed_partition import FollowedPartition
 from kwire.replica.fetcher.kept_starts import KeptStarts
@@ -82,6 +83,8 @@ class LeaderFetcher:
     _nursery: trio.Nursery | None = None
     _has_work: Signal = attrs.field(factory=Signal)
     _in_flight: trio.CancelScope | None = None
+    _may_end_wait: bool = True
+    """False from the time a fetch was ended until the leader has answered another."""
     _failure_count: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -103,7 +106,8 @@ class LeaderFetcher:
             partition, partition.leader_id, partition.leader_epoch
         )
         self._wake(key)
-        if len(self._followed) <= ENDED_MAX:
+        if len(self._followed) <= ENDED_MAX and self._may_end_wait:
+            self._may_end_wait = self._in_flight is None
             self._end_wait()
 
     def remove(self, partition: Partition) -> None:
@@ -262,6 +266,7 @@ class LeaderFetcher:
             log.warning("fetch refused code=%d", response.error_code)
             return None
         self._session.on_response(response.session_id)
+        self._may_end_wait = True
         return response
 
     async def _take(self, response: FetchResponse) -> None:
@@ -309,9 +314,9 @@ class LeaderFetcher:
 
     def _append(self, followed: FollowedPartition, answer: Answer) -> None:
         records = answer.records or b""
-        followed.append(records, answer.high_watermark, answer.log_start_offset, self.now_ms())
         if len(records) and followed.is_throttled(self.config.node):
             self.throttle.record(len(records), self.now())
+        followed.append(records, answer.high_watermark, answer.log_start_offset, self.now_ms())
         self.on_copied(followed.partition)
 
     def _start(self, key: Key, followed: FollowedPartition, work: LogWork) -> None:
@@ -337,15 +342,11 @@ class LeaderFetcher:
             self._wake(key)
 
     def _on_refused(self, key: Key, followed: FollowedPartition, code: int) -> None:
-        level = logging.DEBUG if followed.failure_count < 4 else logging.WARNING
-        text = "leader refuses fetch partition=%s code=%d"
-        log.log(level, text, followed.partition.log.partition, code)
+        followed.report_failure(f"refused with code {code}", self.now(), is_passing=True)
         self._delay(key)
 
     def _on_failed(self, key: Key, followed: FollowedPartition, error: Exception) -> None:
-        level = logging.DEBUG if followed.failure_count else logging.ERROR
-        text = "replication failed partition=%s error=%r"
-        log.log(level, text, followed.partition.log.partition, error)
+        followed.report_failure(error, self.now(), is_passing=isinstance(error, FencedLeaderEpoch))
         self._delay(key)
 
     def _delay(self, key: Key) -> None:
