@@ -21,6 +21,16 @@ _ELECTION_TIMEOUT_MS: Final = 200
 """On one machine messages take microseconds.  The default of 1000 ms would be most of the start."""
 
 
+_FETCH_TIMEOUT_MS: Final = 1000
+_SESSION_TIMEOUT_MS: Final = 1500
+_HEARTBEAT_INTERVAL_MS: Final = 300
+"""A node that hangs holds its partitions up for these times, 9 s by default.
+
+On a machine that was starved for an hour no heartbeat came more than 800 ms after the last one
+(docs/operations.md).
+"""
+
+
 class DamagedPlan(ValueError):
     """The content of ``cluster.json`` is not a plan."""
 
@@ -109,6 +119,9 @@ def properties(plan: Plan, member: Member, directory: Path) -> str:
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.bootstrap.servers": controllers,
         "controller.quorum.election.timeout.ms": _ELECTION_TIMEOUT_MS,
+        "controller.quorum.fetch.timeout.ms": _FETCH_TIMEOUT_MS,
+        "broker.session.timeout.ms": _SESSION_TIMEOUT_MS,
+        "broker.heartbeat.interval.ms": _HEARTBEAT_INTERVAL_MS,
         "log.dirs": folder_of(directory, member.id) / "data",
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,

@@ -1,11 +1,12 @@
 """AddPartitionsToTxn (API key 24): adds partitions to transactions, or verifies that they are in.
 
 Up to version 3 a producer sends it for its own transaction. From version 4 on a broker sends it for
-producers that write to its partitions, for several transactions at once (KIP-890). Each transaction
-fails or succeeds as a whole.
+producers that write to its partitions, for several transactions at once (KIP-890): all are decided
+before the first commit is waited for. Each transaction fails or succeeds as a whole.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -13,6 +14,7 @@ from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
+from kwire.drive import run_together
 from kwire.errors import (
     NONE,
     InvalidRequest,
@@ -42,14 +44,14 @@ async def add_partitions_to_txn(
 ) -> AddPartitionsToTxnResponse:
     if request.from_broker:
         context.check_allowed("ClusterAction", "Cluster", CLUSTER)
-    response = AddPartitionsToTxnResponse()
-    for transaction in request.transactions:
-        codes = await _answer(context, transaction, from_broker=request.from_broker)
-        response.results_by_transaction.append(_result(transaction, codes))
-    return response
+    transactions = request.transactions
+    calls = [partial(_answer, context, t, request.from_broker) for t in transactions]
+    codes = await run_together(calls)
+    results = list(map(_result, transactions, codes))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
-async def _answer(context: Context, transaction: Transaction, *, from_broker: bool) -> Codes:
+async def _answer(context: Context, transaction: Transaction, from_broker: bool) -> Codes:
     partitions = [
         TopicPartition(topic.name, index)
         for topic in transaction.topics

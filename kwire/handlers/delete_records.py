@@ -6,6 +6,7 @@ is committed. Topics that are only compacted keep their records, as in Kafka.
 """
 
 from kwire.codec.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from kwire.drive import Slices, give_way
 from kwire.errors import (
     InvalidTopicException,
     KafkaError,
@@ -43,8 +44,10 @@ def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsRes
 @handles(DeleteRecordsRequest, refuse=refuse)
 async def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     moved: list[tuple[Partition, Answer]] = []
+    slices = Slices(context.clock.now)
 
-    def answer(topic: str, requested: Requested) -> Answer:
+    async def answer(topic: str, requested: Requested) -> Answer:
+        await slices.pause()
         try:
             context.check_allowed("Delete", "Topic", topic)
             partition = context.replicas.partitions.get_led(topic, requested.partition_index)
@@ -60,14 +63,18 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
         return result
 
     topics = [
-        TopicAnswer(name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions])
+        TopicAnswer(
+            name=topic.name, partitions=[await answer(topic.name, p) for p in topic.partitions]
+        )
         for topic in request.topics
     ]
     replicas = context.replicas
     deadline = replicas.now() + request.timeout_ms / 1000
     starts = [partition.log.start_offset for partition, _ in moved]
+    await give_way()
     await replicas.keep_starts([partition for partition, _ in moved])
     for (partition, result), start in zip(moved, starts, strict=True):
+        await slices.pause()
         try:
             left_s = max(0.0, deadline - replicas.now())
             result.low_watermark = await replicas.wait_deleted(partition, start, left_s)

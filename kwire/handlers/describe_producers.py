@@ -4,9 +4,11 @@ from kwire.codec.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from kwire.log.producers import Producer
 
 TopicAnswer = DescribeProducersResponse.TopicResponse
 Answer = TopicAnswer.PartitionResponse
@@ -33,34 +35,39 @@ def refuse(request: DescribeProducersRequest, error: KafkaError) -> DescribeProd
 async def describe_producers(
     context: Context, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    def answer(topic: str, index: int) -> Answer:
+    slices = Slices(context.clock.now)
+
+    async def answer(topic: str, index: int) -> Answer:
+        await slices.pause()
         try:
             context.check_allowed("Read", "Topic", topic)
             # Any replica may be asked: kafka-transactions finds hanging ones broker by broker.
             partition = context.replicas.partitions.get(topic, index)
         except KafkaError as error:
             return _refuse_partition(index, error)
-        return Answer(
-            partition_index=index,
-            active_producers=[
-                State(
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.epoch,
-                    last_sequence=producer.last_sequence,
-                    last_timestamp=producer.timestamp,
-                    coordinator_epoch=producer.coordinator_epoch,
-                    current_txn_start_offset=producer.open_from,
-                )
-                for producer in partition.log.producers.all()
-            ],
-        )
+        states = []
+        for producer in list(partition.log.producers.all()):
+            states.append(_state(producer))
+            await slices.pause()
+        return Answer(partition_index=index, active_producers=states)
 
     return DescribeProducersResponse(
         topics=[
             TopicAnswer(
                 name=topic.name,
-                partitions=[answer(topic.name, index) for index in topic.partition_indexes],
+                partitions=[await answer(topic.name, index) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
+    )
+
+
+def _state(producer: Producer) -> State:
+    return State(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=producer.open_from,
     )

@@ -9,6 +9,7 @@ from kwire.codec.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.authorized_operations import authorized_operations
 from kwire.handlers.shared.client_view import ClientView, unknown_topic_code
@@ -52,6 +53,7 @@ async def describe_topic_partitions(
     limit = context.config.max_request_partition_size_limit
     remaining = max(1, min(limit, request.response_partition_limit))
     response = DescribeTopicPartitionsResponse()
+    slices = Slices(context.clock.now)
     denied = []
     for name in sorted(name for name in named if name >= first_topic):
         if not context.is_allowed("Describe", "Topic", name):
@@ -68,7 +70,7 @@ async def describe_topic_partitions(
             response.topics.append(unknown)
             continue
         start = first_partition if name == first_topic else 0
-        described = _topic(context, topic, start, remaining)
+        described = await _topic(context, topic, start, remaining, slices)
         response.topics.append(described)
         remaining -= len(described.partitions)
         if start + len(described.partitions) < len(topic.partitions):
@@ -85,7 +87,9 @@ def _refuse_topic(name: str, code: int) -> Topic:
     )
 
 
-def _topic(context: Context, topic: TopicImage, start: int, limit: int) -> Topic:
+async def _topic(
+    context: Context, topic: TopicImage, start: int, limit: int, slices: Slices
+) -> Topic:
     partitions = []
     view = ClientView(context.image, context.listener)
     for index in range(start, min(start + limit, len(topic.partitions))):
@@ -94,6 +98,7 @@ def _topic(context: Context, topic: TopicImage, start: int, limit: int) -> Topic
         partition.eligible_leader_replicas = list(partition_image.elr)
         partition.last_known_elr = list(partition_image.last_known_elr)
         partitions.append(partition)
+        await slices.pause()
     return Topic(
         name=topic.name,
         topic_id=topic.id,

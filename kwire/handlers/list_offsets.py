@@ -8,6 +8,7 @@ there is none; other negative numbers are refused.
 from collections import Counter
 
 from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kwire.drive import Slices
 from kwire.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
@@ -43,6 +44,7 @@ def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
 
 @handles(ListOffsetsRequest, refuse=refuse)
 async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    slices = Slices(context.clock.now)
     request_counts = Counter(
         (t.name, p.partition_index) for t in request.topics for p in t.partitions
     )
@@ -54,6 +56,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
         isolation = FetchIsolation.HIGH_WATERMARK
 
     async def answer(topic: str, requested: Requested) -> Answer:
+        await slices.pause()
         try:
             context.check_allowed("Describe", "Topic", topic)
             if request_counts[topic, requested.partition_index] > 1:

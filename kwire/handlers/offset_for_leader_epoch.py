@@ -4,6 +4,7 @@ from kwire.codec.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
@@ -32,7 +33,10 @@ def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetFor
 async def offset_for_leader_epoch(
     context: Context, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    def answer(topic: str, requested: Requested) -> Answer:
+    slices = Slices(context.clock.now)
+
+    async def answer(topic: str, requested: Requested) -> Answer:
+        await slices.pause()
         try:
             context.check_allowed("Describe", "Topic", topic)
             partition = context.replicas.partitions.get(topic, requested.partition)
@@ -46,7 +50,8 @@ async def offset_for_leader_epoch(
     return OffsetForLeaderEpochResponse(
         topics=[
             TopicAnswer(
-                topic=topic.topic, partitions=[answer(topic.topic, p) for p in topic.partitions]
+                topic=topic.topic,
+                partitions=[await answer(topic.topic, p) for p in topic.partitions],
             )
             for topic in request.topics
         ]

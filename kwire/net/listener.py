@@ -39,7 +39,10 @@ class Address(NamedTuple):
 
 @attrs.define(eq=False)
 class Listener:
-    """A bound socket, its limits, and the factory of what answers on its connections."""
+    """A bound socket, its limits, and the factory of what answers on its connections.
+
+    It refuses connections until :meth:`listen`.
+    """
 
     name: str
     sock: socket.socket
@@ -50,6 +53,10 @@ class Listener:
     """Whether its connections replace idle ones of other listeners when the node has too many."""
     rate: Rate
     connections_accepted: Cell
+
+    def listen(self) -> None:
+        """Let the kernel accept connections; raise OSError if another socket listens already."""
+        self.sock.listen(self.limits.socket_listen_backlog_size)
 
     @property
     def idle_s(self) -> float:
@@ -62,8 +69,8 @@ class Listener:
         return Address(host, port)
 
 
-def listening_socket(host: str, port: int, limits: Limits) -> socket.socket:
-    """Return a listening socket; an empty host means every interface."""
+def bound_socket(host: str, port: int, limits: Limits) -> socket.socket:
+    """Return a bound socket, which refuses connections; an empty host means every interface."""
     family, address = _resolve(host, port)
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -75,7 +82,6 @@ def listening_socket(host: str, port: int, limits: Limits) -> socket.socket:
         if limits.socket_send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.socket_send_buffer_bytes)
         sock.bind(address)
-        sock.listen(limits.socket_listen_backlog_size)
         sock.setblocking(False)
     except BaseException:
         sock.close()

@@ -21,7 +21,7 @@ from kwire.net.acceptor import Acceptor
 from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.limits import Admission, Limits, Rate
-from kwire.net.listener import Address, ConnectionRequests, Listener, listening_socket
+from kwire.net.listener import Address, ConnectionRequests, Listener, bound_socket
 from kwire.net.readiness import ReadinessPoller
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
@@ -71,7 +71,7 @@ class NetService:
         limits: Limits | None = None,
         protected: bool = False,
     ) -> Address:
-        """Bind a listener's address; connections wait in the kernel until :meth:`accept`.
+        """Bind a listener's address; connections are refused until :meth:`accept`.
 
         ``limits`` are this listener's own ones.  A ``protected`` listener still accepts when the
         connections of other listeners fill the node.
@@ -79,7 +79,7 @@ class NetService:
         own = limits or self.limits
         listener = Listener(
             name=name,
-            sock=listening_socket(host, port, own),
+            sock=bound_socket(host, port, own),
             for_connection=for_connection,
             limits=own,
             protected=protected,
@@ -120,9 +120,13 @@ class NetService:
                 listener.sock.close()
 
     def accept(self, name: str) -> None:
-        """Start to serve a bound listener.  Only while running."""
+        """Start to serve a bound listener; only while running.
+
+        Raises OSError if a program that bound the same address meanwhile listens on it.
+        """
         if self._nursery is None:
             raise RuntimeError("the service does not run")
+        self.listeners[name].listen()
         self._nursery.start_soon(self.acceptor.run, self.listeners[name])
 
     def stop_accepting(self) -> None:

@@ -1,7 +1,7 @@
 """The broker half of a node: partitions, groups, producer ids, the session with the controller."""
 
-from collections.abc import Callable
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -29,6 +29,9 @@ from kwire.replica.service import ReplicaService
 from kwire.replica.throttles import RateLimit, Throttles
 from kwire.storage_format.directories import CannotOpenError
 from kwire.types import CONSUMER_OFFSETS, ZERO_UUID, TopicPartition, random_uuid, uuid_hex
+
+if TYPE_CHECKING:
+    from kwire.node.directory_assignments import DirectoryAssignments
 
 SESSION_EVICTION_S: Final = 120.0
 
@@ -236,24 +239,29 @@ class BrokerHalf:
         """
         core = self.core
         ids = {directory.disk: directory.directory_id for directory in core.logs.directories}
-        reports: list[Callable[[Partition], None]] = []
+
+        @cache
+        def assignments() -> "DirectoryAssignments":
+            from kwire.node.directory_assignments import DirectoryAssignments
+
+            reports = DirectoryAssignments(
+                core.config.node_id,
+                lambda: core.publisher.image,
+                lambda partition: ids[partition.log.disk],
+                lambda: self.lifecycle.epoch,
+                core.local.assign_directories,
+            )
+            nursery.start_soon(reports.run)
+            return reports
 
         def on_role_changed(partition: Partition) -> None:
-            if not reports:
-                from kwire.node.directory_assignments import DirectoryAssignments
+            assignments().on_role_changed(partition)
 
-                assignments = DirectoryAssignments(
-                    core.config.node_id,
-                    lambda: core.publisher.image,
-                    lambda partition: ids[partition.log.disk],
-                    lambda: self.lifecycle.epoch,
-                    core.local.assign_directories,
-                )
-                nursery.start_soon(assignments.run)
-                reports.append(assignments.on_role_changed)
-            reports[0](partition)
+        def on_log_unreachable(topic_id: bytes, index: int) -> None:
+            assignments().on_log_unreachable(topic_id, index)
 
         self.replicas.roles.subscribe(on_role_changed)
+        self.replicas.partitions.on_log_unreachable = on_log_unreachable
 
     def _serves(self, image: MetadataImage) -> bool:
         """Whether the image has this incarnation of the broker, unfenced."""

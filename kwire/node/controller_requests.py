@@ -66,7 +66,8 @@ class InProcessController:
         if others is None or controller.is_alone:
             await controller.wait_active()
         if others is None or (controller.is_active and type(request) in _DECIDERS):
-            return await controller.call(_DECIDERS[type(request)], request)
+            vouches = isinstance(request, BrokerHeartbeatRequest)
+            return await controller.call(_DECIDERS[type(request)], request, vouches=vouches)
         return await others(request)
 
     async def alter_partition(self, request: "AlterPartitionRequest") -> "AlterPartitionResponse":
@@ -98,13 +99,6 @@ class InProcessController:
             return False
         keep_session(self.controller.state, broker_id)
         return True
-
-    def append_no_op(self) -> None:
-        """Append a record, so that the next answer of this controller waits for the other voters.
-
-        After a pause of this process another node may be the active controller already.
-        """
-        self.controller.append_no_op()
 
     async def wait_replaceable(self) -> None:
         """Wait until it is not the active controller, or another node could be."""

@@ -13,7 +13,7 @@ from ipaddress import IPv6Address
 from random import Random
 
 from kwire import attrs
-from kwire.clock import Clock
+from kwire.clock import Clock, NodeClock
 from kwire.codec.apis import ListenerType
 from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
 from kwire.configs.broker import BrokerConfig
@@ -61,7 +61,7 @@ class Core:
 
     config: BrokerConfig
     identity: Identity
-    clock: Clock
+    clock: NodeClock
     random: Random
     """The source of every id that this node makes: of topics, members, sessions, directories."""
     services: Services
@@ -105,6 +105,14 @@ class Core:
         controllers = self.controller_listeners
         return [endpoint for endpoint in self.endpoints if endpoint not in controllers]
 
+    def accept(self, name: str) -> None:
+        """Start to serve a listener; raise CannotOpenError if its address was taken meanwhile."""
+        try:
+            self.net.accept(name)
+        except OSError as error:
+            endpoint = next(e for e in self.endpoints if e.name == name)
+            raise CannotOpenError(_unbound(endpoint, error)) from error
+
     def registration(self) -> ControllerRegistrationRequest:
         """Return the request with which this controller registers with the active one."""
         return controller_registration(
@@ -116,7 +124,7 @@ class Core:
 
 
 def make_core(
-    config: BrokerConfig, cluster_id: str | None, *, clock: Clock, random: Random
+    config: BrokerConfig, cluster_id: str | None, *, clock: NodeClock, random: Random
 ) -> Core:
     """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason.
 
@@ -151,7 +159,7 @@ def make_core(
 def _assemble(
     config: BrokerConfig,
     identity: Identity,
-    clock: Clock,
+    clock: NodeClock,
     random: Random,
     services: Services,
     logs: LogManager,
@@ -232,7 +240,10 @@ def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
 def _bind(
     config: BrokerConfig, services: Services, net: NetService
 ) -> tuple[build.AdvertisedListener, ...]:
-    """Bind every address; connections wait in the kernel until the node is ready."""
+    """Bind every address; connections are refused until the node can answer them.
+
+    A client that connected to a node that starts would wait for it, although others could answer.
+    """
     controllers = {endpoint.name for endpoint in config.controller_endpoints}
     sides = {
         side: Dispatcher(services, side) for side in (ListenerType.BROKER, ListenerType.CONTROLLER)

@@ -1,8 +1,10 @@
 """Reports to the controller in which log directory each replica of this broker lies (KIP-858).
 
 When a directory fails, the controller moves the leaders of the partitions that it knows to lie
-there. A broker with one directory has nothing to report until that directory takes the place of a
-lost one: in a directory that its broker does not have, a replica cannot lead.
+there. A replica whose log may be in a directory that could not be read is reported as lost if the
+controller does not know its directory. A broker with one directory has nothing to report until that
+directory takes the place of a lost one: in a directory that its broker does not have, a replica
+cannot lead.
 
 Rules: what differs from the metadata is sent, many partitions in a request, one request at a time;
 a request without an answer is sent again, with a growing delay; an idle broker sends nothing.
@@ -20,7 +22,7 @@ from kwire.errors import KafkaError, raise_for_code
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, level_of
 from kwire.replica.partition import Partition
-from kwire.types import TopicIdPartition
+from kwire.types import DirectoryId, TopicIdPartition, is_directory
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
@@ -62,17 +64,28 @@ class DirectoryAssignments:
             self._pending[key] = directory
             self._has_pending.notify()
 
+    def on_log_unreachable(self, topic_id: bytes, index: int) -> None:
+        """Report a replica as lost if the controller does not know the directory of its log.
+
+        Otherwise the controller could take the replica for one that is online, and elect it.
+        """
+        key = topic_id, index
+        if self._is_missing(key, DirectoryId.LOST):
+            self._pending[key] = DirectoryId.LOST
+            self._has_pending.notify()
+
     def _is_missing(self, key: TopicIdPartition, directory: bytes) -> bool:
         image = self.image()
         if level_of(image.features) < DIRECTORIES:
             return False
         topic = image.topics.get(key[0])
         state = None if topic is None else topic.partitions.get(key[1])
-        return (
-            state is not None
-            and self.node in state.replicas
-            and state.directory(self.node) != directory
-        )
+        if state is None or self.node not in state.replicas:
+            return False
+        assigned = state.directory(self.node)
+        if directory == DirectoryId.LOST and is_directory(assigned):
+            return False  # A heartbeat names the failed directory.
+        return assigned != directory
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send assignments until cancelled."""

@@ -9,11 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kwire import attrs
-from kwire.codec.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
+from kwire.codec.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
 from kwire.codec.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kwire.errors import (
     NONE,
@@ -24,6 +20,7 @@ from kwire.errors import (
     UnknownServerError,
 )
 from kwire.net.connection_pool import ConnectionPool, OutOfReach
+from kwire.node.verification_requests import Result, Transaction, VerificationRequests
 from kwire.transaction.shard import AddPartitions
 from kwire.transaction.transitions import Producer
 from kwire.types import NO_LEADER, TRANSACTION_STATE, TopicPartition
@@ -126,7 +123,7 @@ class Verifier:
     """The transaction coordinators of the cluster, as the leaders of partitions ask them."""
 
     others: OtherBrokers
-    pool: ConnectionPool
+    requests: VerificationRequests
     local: Callable[[], TransactionCoordinator]
 
     async def verify(
@@ -144,9 +141,8 @@ class Verifier:
         try:
             coordinator = self._coordinator_of(transactional_id)
             if coordinator != others.node:
-                request = _verification(transactional_id, producer, partitions, add=add)
-                response = await others.call(self.pool, coordinator, request)
-                return _results(partitions, response)
+                transaction = _transaction(transactional_id, producer, partitions, add=add)
+                return _codes_of(partitions, await self.requests.verify(coordinator, transaction))
             if add:
                 return await self._add(transactional_id, producer, partitions)
             return await self.local().verify(transactional_id, producer, partitions)
@@ -178,38 +174,31 @@ class Verifier:
         return dict.fromkeys(partitions, NONE)
 
 
-def _verification(
+def _transaction(
     transactional_id: str,
     producer: Producer,
     partitions: Sequence[TopicPartition],
     *,
     add: bool,
-) -> AddPartitionsToTxnRequest:
+) -> Transaction:
     topics: dict[str, AddPartitionsToTxnTopic] = {}
     for topic, index in partitions:
         topics.setdefault(topic, AddPartitionsToTxnTopic(name=topic)).partitions.append(index)
-    return AddPartitionsToTxnRequest(
-        transactions=[
-            AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
-                transactional_id=transactional_id,
-                producer_id=producer.id,
-                producer_epoch=producer.epoch,
-                verify_only=not add,
-                topics=list(topics.values()),
-            )
-        ]
+    return Transaction(
+        transactional_id=transactional_id,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        verify_only=not add,
+        topics=list(topics.values()),
     )
 
 
-def _results(
-    partitions: Sequence[TopicPartition], response: AddPartitionsToTxnResponse
+def _codes_of(
+    partitions: Sequence[TopicPartition], transaction: Result | None
 ) -> Mapping[TopicPartition, int]:
-    if response.error_code != NONE:
-        return dict.fromkeys(partitions, response.error_code)
     codes = dict.fromkeys(partitions, UnknownServerError.code)
-    for transaction in response.results_by_transaction:
-        for topic in transaction.topic_results:
-            for result in topic.results_by_partition:
-                partition = TopicPartition(topic.name, result.partition_index)
-                codes[partition] = result.partition_error_code
+    for topic in () if transaction is None else transaction.topic_results:
+        for result in topic.results_by_partition:
+            partition = TopicPartition(topic.name, result.partition_index)
+            codes[partition] = result.partition_error_code
     return codes

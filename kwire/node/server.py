@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from kwire import metrics as m
-from kwire.clock import Clock, SystemClock
+from kwire.clock import NodeClock, SystemClock
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import BROKER
 from kwire.net.listener import Address
@@ -42,7 +42,7 @@ class Server:
         config: BrokerConfig,
         cluster_id: str | None = None,
         *,
-        clock: Clock | None = None,
+        clock: NodeClock | None = None,
         random: Random | None = None,
         core: Core | None = None,
     ) -> None:
@@ -153,7 +153,7 @@ class Server:
         early = set() if alone else {endpoint.name for endpoint in core.controller_listeners}
         for name in core.net.listeners:
             if name not in early:
-                core.net.accept(name)
+                core.accept(name)
 
     async def _watch_brokers(self) -> None:
         """Watch the processes of the other brokers, once there are any."""
@@ -170,7 +170,7 @@ class Server:
         """Join a quorum of several nodes; accept first, as the others need this node to start."""
         core = self.core
         for endpoint in core.controller_listeners:
-            core.net.accept(endpoint.name)
+            core.accept(endpoint.name)
         if self.config.is_controller:
             nursery.start_soon(register_controller, core.local.ask, core.registration())
         self._warn_of_other_voters()

@@ -5,6 +5,7 @@ That is when the node leads a partition of `__transaction_state`, or is asked ab
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kwire import attrs
@@ -62,13 +63,19 @@ class NodeTransactions:
         """Return the coordinator's code for each partition; with ``add`` partitions are added."""
         verifier = self._verifier
         if verifier is None:
-            from kwire.node.other_brokers import Verifier
-
-            pool = self._pool()
-            verifier = self._verifier = Verifier(self._other_brokers(), pool, self.coordinator)
+            verifier = self._verifier = self._make_verifier()
         return await verifier.verify(
             transactional_id, producer_id, producer_epoch, partitions, add=add
         )
+
+    def _make_verifier(self) -> Verifier:
+        from kwire.node.other_brokers import Verifier
+        from kwire.node.verification_requests import VerificationRequests
+
+        assert self.nursery is not None
+        nursery, others, pool = self.nursery, self._other_brokers(), self._pool()
+        requests = VerificationRequests(partial(others.call, pool), lambda: nursery)
+        return Verifier(others, requests, self.coordinator)
 
     def coordinator(self) -> TransactionCoordinator:
         """Return the coordinator; the first call makes it and starts its task."""

@@ -1,12 +1,14 @@
-"""AddPartitionsToTxn while the markers of the producer's last transaction are missing."""
+"""AddPartitionsToTxn of brokers and clients: missing markers, several transactions at once."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
+import trio.testing
 
 from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
 from kwire.errors import NONE, ConcurrentTransactions
@@ -83,3 +85,35 @@ async def test_producer_is_answered_when_the_missing_marker_is_written(
             await trio.sleep(0.05)
             world.brokers.may_serve.set()
         assert (await world.state()).state is State.ONGOING
+
+
+async def test_transactions_of_a_broker_are_decided_before_the_first_is_committed(
+    autojump_clock: object,
+) -> None:
+    """A request with many of them takes one commit, not one after the other."""
+    async with coordinator() as (subject, world, _):
+        names = [f"name-{number}" for number in range(20)]
+        producers = [await world.init(name) for name in names]
+        request = AddPartitionsToTxnRequest()
+        for name, producer in zip(names, producers, strict=True):
+            (transaction,) = request_of(producer, 5).transactions
+            transaction.transactional_id = name
+            request.transactions.append(transaction)
+        world.log.replicas_lag = True
+        answers: list[AddPartitionsToTxnResponse] = []
+
+        async def add() -> None:
+            answers.append(await subject.call(request, 5))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(add)
+            await trio.testing.wait_all_tasks_blocked()
+            (shard,) = world.coordinator.service.machines()
+            assert len(shard.ongoing) == 20
+            assert not answers
+            world.log.catch_up()
+        results = answers[0].results_by_transaction
+        assert [result.transactional_id for result in results] == names
+        assert {
+            r.topic_results[0].results_by_partition[0].partition_error_code for r in results
+        } == {NONE}

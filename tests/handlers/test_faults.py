@@ -12,11 +12,12 @@ import trio.testing
 
 from kwire import errors
 from kwire.replica.partition import Partition
-from kwire.simulation.disk import SimFile
+from kwire.simulation.disk import PLENTY, SimFile
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, write
 from tests.support.handlers.fetch import at, fetch, request, values
 from tests.support.handlers.produce import produce
 from tests.support.handlers.produce import request as produce_request
+from tests.support.log.threads import at_once
 
 
 def from_disk(partition: Partition) -> None:
@@ -132,3 +133,40 @@ async def test_producer_waits_for_a_slow_disk(autojump_clock: Any, acks: int, fl
         assert partition.log.writer.written_offset == 1
         assert partition.log.flush_state.recovery_point == (1 if flush_messages == 1 else 0)
         nursery.cancel_scope.cancel()
+
+
+async def test_duplicates_of_queued_records_are_acknowledged_once_there_is_room(
+    autojump_clock: trio.testing.MockClock,
+):
+    """Invariants 3, 12 and 88: an idempotent producer repeats its batch, which appends nothing."""
+    subject = broker()
+    subject.logs.threads.stand_in = at_once
+    partition = await create_topic(subject)
+    batch = one_batch(producer_id=5, producer_epoch=0, base_sequence=0)
+    answered = trio.Event()
+    sent_count = 0
+
+    async def send_until_answered() -> None:
+        nonlocal sent_count
+        while not answered.is_set():
+            sent_count += 1
+            with trio.move_on_after(10):  # The client closes the connection, and makes another.
+                request = produce_request(("t", 0, batch), acks=-1)
+                answer = await subject.call(request, 9)
+                assert answer.responses[0].partition_responses[0].error_code == 0
+                answered.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.logs.run)
+        subject.disk.slow = True
+        subject.disk.fail_at("write", OSError(errno.ENOSPC, "no space left"), path=".log")
+        subject.disk.capacity = sum(inode.room for inode in subject.disk.files.values())
+        nursery.start_soon(send_until_answered)
+        await trio.sleep(60)
+        assert sent_count > 5
+        assert not answered.is_set()
+        subject.disk.capacity = PLENTY
+        with trio.fail_after(30):
+            await answered.wait()
+        nursery.cancel_scope.cancel()
+    assert partition.log.end_offset == partition.log.writer.written_offset == 1

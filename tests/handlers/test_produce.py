@@ -176,6 +176,16 @@ async def test_log_append_time_is_the_brokers():
     assert head.max_timestamp == NOW_MS + 77
 
 
+async def test_append_time_of_a_producer_is_refused_where_the_broker_sets_it():
+    subject = broker()
+    await create_topic(subject, log_append_time=True)
+    batch = build.stamp(one_batch(), base_offset=0, leader_epoch=-1, append_time_ms=NOW_MS)
+    changed = bytearray(one_batch())
+    changed[: len(batch)] = batch
+    (answer,) = await produce(subject, ("t", 0, bytes(changed)))
+    assert answer.error_code == errors.InvalidTimestamp.code
+
+
 async def test_batch_is_synced_before_it_is_acknowledged():
     """``flush.messages``."""
     subject = broker()

@@ -15,7 +15,7 @@ from kwire.records import iterate
 from kwire.records.header import headers
 from kwire.replica.partition import Partition
 from kwire.types import TopicPartition
-from tests.support.handlers.broker import Broker, broker, create_topic, one_batch
+from tests.support.handlers.broker import NODE, Broker, broker, create_topic, one_batch
 from tests.support.handlers.transactions import (
     ScriptedVerifier,
     fetch_request,
@@ -424,7 +424,13 @@ class TestVerification:
             assert await send(subject, sequence=0) == (0, 0)
             release.set()
 
-    async def test_change_of_leader_during_the_verification_refuses_the_append(self):
+    @pytest.mark.parametrize(
+        ("leaders", "code"), [((2, NODE), errors.InvalidTxnState.code), ((NODE,), 0)]
+    )
+    async def test_verification_lasts_while_the_broker_leads(
+        self, leaders: tuple[int, ...], code: int
+    ):
+        """Another leader's epoch refuses the append; a next one of this leader has the same log."""
         subject, partition = await node()
         verifier_of(subject).answers = release = trio.Event()
         codes: list[int] = []
@@ -435,10 +441,11 @@ class TestVerification:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(produce)
             await trio.testing.wait_all_tasks_blocked()
-            await subject.lead_again("t")
+            for leader in leaders:
+                await subject.lead_again("t", leader)
             release.set()
-        assert codes == [errors.InvalidTxnState.code]
-        assert partition.log.end_offset == 0
+        assert codes == [code]
+        assert partition.log.end_offset == (code == 0)
 
     async def test_new_client_waits_for_the_end_of_its_previous_transaction(
         self, autojump_clock: object

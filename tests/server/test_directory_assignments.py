@@ -61,8 +61,10 @@ def two_directories(partition_count: int = 1) -> tuple[Cluster, bytes]:
     return cluster, topic_id
 
 
-async def report(controllers: Controllers, replicas: list[Replica]) -> None:
-    """Give the replicas their roles, and let a minute pass."""
+async def report(
+    controllers: Controllers, replicas: list[Replica], unreachable: list[Replica] | None = None
+) -> None:
+    """Give the replicas their roles, report those without a log, and let a minute pass."""
     replica_directory: Any = lambda replica: replica.directory  # noqa: E731
     assignments = DirectoryAssignments(
         2,
@@ -76,6 +78,8 @@ async def report(controllers: Controllers, replicas: list[Replica]) -> None:
         for replica in replicas:
             as_partition: Any = replica
             assignments.on_role_changed(as_partition)
+        for replica in unreachable or ():
+            assignments.on_log_unreachable(replica.topic_id, replica.partition)
         await trio.sleep(60)
         nursery.cancel_scope.cancel()
 
@@ -97,6 +101,31 @@ async def test_leaders_of_a_failed_directory_move(autojump_clock: Clock) -> None
     assert [cluster.partition("t", n).leader for n in (0, 1)] == [1, 2]
 
 
+async def test_leader_moves_from_a_replica_whose_log_cannot_be_reached(
+    autojump_clock: Clock,
+) -> None:
+    """The controller does not know which directory the replica is in; its log is found later."""
+    cluster, topic_id = two_directories()
+    controllers, replica = Controllers(cluster), Replica(topic_id, 0, OTHER_DIR)
+    await report(controllers, [], unreachable=[replica])
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr) == (1, (1,))
+    assert partition.directory(2) == DirectoryId.LOST
+    await report(controllers, [], unreachable=[replica])
+    assert len(controllers.requests) == 1
+    await report(controllers, [replica])
+    assert cluster.partition("t").directory(2) == OTHER_DIR
+
+
+async def test_known_directory_of_an_unreachable_log_is_kept(autojump_clock: Clock) -> None:
+    """The controller learns from the heartbeats that this directory has failed."""
+    cluster, topic_id = two_directories()
+    controllers, replica = Controllers(cluster), Replica(topic_id, 0, OTHER_DIR)
+    await report(controllers, [replica])
+    await report(controllers, [], unreachable=[replica])
+    assert cluster.partition("t").directory(2) == OTHER_DIR
+
+
 async def test_what_the_metadata_have_is_not_sent(autojump_clock: Clock) -> None:
     cluster, topic_id = two_directories()
     controllers = Controllers(cluster)
@@ -113,7 +142,8 @@ async def test_nothing_is_sent_below_the_level_that_has_directories(
     cluster, topic_id = two_directories()
     cluster.write(*feature_records({"metadata.version": DIRECTORIES - 1}))
     controllers = Controllers(cluster)
-    await report(controllers, [Replica(topic_id, 0, OTHER_DIR)])
+    replica = Replica(topic_id, 0, OTHER_DIR)
+    await report(controllers, [replica], unreachable=[replica])
     assert controllers.requests == []
 
 

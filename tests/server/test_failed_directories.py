@@ -5,12 +5,21 @@ from pathlib import Path
 import pytest
 import trio
 
+from kwire import errors
+from kwire.codec.messages.produce import ProduceRequest
 from kwire.errors import KafkaStorageError
 from kwire.log.directories.directory import LogDirectory
 from kwire.node.run import leaves
-from tests.support.server.nodes import running
+from kwire.node.server import Server
+from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
+from kwire.storage_format.directories import format_node
+from kwire.testing.wire import TrioWireClient
+from tests.support.handlers.broker import one_batch
+from tests.support.server.nodes import config, create, running
 
 pytestmark = pytest.mark.slow
+CLUSTER_ID = "aaaaaaaaaaaaaaaaaaaaaA"
+PARTITIONS = 8
 
 
 def fail(directory: LogDirectory) -> None:
@@ -39,3 +48,45 @@ async def test_node_ends_with_its_last_log_directory(tmp_path: Path) -> None:
     (error,) = leaves(failure.value)
     assert isinstance(error, KafkaStorageError)
     assert all(path in str(error) for path in paths)
+
+
+async def test_records_of_an_unreadable_directory_are_back_once_it_is_readable(
+    tmp_path: Path,
+) -> None:
+    """Invariant 89: until then a start creates no empty log in the other directory.
+
+    The metadata do not name the directory of a replica at this metadata.version.
+    """
+    paths = [tmp_path / name for name in ("a", "b")]
+    settings = {
+        "log_dirs": ",".join(map(str, paths)),
+        "metadata_log_dir": str(tmp_path / "metadata"),
+    }
+    features = {METADATA_VERSION: DIRECTORIES - 1}
+    list(format_node(config(tmp_path, **settings), CLUSTER_ID, False, features=features))
+    loop = paths[0] / "loop"
+
+    async with running(tmp_path, **settings) as server:
+        await create(server, "t", partitions=PARTITIONS)
+        for index in range(PARTITIONS):
+            assert await write(server, index) == errors.NONE
+    loop.symlink_to(loop)  # The directory cannot be listed.
+    async with running(tmp_path, **settings) as server:
+        codes = [await write(server, index) for index in range(PARTITIONS)]
+        assert sorted(codes) == [errors.NONE] * 4 + [errors.KafkaStorageError.code] * 4
+    loop.unlink()
+    async with running(tmp_path, **settings) as server:
+        partitions = [server.services.replicas.partitions.get("t", n) for n in range(PARTITIONS)]
+        assert [p.log.end_offset for p in partitions] == [1 if code else 2 for code in codes]
+
+
+async def write(server: Server, index: int) -> int:
+    """Append a record to a partition of the topic; return the error code."""
+    data = ProduceRequest.TopicProduceData
+    partition = data.PartitionProduceData(index=index, records=one_batch())
+    topic = data(name="t", partition_data=[partition])
+    async with await TrioWireClient.connect(*server.address) as client:
+        request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+        response = await client.call(request, 9)
+    code: int = response.responses[0].partition_responses[0].error_code
+    return code

@@ -170,6 +170,47 @@ async def test_node_started_without_the_config_of_its_quorum_warns_at_once(
     assert "--config FILE" in line
 
 
+async def test_node_that_waits_for_its_quorum_refuses_clients(tmp_path: Path) -> None:
+    """A client that connected would wait for it, although other brokers could answer."""
+    waiting = config(tmp_path)
+    list(format_node(waiting, uuid_text(bytes([3]) * 16), False, how="none"))
+    server = Server(waiting)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        (controllers,) = server.core.controller_listeners
+        with trio.fail_after(20):
+            await _connect_eventually(controllers.host, controllers.port)
+        with pytest.raises(OSError, match="connect"):
+            await trio.open_tcp_stream(*server.address)
+        server.stop()
+
+
+async def _connect_eventually(host: str, port: int) -> None:
+    """Wait until a connection is accepted."""
+    while True:
+        try:
+            await (await trio.open_tcp_stream(host, port)).aclose()
+            return
+        except OSError:
+            await trio.sleep(0.01)
+
+
+async def test_second_node_at_an_address_ends_with_the_reason(tmp_path: Path) -> None:
+    """Both bound the address before either listened."""
+    nodes = [Server(config(tmp_path / name)) for name in ("a", "b")]
+    port = nodes[0].address.port
+    nodes[1].core.net.listeners["PLAINTEXT"].sock.close()
+    nodes[1].core.net.bind(
+        "PLAINTEXT", "127.0.0.1", port, nodes[0].core.net.listeners["PLAINTEXT"].for_connection
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(nodes[0].run)
+        with pytest.raises(ExceptionGroup) as caught:
+            await nodes[1].run()
+        assert caught.group_contains(CannotOpenError, match="cannot listen on")
+        nodes[0].stop()
+
+
 async def test_node_starts_from_its_metadata_snapshot(tmp_path: Path) -> None:
     small = {"metadata_log_max_record_bytes_between_snapshots": "3000"}
     names = {f"topic-{number}" for number in range(60)}

@@ -7,6 +7,7 @@ never used for a later topic of the same name.  Partitions that do not exist fai
 from collections.abc import Awaitable, Callable
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.drive import Slices
 from kwire.errors import (
     KafkaError,
     TopicAuthorizationFailed,
@@ -59,6 +60,7 @@ async def commit_existing(
         if isinstance(image, TopicImage)
     ]
     codes = await _commit(request, [topic for topic in existing if topic.partitions], commit)
+    slices = Slices(context.clock.now)
     missing = UnknownTopicOrPartition.code
 
     def answer(topic: RequestTopic, image: TopicImage | KafkaError) -> ResponseTopic:
@@ -66,8 +68,11 @@ async def commit_existing(
             return _refuse_topic(topic, image)
         return _answer(topic, lambda index: codes.get((image.name, index), missing))
 
-    pairs = zip(request.topics, images, strict=True)
-    return OffsetCommitResponse(topics=[answer(topic, image) for topic, image in pairs])
+    response = OffsetCommitResponse(topics=[])
+    for topic, image in zip(request.topics, images, strict=True):
+        response.topics.append(answer(topic, image))
+        await slices.pause()
+    return response
 
 
 def _find(context: Context, topic: RequestTopic) -> TopicImage | KafkaError:

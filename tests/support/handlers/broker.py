@@ -4,6 +4,7 @@ Requests go through the real codec in the version a test names, so old shapes ar
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -163,10 +164,11 @@ class _NoGroups:
         raise NotCoordinator
 
 
-def broker(slots: int = 100) -> Broker:
+def broker(slots: int = 100, disks: Sequence[SimDisk] = ()) -> Broker:
     configs: dict[str, LogConfig] = {}
     wall = Wall()
-    logs = LogManager([LogDirectory(SimDisk(), "/data")], wall)
+    directories = [LogDirectory(disk, f"/data/{n}") for n, disk in enumerate(disks)]
+    logs = LogManager(directories or [LogDirectory(SimDisk(), "/data")], wall)
     blocks = itertools.count(0, 10)
 
     async def allocate() -> tuple[int, int]:

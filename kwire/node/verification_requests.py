@@ -1,0 +1,115 @@
+"""The verifications that this node requests from the transaction coordinators of other nodes.
+
+At most one request a node is under way; the next one carries what came meanwhile, as with markers.
+So a coordinator decides on many transactions together, and a producer waits for two of its commits
+at most. A request has a transactional id once: its other partitions go with the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from kwire import attrs
+from kwire.codec.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from kwire.errors import KafkaError, NetworkException, UnknownServerError, raise_for_code
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+log = logging.getLogger(__name__)
+
+Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+
+_TRANSACTIONS_MAX: Final = 500
+"""The most transactions of one request."""
+
+
+@attrs.define(eq=False)
+class _Verification:
+    """One transaction to verify, and its result or error once there is one."""
+
+    transaction: Transaction
+    is_over: trio.Event = attrs.field(factory=trio.Event)
+    result: Result | None = None
+    error: KafkaError | None = None
+
+
+@attrs.define(eq=False)
+class VerificationRequests:
+    """The requests to all nodes, and what waits for the next ones."""
+
+    send: Callable[[int, AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]]
+    """Returns a broker's answer; raises KafkaError if there is none."""
+    nursery: Callable[[], trio.Nursery]
+    _queues: dict[int, list[_Verification]] = attrs.field(factory=dict, init=False)
+    """The waiting verifications, by broker; an entry exists while a task works on it."""
+
+    async def verify(self, broker: int, transaction: Transaction) -> Result | None:
+        """Return the coordinator's result, None if its answer lacks it; raises KafkaError."""
+        verification = _Verification(transaction)
+        queue = self._queues.get(broker)
+        if queue is None:
+            queue = self._queues[broker] = []
+            self.nursery().start_soon(self._drain, broker)
+        queue.append(verification)
+        await verification.is_over.wait()
+        if verification.error is not None:
+            raise verification.error
+        return verification.result
+
+    async def _drain(self, broker: int) -> None:
+        """Send requests to one broker until nothing waits for it."""
+        queue = self._queues[broker]
+        try:
+            while queue:
+                batch, queue[:] = _next_batch(queue)
+                await self._send(broker, batch)
+        finally:
+            del self._queues[broker]
+            _end(queue, NetworkException())  # Only a node that stops has left some.
+
+    async def _send(self, broker: int, batch: dict[str, _Verification]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[v.transaction for v in batch.values()])
+        error: KafkaError | None = NetworkException()
+        try:
+            response = await self.send(broker, request)
+            raise_for_code(response.error_code)
+            for result in response.results_by_transaction:
+                if result.transactional_id in batch:
+                    batch[result.transactional_id].result = result
+            error = None
+        except KafkaError as failure:
+            error = failure
+        except Exception:  # A fault must not end the node.
+            log.exception("verification failed broker=%d", broker)
+            error = UnknownServerError()
+        finally:
+            _end(batch.values(), error)
+
+
+def _end(verifications: Iterable[_Verification], error: KafkaError | None) -> None:
+    for verification in verifications:
+        verification.error = error
+        verification.is_over.set()
+
+
+def _next_batch(
+    queue: list[_Verification],
+) -> tuple[dict[str, _Verification], list[_Verification]]:
+    """Return the verifications of the next request by transactional id, and the remaining ones."""
+    batch: dict[str, _Verification] = {}
+    remaining: list[_Verification] = []
+    for verification in queue:
+        transactional_id = verification.transaction.transactional_id
+        if transactional_id in batch or len(batch) == _TRANSACTIONS_MAX:
+            remaining.append(verification)
+        else:
+            batch[transactional_id] = verification
+    return batch, remaining
