@@ -21,6 +21,7 @@ WORKLOADS: Final = {
     "pipeline": HELP,
     "rebalance": HELP,
     "records": ("--rounds=10",),
+    "sessions": HELP,
     "stalls": HELP,
 }
 

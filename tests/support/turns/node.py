@@ -1,0 +1,81 @@
+"""A whole node for metered operations; requests reach its dispatcher as frames."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import attrs
+import trio
+
+from kwire.codec.apis import BY_KEY, ListenerType
+from kwire.codec.frame import read_response, request_frame
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.schema import spec_of
+from kwire.handlers.dispatch import Dispatcher
+from kwire.node.server import Server
+from kwire.simulation.raft_quorums import TestClock
+from kwire.simulation.replication.links import join_parts
+from tests.support.server.nodes import config
+from tests.support.turns.meter import TurnMeter
+
+SIZE_BYTES: Final = 4
+IN_MEMORY: Final = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""The place of the node's files: no disk's speed decides about the path of a write."""
+
+
+@attrs.frozen
+class MeteredNode:
+    """The only node of a cluster, and the meter of its process."""
+
+    server: Server
+    meter: TurnMeter
+    dispatcher: Dispatcher
+
+    async def call(self, request: Any, version: int | None = None) -> Any:
+        """Return the response to a request that is not measured."""
+        return await self._answer(request, version, is_measured=False)
+
+    async def measure(self, *requests: Any, version: int | None = None) -> list[Any]:
+        """Measure the answering of requests, one after the other, from frame to frame."""
+        return [await self._answer(request, version, is_measured=True) for request in requests]
+
+    async def _answer(self, request: Any, version: int | None, *, is_measured: bool) -> Any:
+        key = spec_of(type(request)).api_key
+        assert key is not None
+        version = BY_KEY[key].stable if version is None else version
+        frame = memoryview(request_frame(key, version, 0, "client", request)[SIZE_BYTES:])
+        connection = self.dispatcher.for_connection("PLAINTEXT", "127.0.0.1")
+        await self.dispatcher.prepare(key, version)  # Compiling is not part of the operation.
+        await trio.lowlevel.checkpoint()
+        if is_measured:
+            with self.meter.measuring():
+                parts = await connection.answer(frame)
+        else:
+            parts = await connection.answer(frame)
+        return None if parts is None else read_response(key, version, join_parts(parts)[4:])[1]
+
+    async def create(self, name: str, partitions: int = 1, **settings: str) -> None:
+        """Create a topic and wait until its partitions are served."""
+        shape = CreateTopicsRequest.CreatableTopic
+        configs = [
+            shape.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in settings.items()
+        ]
+        topic = shape(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
+        answer = await self.call(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
+        assert not answer.topics[0].error_code, answer
+        await trio.sleep(10)
+
+
+@asynccontextmanager
+async def metered_node(meter: TurnMeter, **settings: str) -> AsyncIterator[MeteredNode]:
+    """Run a combined node on a real disk until the block ends."""
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+        server = Server(config(Path(folder), **settings), clock=TestClock(), random=Random(1))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run)
+            yield MeteredNode(server, meter, Dispatcher(server.services, ListenerType.BROKER))
+            nursery.cancel_scope.cancel()

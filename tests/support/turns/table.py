@@ -1,0 +1,75 @@
+"""The table of metered operations: what grows, the size it is run at, and what runs it."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+
+import attrs
+import trio
+
+from tests.support.turns.meter import Turn, TurnMeter, run_metered
+
+S = TypeVar("S")
+
+
+@attrs.frozen(eq=False)
+class Operation(Generic[S]):
+    """One row: an operation on the subject of its scene."""
+
+    name: str
+    grows: str
+    """The thing of which there are :attr:`size`."""
+    size: int
+    run: Callable[[S, int], Awaitable[None]]
+    """Prepares the operation, then measures it."""
+    covers: tuple[str, ...] = ()
+    """The API names, or the tasks of a node, whose work this is."""
+
+
+@attrs.frozen
+class Result:
+    """The counts of the meter for one operation."""
+
+    operation: Operation[Any]
+    longest: Turn
+    total: int
+    turn_count: int
+
+
+@attrs.define(eq=False)
+class Scene(Generic[S]):
+    """Operations that share what is set up for them, which is not measured."""
+
+    name: str
+    subject: Callable[[TurnMeter], AbstractAsyncContextManager[S]]
+    operations: list[Operation[S]] = attrs.field(factory=list)
+
+    def operation(
+        self, name: str, grows: str, size: int, *covers: str
+    ) -> Callable[[Callable[[S, int], Awaitable[None]]], Callable[[S, int], Awaitable[None]]]:
+        """Add a row whose function is decorated."""
+
+        def add(run: Callable[[S, int], Awaitable[None]]) -> Callable[[S, int], Awaitable[None]]:
+            self.operations.append(Operation(name, grows, size, run, covers))
+            return run
+
+        return add
+
+    def measure(self, only: str = "") -> list[Result]:
+        """Run the operations one after the other, and return what each of them took."""
+        results: list[Result] = []
+
+        async def run_all(meter: TurnMeter) -> None:
+            async with self.subject(meter) as subject:
+                for operation in self.operations:
+                    if only in operation.name:
+                        meter.reset()
+                        async with trio.open_nursery() as nursery:
+                            run = operation.run
+                            nursery.start_soon(run, subject, operation.size, name=operation.name)
+                        assert meter.turn_count, f"{operation.name} measures nothing"
+                        result = Result(operation, meter.longest, meter.total, meter.turn_count)
+                        results.append(result)
+
+        run_metered(run_all)
+        return results

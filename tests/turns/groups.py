@@ -1,0 +1,127 @@
+"""Requests to a node with 10,000 groups, and about a group with 10,000 offsets."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from kwire.codec.messages.delete_groups import DeleteGroupsRequest
+from kwire.codec.messages.describe_groups import DescribeGroupsRequest
+from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+from kwire.codec.messages.list_groups import ListGroupsRequest
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.offset_fetch import OffsetFetchRequest
+from tests.support.turns.meter import TurnMeter
+from tests.support.turns.node import MeteredNode, metered_node
+from tests.support.turns.table import Scene
+
+GROUPS: Final = 10_000
+NAMES: Final = [f"group-{number}" for number in range(GROUPS)]
+OFFSETS: Final = 10_000
+TOPIC_OFFSETS: Final = 1_000
+TOPICS: Final = [f"topic-{number}" for number in range(OFFSETS // TOPIC_OFFSETS)]
+
+
+@asynccontextmanager
+async def node_with_groups(meter: TurnMeter) -> AsyncIterator[MeteredNode]:
+    settings = {
+        "offsets_topic_num_partitions": "1",
+        "offsets_topic_replication_factor": "1",
+    }
+    async with metered_node(meter, **settings) as node:
+        for name in TOPICS:
+            await node.create(name, TOPIC_OFFSETS)
+        await node.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+        await trio.sleep(10)
+        for name in NAMES:
+            answer = await node.call(commit(name, TOPICS[:1], 1), 9)
+            assert not answer.topics[0].partitions[0].error_code
+        yield node
+
+
+GROUPED: Final = Scene("requests about groups", node_with_groups)
+row = GROUPED.operation
+
+
+def commit(group: str, topics: list[str], partitions: int) -> OffsetCommitRequest:
+    """Return a commit without a member, of the first partitions of some topics."""
+    shape = OffsetCommitRequest.OffsetCommitRequestTopic
+    return OffsetCommitRequest(
+        group_id=group,
+        member_id="",
+        topics=[
+            shape(
+                name=name,
+                partitions=[
+                    shape.OffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=1, committed_metadata=""
+                    )
+                    for index in range(partitions)
+                ],
+            )
+            for name in topics
+        ],
+    )
+
+
+@row("ListGroups", "groups", GROUPS, "ListGroups")
+async def list_groups(node: MeteredNode, size: int) -> None:
+    (answer,) = await node.measure(ListGroupsRequest())
+    assert len(answer.groups) == size
+
+
+@row("DescribeGroups", "groups", GROUPS, "DescribeGroups")
+async def describe_groups(node: MeteredNode, size: int) -> None:
+    (answer,) = await node.measure(DescribeGroupsRequest(groups=NAMES))
+    assert len(answer.groups) == size
+
+
+@row("FindCoordinator", "groups", GROUPS, "FindCoordinator")
+async def find_coordinator(node: MeteredNode, size: int) -> None:
+    await node.measure(FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES))
+
+
+@row("OffsetFetch of many groups", "groups", GROUPS, "OffsetFetch")
+async def offset_fetch_of_groups(node: MeteredNode, size: int) -> None:
+    shape = OffsetFetchRequest.OffsetFetchRequestGroup
+    groups = [shape(group_id=name, topics=None) for name in NAMES]
+    await node.measure(OffsetFetchRequest(groups=groups), version=9)
+
+
+@row("OffsetCommit", "offsets", OFFSETS, "OffsetCommit")
+async def offset_commit(node: MeteredNode, size: int) -> None:
+    (answer,) = await node.measure(commit("large", TOPICS, TOPIC_OFFSETS), version=9)
+    assert not any(p.error_code for topic in answer.topics for p in topic.partitions)
+
+
+@row("OffsetFetch of all offsets of a group", "offsets", OFFSETS, "OffsetFetch")
+async def offset_fetch(node: MeteredNode, size: int) -> None:
+    shape = OffsetFetchRequest.OffsetFetchRequestGroup
+    request = OffsetFetchRequest(groups=[shape(group_id="large", topics=None)])
+    (answer,) = await node.measure(request, version=9)
+    assert sum(len(topic.partitions) for topic in answer.groups[0].topics) == size
+
+
+@row("OffsetFetch of named partitions", "offsets", OFFSETS, "OffsetFetch")
+async def offset_fetch_by_name(node: MeteredNode, size: int) -> None:
+    shape = OffsetFetchRequest.OffsetFetchRequestGroup
+    topics = [
+        shape.OffsetFetchRequestTopics(name=name, partition_indexes=list(range(TOPIC_OFFSETS)))
+        for name in TOPICS
+    ]
+    request = OffsetFetchRequest(groups=[shape(group_id="large", topics=topics)])
+    await node.measure(request, version=9)
+
+
+@row("expiry of offsets", "groups", GROUPS)
+async def expire(node: MeteredNode, size: int) -> None:
+    """The interval's check finds nothing that has expired."""
+    with node.meter.measuring():
+        await trio.sleep(1200)
+
+
+@row("DeleteGroups", "groups", GROUPS, "DeleteGroups")
+async def delete_groups(node: MeteredNode, size: int) -> None:
+    (answer,) = await node.measure(DeleteGroupsRequest(groups_names=NAMES))
+    assert not any(result.error_code for result in answer.results)

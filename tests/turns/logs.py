@@ -1,0 +1,185 @@
+"""Operations on the logs of one directory, whose disk is in memory."""
+
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+
+from kwire.log.config import LogConfig
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.partition_log import PartitionLog
+from kwire.log.producers import Producer, Sent
+from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
+from kwire.simulation.disk import SimDisk
+from tests.support.clock import Clock
+from tests.support.log.batches import TIME_MS, append, encode, end_transaction
+from tests.support.log.manager import ID
+from tests.support.turns.meter import TurnMeter
+from tests.support.turns.table import Scene
+
+BASE_OFFSET = struct.Struct(">q")
+CHUNK = 1000
+
+
+@attrs.frozen
+class Logs:
+    """The logs of one directory, their disk, and the meter."""
+
+    manager: LogManager
+    disk: SimDisk
+    meter: TurnMeter
+    configs: dict[str, LogConfig]
+
+    def create(self, topic: str, **settings: Any) -> PartitionLog:
+        """Return the new log of a topic's partition."""
+        self.configs[topic] = LogConfig(**settings)
+        return self.manager.create(topic, ID, 0, self.configs[topic])
+
+
+@asynccontextmanager
+async def logs_of_a_directory(meter: TurnMeter) -> AsyncIterator[Logs]:
+    disk = SimDisk()
+    configs: dict[str, LogConfig] = {}
+    manager = LogManager(
+        [LogDirectory(disk, "data")], Clock(), threads=DiskThreads(meter.in_thread)
+    )
+    await manager.open(lambda topic: configs.get(topic, LogConfig()))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(manager.run)
+        yield Logs(manager, disk, meter, configs)
+        nursery.cancel_scope.cancel()
+
+
+LOGS = Scene("logs", logs_of_a_directory)
+
+
+def batches(count: int, start: int = 0, **fields: Any) -> Iterator[bytes]:
+    """Yield ``count`` batches of one record each, a thousand at a time."""
+    template = encode([b"v"], **fields)
+    for first in range(start, start + count, CHUNK):
+        chunk = bytearray(template * min(CHUNK, start + count - first))
+        for number in range(len(chunk) // len(template)):
+            BASE_OFFSET.pack_into(chunk, number * len(template), first + number)
+        yield bytes(chunk)
+
+
+def fill(log: PartitionLog, count: int, **fields: Any) -> None:
+    """Append batches as a follower does."""
+    for chunk in batches(count, log.end_offset, **fields):
+        log.append_follower(chunk, TIME_MS)
+    log.flush_state.flush()
+    log.high_watermark = log.end_offset
+
+
+def idempotent(producer: int = 5) -> dict[str, Any]:
+    return {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0}
+
+
+def producers(count: int) -> list[Producer]:
+    sent = [Sent(0, 0, 0, TIME_MS)]
+    return [Producer(number, 0, 0, TIME_MS, -1, list(sent)) for number in range(count)]
+
+
+@LOGS.operation("truncation of the last batch", "batches of idempotent producers", 30_000)
+async def truncate(logs: Logs, size: int) -> None:
+    log = logs.create("truncated")
+    fill(log, size, **idempotent())
+    await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        await logs.manager.truncate(log, size - 1)
+    assert log.end_offset == size - 1
+
+
+async def read_from_each_segment(logs: Logs, log: PartitionLog) -> None:
+    with logs.meter.measuring():
+        for segment in list(log.segments)[:-1]:
+            offset = segment.base_offset + 3
+            with log.read(offset, 1, end_offset=log.end_offset) as region:
+                assert len(region)
+            await trio.lowlevel.checkpoint()
+
+
+@LOGS.operation("first read of each closed segment", "segments", 1_000)
+async def first_read(logs: Logs, size: int) -> None:
+    log = logs.create("read", segment_bytes=1_000, index_interval_bytes=100)
+    fill(log, 14 * size)
+    log.flush_state.flush()
+    assert len(log.segments) >= size
+    await read_from_each_segment(logs, log)
+
+
+@LOGS.operation("append and move of the high watermark", "open transactions", 5_000)
+async def open_transactions(logs: Logs, size: int) -> None:
+    log = logs.create("open")
+    for producer in range(size):
+        append(log, [b"v"], transactional=True, **idempotent(producer))
+    await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        append(log, [b"v"])
+        log.producers.last_stable_offset(log.end_offset)
+        log.high_watermark = log.end_offset
+        log.producers.last_stable_offset(log.end_offset)
+
+
+@LOGS.operation("move of the high watermark over ended transactions", "transactions", 10_000)
+async def ended_transactions(logs: Logs, size: int) -> None:
+    log = logs.create("ended")
+    for producer in range(size):
+        append(log, [b"v"], transactional=True, **idempotent(producer))
+        end_transaction(log, producer, commit=True)
+    await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        log.producers.last_stable_offset(log.end_offset // 2)
+        log.producers.last_stable_offset(log.end_offset)
+
+
+@LOGS.operation("retention by time", "segments", 1_000, "retention.run")
+async def retain(logs: Logs, size: int) -> None:
+    log = logs.create("retained", segment_bytes=200, retention_ms=3_600_000)
+    fill(log, 2 * size, timestamp_ms=TIME_MS - 7_200_000)
+    assert len(log.segments) >= size
+    for segment in log.segments:
+        segment.max_timestamp = -2
+    with logs.meter.measuring():
+        await logs.manager.retain(log)
+    assert len(log.segments) < 3
+    with logs.meter.measuring():
+        await trio.sleep(120)
+
+
+@LOGS.operation("flush of rolled segments", "segments", 1_000, "flusher.flush_rolled")
+async def flush(logs: Logs, size: int) -> None:
+    log = logs.create("flushed", segment_bytes=200)
+    for chunk in batches(2 * size):
+        log.append_follower(chunk, TIME_MS)
+    await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        await trio.sleep(1)
+        await logs.manager.flush(log)
+
+
+@LOGS.operation(
+    "checkpoints of changed logs",
+    "logs",
+    3_000,
+    "checkpoints.keep_high_watermarks",
+    "checkpoints.keep_recovery_points",
+    "flusher.flush_timed",
+    "removals.run",
+)
+async def checkpoint(logs: Logs, size: int) -> None:
+    """Its time-out flushes each log meanwhile, and at last all of them are deleted."""
+    changed = [logs.create(f"changed-{number}", flush_ms=10_000) for number in range(size)]
+    for log in changed:
+        append(log, [b"v"])
+        log.high_watermark = log.end_offset
+    with logs.meter.measuring():
+        await trio.sleep(300)
+        for log in changed:
+            await logs.manager.delete(log.partition.topic, 0)
+            await trio.lowlevel.checkpoint()
+        await trio.sleep(300)

@@ -1,0 +1,61 @@
+"""No operation holds the event loop for longer than a few milliseconds, however much there is.
+
+Each scene of the table sets up thousands of something and runs operations on it, with the work of
+every turn counted (:mod:`tests.support.turns.meter`). A new task of a log directory
+needs a row.
+"""
+
+import ast
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.turns.meter import BUDGET
+from tests.support.turns.table import Scene
+from tests.turns.groups import GROUPED
+from tests.turns.logs import LOGS
+from tests.turns.partitions import PARTITIONED
+
+KWIRE: Final = Path(__file__).resolve().parents[2] / "kwire"
+SCENES: Final = (LOGS, PARTITIONED, GROUPED)
+COVERED: Final = {
+    name for scene in SCENES for operation in scene.operations for name in operation.covers
+}
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_no_turn_is_longer_than_the_budget(scene: Scene[Any]) -> None:
+    too_long = [
+        f"{result.operation.name}, {result.operation.size} {result.operation.grows}: "
+        f"{result.longest}"
+        for result in scene.measure()
+        if result.longest.units > BUDGET
+    ]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_count_is_the_same_in_every_run() -> None:
+    """The budget does not depend on the machine, or on what else runs there."""
+    first, second = (LOGS.measure("high watermark") for _ in range(2))
+    assert first == second
+
+
+def started_in(path: str, function: str) -> set[str]:
+    """Return the tasks that a function of a class starts, as they are written there."""
+    tree = ast.parse((KWIRE / path).read_text())
+    return {
+        ast.unparse(call.args[0]).removeprefix("self.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AsyncFunctionDef) and node.name == function
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "start_soon"
+    }
+
+
+def test_every_task_of_a_log_directory_has_a_row() -> None:
+    tasks = started_in("log/directories/service.py", "run")
+    assert tasks
+    assert not tasks - COVERED
