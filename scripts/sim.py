@@ -116,7 +116,7 @@ def table_of(kind: str) -> "tuple[Mutation, ...]":
     return tables[kind]
 
 
-def attempt(kind: str, seed: int) -> tuple[bool, int]:
+def attempt(kind: str, seed: int, stage: str = "") -> tuple[bool, int]:
     """Run one seed; return whether it detected nothing, and its event count."""
     from kwire.simulation.cluster_sim import ClusterSim
     from kwire.simulation.controller_sim import ControllerSim
@@ -133,6 +133,8 @@ def attempt(kind: str, seed: int) -> tuple[bool, int]:
         run, count = lambda: controller.run(400), lambda: controller.taken
     elif kind == "replication":
         replicas = ReplicationSim(seed)
+        if stage:
+            replicas.faults.play_only(stage)
         run, count = lambda: replicas.simulate(14), lambda: replicas.events
     else:
         quorum = RaftSim.of(seed, trace_length=10)
@@ -154,9 +156,9 @@ def detect(task: tuple[str, str, int]) -> tuple[str, str, int, int]:
     total = 0
     for count, seed in enumerate(range(first, first + 100), 1):
         with mutation.active():
-            is_quiet, taken = attempt(kind, seed)
+            is_quiet, taken = attempt(kind, seed, mutation.stage)
         total += taken
-        if not is_quiet and attempt(kind, seed)[0]:
+        if not is_quiet and attempt(kind, seed, mutation.stage)[0]:
             return name, mutation.mistake, count, total
     return name, mutation.mistake, 0, total
 

@@ -4,7 +4,7 @@ It replaces :class:`kwire.net.connection_pool.ConnectionPool` in a running node:
 answered, refused because no node listens, or left without an answer until it times out.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 
 import trio
@@ -13,6 +13,8 @@ from kwire import attrs
 from kwire.net.connection_pool import ConnectionRefused, OutOfReach
 from kwire.waits import Signal
 
+Socket = tuple[int, int, str]
+"""A node's socket for answers, by the node, the node that asks, and the listener's name."""
 Serve = Callable[[object], Awaitable[object]]
 """Answers a request; raises OutOfReach when the process ends meanwhile."""
 
@@ -34,6 +36,10 @@ class Wire:
     """Nodes that are unreachable for a while, independent of ``cut``."""
     slow: set[int] = attrs.field(factory=set)
     """Nodes whose messages take up to half a second longer."""
+    full: set[Socket] = attrs.field(factory=set)
+    """Sockets that take nothing at the moment: answers wait, and their records are not read."""
+    drained: Signal = attrs.field(factory=Signal)
+    """Notified when a socket that was full takes answers again."""
 
     async def carry(self, source: int, host: str, request: object) -> object:
         """Deliver a request to a host and return its answer."""
@@ -54,6 +60,16 @@ class Wire:
             await trio.sleep(self.random.random() / 2)
         if self.is_cut(source, target) or self.random.random() < self.loss:
             await trio.sleep_forever()
+
+    async def wait_writable(self, socket: Socket) -> None:
+        """Wait until a socket takes an answer."""
+        while socket in self.full:
+            await self.drained.wait()
+
+    def drain(self, sockets: Iterable[Socket]) -> None:
+        """Let sockets take answers again."""
+        self.full.difference_update(sockets)
+        self.drained.notify()
 
     def is_cut(self, source: int, target: int) -> bool:
         """Whether nothing passes from one node to another at the moment."""
@@ -76,6 +92,7 @@ class Wire:
         self.cut.clear()
         self.hidden.clear()
         self.slow.clear()
+        self.drain(list(self.full))
         self.loss, self.delay_max_s = 0.0, 0.005
 
 

@@ -38,6 +38,18 @@ def _may_lead(brokers: Mapping[int, BrokerImage], replica: int, partition: Parti
     )
 
 
+def _without_records(old: PartitionImage, new: PartitionImage) -> int:
+    """Return the replica that counts as safe even with an empty log, since no records are left.
+
+    It is the only replica when its new directory is assigned, or the records were given up before,
+    as the partition was still recovering from an unclean election. NO_LEADER if there is none.
+    """
+    if len(new.replicas) == 1 and new.directories != old.directories:
+        return new.replicas[0]
+    is_elected = new.leader not in (NO_LEADER, old.leader)
+    return new.leader if is_elected and old.recovering and new.recovering else NO_LEADER
+
+
 @attrs.frozen
 class Written:
     """The controller's state after a batch of its own, which may not be committed yet."""
@@ -67,6 +79,8 @@ class ControllerChecks:
     elections: int = 0
     unclean: int = 0
     completed: int = 0
+    lost: set[tuple[TopicIdPartition, int]] = attrs.field(factory=set)
+    """Partitions, each with a broker that began with an empty log after its disk was replaced."""
     _topic_ids: set[bytes] = attrs.field(factory=set)
     _broker_epochs: dict[int, int] = attrs.field(factory=dict)
     _last_epoch: int = -1
@@ -167,7 +181,12 @@ class ControllerChecks:
             self.move_offsets[old.leader] = self.image.applied.offset
         if old.leader in self.safe[place]:
             self.safe[place] |= self._vouched
-        if not set(new.isr) <= {*old.isr, *old.elr, *self._vouched}:
+        replica = _without_records(old, new)
+        if (place, replica) in self.lost:
+            self.lost.discard((place, replica))
+            self.safe[place] = {replica}
+        is_marked = new.recovering and not old.recovering
+        if is_marked or not set(new.isr) <= {*old.isr, *old.elr, *self._vouched}:
             self._check_unclean(name, place, old, new)
         if old.is_reassigning and new.is_reassigning:
             keeps_replicas = set(old.replicas) <= set(new.replicas)
@@ -225,7 +244,8 @@ class ControllerChecks:
         has_directories = len(partition.directories) == len(partition.replicas)
         demand(has_directories, name, "a replica has no directory")
         demand(isr <= replicas, name, "in sync without being replicas", partition)
-        demand(bool(isr) or elr, name, "the ISR is empty")
+        has_lost_log = any(lost_place == place for lost_place, _ in self.lost)
+        demand(bool(isr) or elr or has_lost_log, name, "the ISR is empty")
         demand(eligible <= replicas - isr, name, "eligible", partition)
         demand(elr or not eligible, name, "eligible without ELR")
         demand(adding | removing <= replicas, name, "moving", partition)
@@ -322,3 +342,15 @@ class ControllerChecks:
         if self.image.features.get(ELR, 0):
             for safe in self.safe.values():
                 safe.discard(broker)
+
+    def on_disk_replaced(self, broker: int, directory: bytes) -> None:
+        """Drop a broker from the safe replicas of the partitions that lay in a directory."""
+        for topic_id, topic in self.image.topics.items():
+            for number, partition in topic.partitions.items():
+                if partition.directory(broker) == directory:
+                    self.on_log_lost((topic_id, number), broker)
+
+    def on_log_lost(self, place: TopicIdPartition, broker: int) -> None:
+        """Drop a broker from the safe replicas of a partition, as it has no log any more."""
+        self.safe[place].discard(broker)
+        self.lost.add((place, broker))

@@ -75,6 +75,7 @@ class ControllerSim:
             world.now += 3
             for process in world.brokers.values():
                 steps.heartbeat(world, process)
+                steps.assign_lost(world, process)
             steps.fence(world)
             world.update_leaders(whole=True)
             world.checks.check_leaders_are_active()

@@ -54,8 +54,8 @@ from kwire.raftmeta.controller.topics import (
 )
 from kwire.raftmeta.metadata.image import PartitionImage, TopicImage
 from kwire.simulation.controller_checks import ELR, demand
-from kwire.simulation.controller_world import CLUSTER, SimBroker, World
-from kwire.types import NO_LEADER, ZERO_UUID, TopicIdPartition
+from kwire.simulation.controller_world import CLUSTER, SimBroker, World, new_directory
+from kwire.types import NO_LEADER, ZERO_UUID, DirectoryId, TopicIdPartition
 
 TOPICS: Final = ("orders", "a.b", "a_b", "clicks", "logs")
 MIN_ISR: Final = "min.insync.replicas"
@@ -146,15 +146,45 @@ def fail_directory(world: World, process: SimBroker) -> None:
         process.offline.add(world.random.choice(process.online_directories()))
 
 
+def replace_disk(world: World, process: SimBroker) -> None:
+    """Kill a broker and replace one of its disks: the replicas in that directory begin empty."""
+    crash(world, process)
+    process.clean_epoch = -1
+    number = world.random.randrange(len(process.directories))
+    world.note("replaced disk of", process.id)
+    world.checks.on_disk_replaced(process.id, process.directories[number])
+    process.directories[number] = new_directory(process.id, world.random)
+
+
 def assign(world: World, process: SimBroker) -> None:
     """Report the directory of one of a broker's replicas."""
     place = _draw_partition(world, lambda p: process.id in p.replicas)
     if place is None or not world.is_alive(process.id):
         return
+    if world.partition(place).directory(process.id) not in process.online_directories():
+        return  # Nothing can be moved out of it.
+    report_directory(world, process, place, world.random.choice(process.directories))
+
+
+def assign_lost(world: World, process: SimBroker) -> None:
+    """Report where the replicas lie whose directories a broker does not have, as it does itself."""
+    if not process.running or process.silent or process.epoch < 0:
+        return
+    for place in world.partitions_where(lambda p: process.id in p.replicas):
+        directory = world.partition(place).directory(process.id)
+        if directory not in process.directories:
+            if directory not in (DirectoryId.MIGRATING, DirectoryId.UNASSIGNED):
+                world.checks.on_log_lost(place, process.id)
+            report_directory(world, process, place, process.online_directories()[0])
+
+
+def report_directory(
+    world: World, process: SimBroker, place: TopicIdPartition, directory: bytes
+) -> None:
+    """Report the directory of one replica."""
     data = AssignReplicasToDirsRequest.DirectoryData
     partition = data.TopicData.PartitionData(partition_index=place[1])
     topic = data.TopicData(topic_id=place[0], partitions=[partition])
-    directory = world.random.choice(process.directories)
     request = AssignReplicasToDirsRequest(
         broker_id=process.id,
         broker_epoch=process.epoch,
@@ -526,7 +556,9 @@ STEPS: Final[tuple[tuple[int, Callable[[World, SimBroker], None]], ...]] = (
     (4, begin_stop),
     (5, toggle_silence),
     (3, fail_directory),
+    (2, replace_disk),
     (5, assign),
+    (5, assign_lost),
     (1, unregister),
     (2, producer_ids),
     (8, create),

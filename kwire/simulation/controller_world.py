@@ -362,6 +362,11 @@ def _directory(broker: int, number: int) -> bytes:
     return bytes([0xD0 + number]) + broker.to_bytes(15)
 
 
+def new_directory(broker: int, random: Random) -> bytes:
+    """Return the id of a directory on a disk that replaces another one of a broker."""
+    return b"\xdf" + random.randbytes(11) + broker.to_bytes(4)
+
+
 def _describe(what: object) -> str:
     """Return a record's name with its non-default fields; any other object as a string."""
     kind = type(what)

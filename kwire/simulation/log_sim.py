@@ -74,6 +74,8 @@ class Model:
     """The end offset of the records acknowledged as durable; exclusive."""
     start: int = 0
     """The highest start offset that DeleteRecords has requested."""
+    role: int = 0
+    """Raised when the broker gets another role, so that a truncation is not wanted any more."""
     kept_start: int = 0
     """The highest start offset that DeleteRecords has acknowledged."""
 
@@ -98,13 +100,15 @@ class Model:
 
 @attrs.define(eq=False)
 class SimClock:
-    """trio's clock, and a wall clock that follows it."""
+    """The clock of a run, and a wall clock that follows it."""
+
+    clock: trio.testing.MockClock
 
     def now(self) -> float:
-        return trio.current_time()
+        return self.clock.current_time()
 
     def now_ms(self) -> int:
-        return TIME_MS + int(trio.current_time() * 1000)
+        return TIME_MS + int(self.now() * 1000)
 
 
 @attrs.define(eq=False)
@@ -130,7 +134,7 @@ class LogSim:
     def __attrs_post_init__(self) -> None:
         self.random = Random(self.seed)
         self.threads = SteppedThreads(self.random, self._check_job)
-        self.logs = manager(self.disk, self.threads)
+        self.logs = manager(self.disk, self.threads, self.clock)
 
     # -- events
 
@@ -184,6 +188,8 @@ class LogSim:
                 f"end={model.log.end_offset} recovery_point={model.log.flush_state.recovery_point}"
             )
             self.trace.append(f"{act.__name__[1:]} partition={partition} {ends}")
+            if act not in (self._slow, self._wait):
+                model.role += 1
             act(partition, model, nursery)
 
     def _create(self, partition: int) -> None:
@@ -193,8 +199,10 @@ class LogSim:
         model = self.models[partition] = Model(log, topic_id)
         truncate_to = log.truncate_to
 
-        def truncate_both(offset: int, now_ms: int = 0) -> bool:
-            is_truncated = truncate_to(offset, now_ms)
+        def truncate_both(
+            offset: int, now_ms: int = 0, producers: ProducerStates | None = None
+        ) -> bool:
+            is_truncated = truncate_to(offset, now_ms, producers)
             model.cut(log.end_offset)
             return is_truncated
 
@@ -274,10 +282,24 @@ class LogSim:
     def _truncate(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
         if self.random.random() < 0.5:
             return
-        starts = [b for b in model.bases if b >= max(model.start, model.log.start_offset)]
-        if starts:
-            offset = self.random.choice(starts[-12:])
-            self._alone(partition, nursery, lambda: self.logs.truncate(model.log, offset))
+        log, role = model.log, model.role
+        start = max(model.start, log.start_offset)
+        bases = [base for base in model.bases if base >= start][-12:]
+        is_alone = self.random.random() < 0.7
+        if is_alone and self.random.random() < 0.3:  # An unclean leader may end below that.
+            bases = [base for base in model.bases if base < start][-4:]
+        if not bases:
+            return
+        offset = self.random.choice(bases)
+
+        async def truncate() -> None:
+            with suppress(KafkaStorageError):
+                await self.logs.truncate(log, offset, lambda: is_alone or model.role == role)
+
+        if is_alone:
+            self._alone(partition, nursery, truncate)
+        else:
+            nursery.start_soon(truncate)
 
     def _delete_records(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
         log = model.log
@@ -373,7 +395,7 @@ class LogSim:
 
     async def _lose_power(self, *, all_written: bool = False) -> None:
         survivor = self.disk.power_loss(Random(self.random.random()))
-        again = manager(survivor, at_once)
+        again = manager(survivor, at_once, self.clock)
         await again.open(lambda topic: CONFIG)
         for partition, model in self.models.items():
             if partition in self.busy:
@@ -476,14 +498,16 @@ async def at_once(call: Callable[[], None]) -> None:
 
 
 def manager(
-    disk: SimDisk, in_thread: Callable[[Callable[[], None]], Awaitable[None]]
+    disk: SimDisk,
+    in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+    clock: trio.testing.MockClock,
 ) -> LogManager:
     """Return a log manager of one directory."""
     directories = [LogDirectory(disk, "dir")]
     numbers = count()
     return LogManager(
         directories,
-        SimClock(),
+        SimClock(clock),
         threads=DiskThreads(in_thread),
         unique=lambda: next(numbers).to_bytes(16, "big"),
     )

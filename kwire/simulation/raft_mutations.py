@@ -57,6 +57,8 @@ class Mutation:
     """The attributes to replace: each with its owner, its name and the replacement."""
     invariants: tuple[int, ...] = ()
     """Numbers of the invariants that the mistake breaks."""
+    stage: str = ""
+    """The staged fault of replication that shows it; a run to detect it has no other faults."""
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -28,6 +28,9 @@ class TestClock:
     def now_ms(self) -> int:
         return WALL_MS + int(trio.current_time() * 1000) % 1_000_000_000
 
+    def suspended_s(self) -> float:
+        return 0.0
+
 
 @attrs.define
 class Watcher:

@@ -48,8 +48,9 @@ class Worker:
         _HERE.worker = self
         self._go.acquire()
         try:
-            if not self.is_abandoned:
-                self.call()
+            if self.is_abandoned:
+                raise Killed("the machine is gone")
+            self.call()
         except BaseException as error:  # noqa: BLE001 - raised in the waiting task
             self.error = error
         self._is_done = True

@@ -6,16 +6,19 @@ import pytest
 import trio
 
 from kwire.simulation.disk import PLENTY
+from kwire.simulation.raft_mutations import Mutation
 from kwire.simulation.replication.mutations import MUTATIONS
 from kwire.simulation.replication.sim import (
     ReplicationSim,
     ReplicationSimFailure,
     simulate_replication,
 )
+from kwire.simulation.replication.staged_mutations import MUTATIONS as STAGED
 from tests.support.sim.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_STEPS", "14"))
 MUTATION_SEEDS = 30
+STAGED_STEPS = 8
 FIRST = todays_seeds(1).start
 QUICKLY_FOUND = (
     "acknowledge-before-the-high-watermark",
@@ -77,6 +80,23 @@ def test_the_simulation_catches(name: str) -> None:
         for seed in range(FIRST, FIRST + MUTATION_SEEDS):
             try:
                 simulate_replication(seed, STEPS)
+            except ReplicationSimFailure:
+                return
+    pytest.fail(f"nothing noticed that {mutation.mistake}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutation",
+    [mutation for mutation in STAGED if mutation.stage != "return-without-log"],
+    ids=lambda mutation: mutation.name,
+)
+def test_the_simulation_catches_in_a_staged_fault(mutation: Mutation) -> None:
+    """Runs without other faults are short, and most of them show the mistake."""
+    with mutation.active():
+        for seed in range(FIRST, FIRST + MUTATION_SEEDS):
+            try:
+                simulate_replication(seed, STAGED_STEPS, stage=mutation.stage)
             except ReplicationSimFailure:
                 return
     pytest.fail(f"nothing noticed that {mutation.mistake}")

@@ -26,6 +26,8 @@ class ReplicationChecks:
     brokers: Mapping[int, SimMachine]
     history: History
     contents: Contents = attrs.field(factory=Contents)
+    emptied: set[int] = attrs.field(factory=set)
+    """Brokers that came back with an empty disk."""
     _watermarks: dict[tuple[int, int, int, int], int] = attrs.field(factory=dict)
     """The high watermark by broker, life, partition and leader epoch."""
     _complete: dict[tuple[int, int], tuple[int, int]] = attrs.field(factory=dict)
@@ -55,6 +57,8 @@ class ReplicationChecks:
         for node, _, decoded in logs:
             if not self.brokers[node].is_registered:
                 continue  # What its machine lost with the power takes it out of the ISR then.
+            if node in self.emptied and committed.leader < 0:
+                continue  # It may be in the ISR as the last one, but it must not lead.
             if node in (*committed.isr, *committed.elr):
                 self._check_start(index, node, decoded)
                 self._check_complete(index, node, decoded)

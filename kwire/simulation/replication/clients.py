@@ -18,6 +18,7 @@ from kwire.codec.messages.produce import ProduceRequest
 from kwire.net.connection_pool import OutOfReach
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.records.build import New, batch
+from kwire.simulation.cluster_checks import Books
 from kwire.simulation.cluster_network import Wire
 from kwire.simulation.replication.checks import TOPIC
 from kwire.simulation.replication.history import History, demand
@@ -27,7 +28,12 @@ from kwire.simulation.replication.node import SimMachine, host_of
 ANSWER_S: Final = 8.0
 BEFORE_TOPIC_IDS: Final = 12
 """The last version of Fetch and Produce that names topics."""
-TIME_MS: Final = 1_700_000_000_000
+BATCH_RECORDS: Final = (1, 1, 1, 1, 2, 3)
+"""The numbers of records in a batch, one of which a producer draws."""
+VALUE_BYTES: Final = 16
+"""The size of every value: what follows a truncation then often has the size of what was there."""
+TIME_MS: Final = 1_699_980_000_000
+"""The timestamp of records: hours ago, also when wall clocks are set back."""
 _ATTEMPTS: Final = 12
 """The attempts of an idempotent producer at one batch."""
 _UNKNOWN: Final = -99
@@ -63,9 +69,14 @@ class World:
 
     wire: Wire
     machines: dict[int, SimMachine]
+    books: Books
     history: History
     partition_count: int
     note: Callable[..., None]
+    rivals: set[str] = attrs.field(factory=set)
+    """Transactional ids with which a second client has begun."""
+    is_quiet: bool = False
+    """Whether producers begin nothing new."""
 
     def image(self, random: Random) -> MetadataImage | None:
         """Return the metadata of a random broker."""
@@ -128,6 +139,11 @@ class SimClient:
         machines = [m.id for m in self.world.machines.values() if m.config.is_broker]
         return self.random.choice(machines)
 
+    async def rest(self) -> None:
+        """Wait while the world is quiet."""
+        while self.world.is_quiet:  # noqa: ASYNC110
+            await trio.sleep(0.2)
+
     async def pause(self) -> None:
         """Wait before a request is repeated."""
         await trio.sleep(0.05 + 0.2 * self.random.random())
@@ -174,11 +190,12 @@ class Producer(SimClient):
     async def run(self) -> None:
         while True:
             await trio.sleep(self.random.uniform(0.0, 0.6))
+            await self.rest()
             index = self.random.randrange(self.world.partition_count)
             values = []
-            for _ in range(self.random.randint(1, 3)):
+            for _ in range(self.random.choice(BATCH_RECORDS)):
                 self._count += 1
-                values.append(b"p%d-%d" % (-self.id, self._count))
+                values.append((b"p%d-%d" % (-self.id, self._count)).ljust(VALUE_BYTES))
             if self.is_idempotent:
                 await self._produce_once(index, values)
             else:

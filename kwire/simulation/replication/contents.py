@@ -40,6 +40,17 @@ def decode(data: bytes) -> Content:
     return content
 
 
+def read_stored(disk: SimDisk, topic: str, index: int) -> Content:
+    """Return the records of a partition on the disk of a machine whose process has ended."""
+    prefix = f"{topic}-{index}/"
+    files = sorted((path, inode) for path, inode in disk.files.items() if path.startswith(prefix))
+    content: Content = {}
+    for path, inode in files:
+        if path.endswith(".log"):
+            content |= decode(bytes(inode.data))
+    return content
+
+
 @attrs.define(eq=False)
 class Decoded:
     """The records of one replica's log as it was at the last look."""

@@ -22,9 +22,13 @@ from kwire.simulation.disk import PLENTY
 from kwire.simulation.replication.checks import TOPIC, ReplicationChecks
 from kwire.simulation.replication.clients import SimClient, World
 from kwire.simulation.replication.node import SimMachine
+from kwire.simulation.replication.scene import Scene
 from kwire.simulation.replication.settings import NODES, REPLICAS, SESSION_MS
+from kwire.simulation.replication.staged_faults import StagedFaults
 
 SESSION_S: Final = SESSION_MS / 1000
+CLOCK_JUMPS_S: Final = (5, 60, 600, 3_600)
+"""By how much a wall clock is set forward or back: less than the time that producers expire in."""
 _ADMIN: Final = -900
 
 
@@ -36,9 +40,15 @@ class Faults:
     books: Books
     random: Random
     checks: ReplicationChecks
+    staged: StagedFaults = attrs.field(init=False)
+    is_staged_only: bool = False
+    """Whether nothing else fails in this run."""
     _mended_at: float = float("-inf")
     _fragile: int = -1
     """The machine that lost power last, while it may be in an ISR."""
+
+    def __attrs_post_init__(self) -> None:
+        self.staged = StagedFaults(Scene(self.world, self.books, self.random, self.checks))
 
     @property
     def has_elr(self) -> bool:
@@ -49,8 +59,17 @@ class Faults:
     def machines(self) -> dict[int, SimMachine]:
         return self.world.machines
 
+    def play_only(self, stage: str) -> None:
+        """Make no fault but this staged one, again and again."""
+        self.staged.names, self.is_staged_only = (stage,), True
+
     def act(self, nursery: trio.Nursery) -> None:
         """Make one fault, or mend some."""
+        if self.staged.is_running:
+            return
+        if self.is_staged_only:
+            self._stage(nursery)
+            return
         if self._is_calm_needed():
             self._start_fragile(nursery)
             return
@@ -71,11 +90,16 @@ class Faults:
                 (self._break_directory, 1),
                 (self._fill_disk, 1),
                 (self._install, 2),
+                (self._set_clock, 1),
+                (self._stage, 4),
             ),
             strict=True,
         )
         (chosen,) = self.random.choices(act, weight)
         chosen(nursery)
+
+    def _stage(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self.staged.run, nursery)
 
     def _draw(self, *, alive: bool) -> SimMachine | None:
         drawn = [machine for machine in self.machines.values() if machine.is_alive == alive]
@@ -136,6 +160,15 @@ class Faults:
                 machine.stop()
             elif machine.is_alive:
                 machine.kill(self.random)
+
+    def _set_clock(self, nursery: trio.Nursery) -> None:
+        """Set the wall clock of a machine, or of all of them, forward or back."""
+        machines = list(self.machines.values())
+        chosen = machines if self.random.random() < 0.5 else [self.random.choice(machines)]
+        seconds = self.random.choice((-1, 1)) * self.random.choice(CLOCK_JUMPS_S)
+        self.world.note("set clock", seconds, *(machine.id for machine in chosen))
+        for machine in chosen:
+            machine.clock.ahead_ms += 1000 * seconds
 
     def _resign(self, nursery: trio.Nursery) -> None:
         """Let the active controller hand its leadership over."""

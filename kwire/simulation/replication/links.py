@@ -4,7 +4,7 @@ Each part replaces one of a running node: :class:`SimNetwork` its connections to
 :class:`SimListeners` its listeners. Dispatcher, codec and handlers are the product's.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from functools import partial
 
@@ -33,6 +33,14 @@ def address_of(host: str, port: int) -> str:
     return f"{host}:{port}"
 
 
+@attrs.frozen
+class SentFrame:
+    """A request on its way."""
+
+    source: int
+    data: bytes
+
+
 class FramePool(ConnectionPool):
     """One node's or client's connections for one purpose."""
 
@@ -50,7 +58,8 @@ class FramePool(ConnectionPool):
         version = BY_KEY[key].stable if version is None else version
         frame = request_frame(key, version, 0, "sim", request)[_SIZE_BYTES:]
         with trio.move_on_after(self.timeout_s):
-            answer = await self.wire.carry(self.source, address_of(host, port), frame)
+            request_sent = SentFrame(self.source, frame)
+            answer = await self.wire.carry(self.source, address_of(host, port), request_sent)
             assert isinstance(answer, Answer)
             self.was_fenced = answer.was_fenced
             return read_response(key, version, answer.frame)[1]
@@ -126,10 +135,11 @@ class SimListeners:
         """Answer a request in a task of this process; OutOfReach if that ends meanwhile."""
         if self._nursery is None:
             raise OutOfReach(self.node)
-        assert isinstance(frame, bytes)
-        answer = Answer(self.is_fenced)
+        assert isinstance(frame, SentFrame)
+        wait_writable = partial(self.wire.wait_writable, (self.node, frame.source, name))
+        answer = Answer(self.is_fenced, wait_writable)
         dispatcher = self.listeners[name].dispatcher
-        serve = partial(answer.make, dispatcher, name, frame)
+        serve = partial(answer.make, dispatcher, name, frame.data)
         self._context.run(self._nursery.start_soon, serve)
         await answer.done.wait()
         if not answer.frame:
@@ -142,6 +152,8 @@ class Answer:
     """The answer of a process to one request; its frame is empty if there is none."""
 
     is_fenced: Callable[[], bool]
+    wait_writable: Callable[[], Awaitable[None]]
+    """Waits until the socket takes the answer."""
     done: trio.Event = attrs.field(factory=trio.Event)
     frame: bytes = b""
     was_fenced: bool = False
@@ -149,12 +161,27 @@ class Answer:
     async def make(self, dispatcher: Dispatcher, listener: str, frame: bytes) -> None:
         try:
             parts = await dispatcher.for_connection(listener, "127.0.0.1").answer(memoryview(frame))
-            self.frame = join_parts(parts or [])[_SIZE_BYTES:]
             self.was_fenced = self.is_fenced()
+            self.frame = (await self._send(parts or []))[_SIZE_BYTES:]
         except (Disconnect, OSError):
             self.frame = b""  # The connection ends, also if the records cannot be read.
         finally:
             self.done.set()
+
+    async def _send(self, parts: list[Part]) -> bytes:
+        """Return the bytes of an answer as they are when the socket takes them.
+
+        Records are read from the file only then: the log may have been truncated meanwhile, and
+        other records written in their place.
+        """
+        try:
+            await self.wait_writable()
+        except BaseException:
+            for part in parts:
+                if isinstance(part, FileRegion):
+                    part.close()
+            raise
+        return join_parts(parts)
 
 
 def join_parts(parts: list[Part]) -> bytes:

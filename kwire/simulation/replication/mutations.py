@@ -21,6 +21,7 @@ from kwire.replica.service import ReplicaService
 from kwire.simulation.raft_mutations import Mutation
 from kwire.simulation.replication.group_mutations import MUTATIONS as GROUPS
 from kwire.simulation.replication.operator_mutations import MUTATIONS as OPERATORS
+from kwire.simulation.replication.staged_mutations import MUTATIONS as STAGED
 from kwire.simulation.replication.transaction_mutations import MUTATIONS as TRANSACTIONS
 
 _elect = PartitionChangeBuilder._elect
@@ -202,4 +203,4 @@ REPLICAS: Final = (
         invariants=(39,),
     ),
 )
-MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS, *GROUPS, *OPERATORS)
+MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS, *GROUPS, *OPERATORS, *STAGED)

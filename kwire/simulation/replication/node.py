@@ -76,6 +76,17 @@ class Cluster:
 
 
 @attrs.define(eq=False)
+class SimClock(TestClock):
+    """The clocks of one machine, whose wall clock can be set."""
+
+    ahead_ms: int = 0
+    """Milliseconds by which the wall clock is ahead of the world's."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@attrs.define(eq=False)
 class SimMachine:
     """One machine: its disks always, its process while that lives."""
 
@@ -84,6 +95,7 @@ class SimMachine:
     cluster: Cluster
     storage: SimStorage
     disks: list[SimDisk]
+    directory_ids: list[bytes] = attrs.field(init=False)
     installed: Features = SUPPORTED
     """The features of the release that the next process runs."""
     features: Features = SUPPORTED
@@ -93,9 +105,11 @@ class SimMachine:
     server: Server | None = None
     is_stopping: bool = False
     gate: Gate = attrs.field(factory=Gate)
+    clock: SimClock = attrs.field(factory=SimClock)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
     def __attrs_post_init__(self) -> None:
+        self.directory_ids = [directory_id(self.id, place) for place in range(len(self.disks))]
         voters = self.cluster.initial_voters
         if voters is not None and voters.get(self.id) is not None:
             self.storage.format(_START, _first_snapshot(voters))
@@ -182,6 +196,12 @@ class SimMachine:
         self.storage = self.storage.survivor(random, power=True)
         self._end([disk.power_loss(random) for disk in self.disks])
 
+    def replace_disk(self, place: int) -> None:
+        """Put an empty disk, whose directory has a new id, in the place of another one."""
+        assert self.server is None
+        self.disks[place] = SimDisk()
+        self.directory_ids[place] = directory_id(self.id, self.lives << 8 | place)
+
     def _end(self, survivors: list[SimDisk]) -> None:
         server, self.server = self.server, None
         if server is not None:
@@ -238,7 +258,7 @@ class SimBrokerWatch(BrokerWatch):
 
 def _make_core(machine: SimMachine) -> Core:
     config, cluster, wire = machine.config, machine.cluster, machine.cluster.wire
-    node, clock = config.node_id, TestClock()
+    node, clock = config.node_id, machine.clock
     random = Random(f"{cluster.seed}-{node}-{machine.lives}")
     network = SimNetwork(clock, random, wire, node)
     identity = Identity(CLUSTER_ID, {})
@@ -345,15 +365,15 @@ def _make_logs(machine: SimMachine, clock: TestClock, random: Random) -> LogMana
     directories = []
     for index, disk in enumerate(machine.disks):
         directory = LogDirectory(disk, f"/data/{index}")
-        directory.directory_id = directory_id(machine.id, index)
+        directory.directory_id = machine.directory_ids[index]
         directories.append(directory)
     settings = build.log_settings(machine.config)
     return LogManager(directories, clock, settings, unique=partial(random.randbytes, 16))
 
 
-def directory_id(node: int, index: int) -> bytes:
+def directory_id(node: int, number: int) -> bytes:
     """Return the id of a machine's directory."""
-    return b"directory" + bytes([index]) + node.to_bytes(6)
+    return b"direct" + number.to_bytes(4) + node.to_bytes(6)
 
 
 def host_of(node: int) -> str:

@@ -3,6 +3,7 @@
 Each answer is checked against the committed metadata: what it confirms is there at that moment.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -31,6 +32,8 @@ class Operator(SimClient):
     books: Books
     changes_voters: bool
     raises_levels: bool
+    spared: Sequence[str] = ()
+    """The features whose levels it leaves as they are until :meth:`raise_all`."""
     is_resting: bool = False
     """Whether it begins no further change."""
     is_busy: bool = False
@@ -106,7 +109,8 @@ class Operator(SimClient):
 
     async def _raise_any(self) -> None:
         """Ask for a higher level of a feature, also one that not every node supports."""
-        names = [name for name in RAISED if self._level(name) < SUPPORTED[name][1]]
+        lower = [name for name in RAISED if self._level(name) < SUPPORTED[name][1]]
+        names = [name for name in lower if name not in self.spared]
         if names:
             name = self.random.choice(names)
             highest = SUPPORTED[name][1]

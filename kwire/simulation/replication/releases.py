@@ -29,7 +29,8 @@ Features = Mapping[str, tuple[int, int]]
 """The lowest and the highest supported level of each feature."""
 RAISED: Final = (METADATA_VERSION, ELR, TRANSACTION_VERSION, KRAFT_VERSION)
 """The features whose levels a run raises."""
-_LEVELS: Final = (14, DIRECTORIES, 19, 22, ELIGIBLE_REPLICAS, 25, 29)
+_OLDEST: Final = 14
+_LEVELS: Final = (*(_OLDEST,) * 5, DIRECTORIES, 19, 22, ELIGIBLE_REPLICAS, 25, 29)
 """The levels of metadata.version that old clusters begin with."""
 
 

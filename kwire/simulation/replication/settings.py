@@ -9,6 +9,10 @@ CONTROLLERS: Final = (1, 2, 3)
 MORE_CONTROLLERS: Final = (1, 2, 3, 4, 105)
 """The controllers of a growing quorum, any of which may be voters."""
 REPLICAS: Final = 3
+TRANSACTION_PARTITIONS: Final = 2
+TIMEOUT_MS: Final = 6_000
+"""The time-out of transactions."""
+TRANSACTIONAL_IDS: Final = ("tx-0", "tx-1")
 SESSION_MS: Final = 3_000
 _SETTINGS: Final[Mapping[str, str]] = {
     "controller.listener.names": "CONTROLLER",

@@ -22,6 +22,7 @@ from kwire import attrs
 from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
+from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION
 from kwire.simulation.cluster_checks import Books
 from kwire.simulation.cluster_network import Wire
 from kwire.simulation.disk import SimDisk
@@ -41,6 +42,7 @@ from kwire.simulation.replication.settings import (
     CONTROLLERS,
     MORE_CONTROLLERS,
     NODES,
+    TRANSACTIONAL_IDS,
     settings_of,
 )
 from kwire.simulation.replication.topics import create_topics
@@ -90,7 +92,7 @@ class ReplicationSim:
         self.machines = self._make_machines(wire)
         self.books.disks.update((m.id, m.storage) for m in self.machines.values())
         history = History.of(partition_count)
-        self.world = World(wire, self.machines, history, partition_count, self.note)
+        self.world = World(wire, self.machines, self.books, history, partition_count, self.note)
         self.checks = ReplicationChecks(self.machines, history)
         self.faults = Faults(self.world, self.books, self.random, self.checks)
         self._make_clients()
@@ -107,7 +109,7 @@ class ReplicationSim:
         records = feature_records(self.release.levels)
         cluster = Cluster(self.seed, wire, self.books, records)
         cluster.initial_voters = initial_voters(voters) if is_dynamic else None
-        directory_count = 2 if self.release.has_directories else 1
+        directory_count = 2 if self.release.has_directories else self.random.choice((1, 2, 2, 2))
         return {
             node: self._machine(cluster, node, controllers, directory_count)
             for node in sorted({*NODES, *controllers})
@@ -136,13 +138,14 @@ class ReplicationSim:
         if self.random.random() < 0.4:
             self.clients.append(Deleter(*basis()))
         self.clients.append(Committer(*basis()))
-        for number in range(2):
-            self.clients.append(TransactionalProducer(*basis(), name=f"tx-{number}"))
+        for name in TRANSACTIONAL_IDS:
+            self.clients.append(TransactionalProducer(*basis(), name=name))
         self.operator = Operator(
             *basis(),
             books=self.books,
             changes_voters=self.random.random() < 0.7,
             raises_levels=self.random.random() < 0.7,
+            spared=self.random.choice(((), (ELR,), (METADATA_VERSION, ELR))),
         )
         self.clients.append(self.operator)
         book = GroupBook(self.world.partition_count)
@@ -192,6 +195,8 @@ class ReplicationSim:
                 self.faults.act(nursery)
                 self.check()
             await self.operator.rest()
+            while self.faults.staged.is_running:  # noqa: ASYNC110
+                await trio.sleep(0.1)
             await self._heal(nursery)
             if self.random.random() < 0.4:
                 await self._heal(nursery, self._draw_minority())
@@ -243,8 +248,12 @@ class ReplicationSim:
         await self._heal(nursery)
 
     async def _heal(self, nursery: trio.Nursery, dead: frozenset[int] = frozenset()) -> None:
-        """Mend all faults but dead controllers; the cluster must recover by itself."""
+        """Mend all faults but dead controllers; the cluster must recover by itself.
+
+        In half of the cases no producer helps it: nothing is appended until all are in sync.
+        """
         self.note("heal", *dead)
+        self.world.is_quiet = self.random.random() < 0.5
         self.faults.mend_all()
         for node in sorted(dead):
             self.machines[node].kill(self.random)
@@ -252,6 +261,7 @@ class ReplicationSim:
         self._start_all(nursery, dead)
         await trio.sleep(SETTLE_S)
         await self._wait_whole(nursery, deadline, dead)
+        self.world.is_quiet = False
         before = self.world.history.acknowledgement_count
         while self.world.history.acknowledgement_count < before + 3:
             demand(trio.current_time() < deadline, "producers do not go on")
@@ -288,6 +298,9 @@ class ReplicationSim:
         """Whether all machines but the dead are current, and all replicas on them in sync."""
         image: MetadataImage = self.books.image
         living = [m for m in self.machines.values() if m.id not in dead]
+        logs = (partition.log for machine in living for partition in machine.partitions())
+        if any(log.writer.written_offset < log.end_offset for log in logs):
+            return False  # What waited for room on a disk is still not written.
         return all(map(self._is_current, living)) and all(
             set(partition.isr) - dead == set(partition.replicas) - dead
             and (bool(dead) or not partition.is_reassigning)
@@ -326,8 +339,13 @@ def describe(sim: ReplicationSim) -> str:
     return "\n".join(lines)
 
 
-def simulate_replication(seed: int, steps: int = 40) -> ReplicationSim:
-    """Run one seed; raise ReplicationSimFailure, which names the seed, if a check fails."""
+def simulate_replication(seed: int, steps: int = 40, *, stage: str = "") -> ReplicationSim:
+    """Run one seed; raise ReplicationSimFailure, which names the seed, if a check fails.
+
+    With ``stage`` the only fault is this staged one, again and again.
+    """
     sim = ReplicationSim(seed)
+    if stage:
+        sim.faults.play_only(stage)
     sim.simulate(steps)
     return sim

@@ -8,8 +8,7 @@ from kwire.simulation.replication.clients import SimClient
 from kwire.simulation.replication.consumers import GROUP_PARTITIONS
 from kwire.simulation.replication.history import demand
 from kwire.simulation.replication.node import host_of
-from kwire.simulation.replication.settings import NODES, REPLICAS
-from kwire.simulation.replication.transactions import TRANSACTION_PARTITIONS
+from kwire.simulation.replication.settings import NODES, REPLICAS, TRANSACTION_PARTITIONS
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 _CONFIGS: Final = {

@@ -6,6 +6,8 @@ from typing import Final
 from kwire import attrs
 from kwire.coordinator.service import CoordinatorService
 from kwire.group.offsets import Offsets
+from kwire.log.partition_log import PartitionLog
+from kwire.log.region import FileRegion
 from kwire.replica import partition as partitions
 from kwire.replica.partition import Partition
 from kwire.replica.transaction_ports import TransactionMarker
@@ -78,8 +80,10 @@ def _to_high_watermark(partition: Partition) -> int:
     return partition.high_watermark
 
 
-def _no_aborted(*_: object, **__: object) -> list[object]:
-    return []
+def _no_aborted(
+    log: PartitionLog, offset: int, max_bytes: int, **more: bool
+) -> tuple[FileRegion, list[object]]:
+    return log.read(offset, max_bytes, **more), []
 
 
 def _apply_at_once(offsets: Offsets, key: object, value: object, producer_id: int) -> None:
@@ -145,7 +149,7 @@ MUTATIONS: Final = (
     Mutation(
         "no-list-of-aborted-transactions",
         "read_committed gets no list of the aborted transactions in a range",
-        ((partitions, "limit_to_region", _no_aborted),),
+        ((partitions, "read_committed", _no_aborted),),
         (4, 19),
     ),
     Mutation(

@@ -23,14 +23,14 @@ from kwire.codec.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire.coordinator.partitioning import partition_for
 from kwire.records.build import New, batch
 from kwire.simulation.replication.checks import TOPIC
-from kwire.simulation.replication.clients import RETRIABLE, TIME_MS, SimClient
+from kwire.simulation.replication.clients import RETRIABLE, TIME_MS, VALUE_BYTES, SimClient
 from kwire.simulation.replication.consumers import GROUP_PARTITIONS, fetch_offset
+from kwire.simulation.replication.fencing import Beginning, check_refusal
 from kwire.simulation.replication.history import Outcome, SimTransaction, demand
+from kwire.simulation.replication.settings import TIMEOUT_MS, TRANSACTION_PARTITIONS
 from kwire.storage_format.format import TRANSACTION_VERSION
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 
-TRANSACTION_PARTITIONS: Final = 2
-TIMEOUT_MS: Final = 6_000
 _ATTEMPTS: Final = 15
 _UNKNOWN: Final = -99
 _NEW_LEVEL: Final = 2
@@ -61,6 +61,7 @@ class TransactionalProducer(SimClient):
     _is_new: bool = True
     """Whether it works as a client of `transaction.version` 2."""
     _count: int = 0
+    _begun: Beginning = Beginning(0.0, -1)
 
     @property
     def group(self) -> str:
@@ -106,8 +107,10 @@ class TransactionalProducer(SimClient):
 
     async def _transact(self) -> None:
         await trio.sleep(self.random.uniform(0.0, 1.2))
+        await self.rest()
         self._count += 1
         transaction = SimTransaction(f"{self.name}-{self._count}")
+        self._begun = Beginning.now(self.world, self.name)
         self.done.append(transaction)
         try:
             await self._fill(transaction)
@@ -133,7 +136,7 @@ class TransactionalProducer(SimClient):
             if not self._is_new:
                 await self._add_partition(index)
             for number in range(self.random.randint(1, 2)):
-                value = f"{transaction.name}/{index}/{number}".encode()
+                value = f"{transaction.name}/{index}/{number}".encode().ljust(VALUE_BYTES)
                 self.world.history.transactions[value] = transaction
                 await self._produce(transaction, index, value)
         if self.random.random() < 0.4:
@@ -147,6 +150,7 @@ class TransactionalProducer(SimClient):
                 return
             if code not in RETRIABLE:
                 self.world.note(self.name, "is refused with", code)
+                check_refusal(self.world, self.name, self._producer, code, self._begun)
                 break
             await self.pause()
         raise GivenUp
@@ -328,7 +332,7 @@ class TransactionalProducer(SimClient):
         if self.random.random() < 0.5:
             index = self.random.randrange(self.world.partition_count)
             late = SimTransaction(f"{self.name}-late", outcome=Outcome.ABORTED)
-            value = f"{self.name}-late-{self._count}".encode()
+            value = f"{self.name}-late-{self._count}".encode().ljust(VALUE_BYTES)
             self.world.history.transactions[value] = late
             code = await self._send(former, index, value, sequences.get(index, 0))
         else:
