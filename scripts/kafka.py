@@ -28,12 +28,8 @@ from pathlib import Path
 
 VERSION = "4.3.1"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", VERSION),
-    ("org.apache.kafka", "kafka-tools", VERSION),
-    ("org.apache.kafka", "kafka-shell", VERSION),
-    ("org.slf4j", "slf4j-simple", "1.7.36"),
-)
+ARTIFACTS = ("kafka_2.13", "kafka-tools", "kafka-shell")
+LOGGING = ("org.slf4j", "slf4j-simple", "1.7.36")
 START_SECONDS = 120
 
 
@@ -41,9 +37,9 @@ class KafkaUnavailableError(RuntimeError):
     """A program that the script needs is missing here; the text names what to install."""
 
 
-def cache_dir() -> Path:
+def cache_dir(version: str = VERSION) -> Path:
     base = os.environ.get("KWIRE_CACHE") or str(Path.home() / ".cache" / "kwire")
-    return Path(base) / f"kafka-{VERSION}"
+    return Path(base) / f"kafka-{version}"
 
 
 def _need(program: str, package: str) -> str:
@@ -53,11 +49,12 @@ def _need(program: str, package: str) -> str:
     return path
 
 
-def _pom() -> str:
+def _pom(version: str) -> str:
+    artifacts = [("org.apache.kafka", name, version) for name in ARTIFACTS]
     dependencies = "\n".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-        f"<version>{version}</version></dependency>"
-        for group, name, version in ARTIFACTS
+        f"<version>{release}</version></dependency>"
+        for group, name, release in [*artifacts, LOGGING]
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>\n'
@@ -67,30 +64,32 @@ def _pom() -> str:
     )
 
 
-def fetch() -> Path:
-    """Return the folder of the jars; fetch them from Maven first if it lacks any."""
-    folder = cache_dir()
+def fetch(version: str = VERSION) -> Path:
+    """Return the folder of a release's jars; fetch them from Maven first if it lacks any."""
+    folder = cache_dir(version)
     libs, done, pom = folder / "libs", folder / "ok", folder / "pom.xml"
-    if done.exists() and pom.read_text() == _pom():
+    if done.exists() and pom.read_text() == _pom(version):
         return libs
     maven = _need("mvn", "maven (Debian: apt-get install maven)")
     folder.mkdir(parents=True, exist_ok=True)
-    pom.write_text(_pom())
+    pom.write_text(_pom(version))
     goals = ["dependency:copy-dependencies", f"-DoutputDirectory={libs}", "-DincludeScope=runtime"]
     result = subprocess.run(
         [maven, "-q", "-B", *goals], cwd=folder, capture_output=True, text=True, check=False
     )
     if result.returncode != 0:
         tail = (result.stdout + result.stderr).strip().splitlines()[:1]
-        raise KafkaUnavailableError(f"mvn could not fetch Apache Kafka {VERSION}: {' '.join(tail)}")
+        raise KafkaUnavailableError(f"mvn could not fetch Apache Kafka {version}: {' '.join(tail)}")
     done.touch()
     return libs
 
 
-def java_command(*arguments: str, classpath: Sequence[str] = ()) -> list[str]:
-    """Return a `java` command line with Kafka's jars (and ``classpath``) on its class path."""
+def java_command(
+    *arguments: str, classpath: Sequence[str] = (), version: str = VERSION
+) -> list[str]:
+    """Return a `java` command line with a release's jars (and ``classpath``) on its class path."""
     java = _need("java", "a Java runtime, 17 or newer (Debian: openjdk-17-jdk-headless)")
-    joined = os.pathsep.join([*classpath, f"{fetch()}/*"])
+    joined = os.pathsep.join([*classpath, f"{fetch(version)}/*"])
     level = os.environ.get("KAFKA_LOG_LEVEL", "warn")
     logging = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
     return [java, logging, "-Djava.awt.headless=true", "-cp", joined, *arguments]
@@ -148,17 +147,17 @@ def _listener_port(properties: Path) -> int:
     raise RuntimeError(f"{properties} has no listeners")
 
 
-def launch(directory: Path) -> subprocess.Popen[bytes]:
+def launch(directory: Path, version: str = VERSION) -> subprocess.Popen[bytes]:
     """Start the node whose ``server.properties`` is in ``directory``; format its data if empty."""
     properties, log = directory / "server.properties", directory / "server.log"
     if not (directory / "data" / "meta.properties").exists():
         arguments = ["format", "-t", CLUSTER_ID, "-c", str(properties)]
-        command = java_command("kafka.tools.StorageTool", *arguments)
+        command = java_command("kafka.tools.StorageTool", *arguments, version=version)
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise RuntimeError(f"format failed: {result.stdout}{result.stderr}")
     heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xms256m -Xmx256m").split()
-    command = java_command("kafka.Kafka", str(properties))
+    command = java_command("kafka.Kafka", str(properties), version=version)
     command[1:1] = [*heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     with log.open("ab") as output:
         process = subprocess.Popen(

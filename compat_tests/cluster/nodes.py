@@ -54,6 +54,8 @@ class Node:
     host: str = LOOPBACK
     prefix: tuple[str, ...] = ()
     """The beginning of its command line, such as the one that enters a network namespace."""
+    program: tuple[str, ...] = (str(ROOT / "scripts" / "kwire"),)
+    """The program that serves as a kwire node."""
 
     @property
     def address(self) -> str:
@@ -100,7 +102,7 @@ class Node:
     def launch(self) -> None:
         """Start the process without waiting until it is ready."""
         if self.kind == "kwire":
-            command = [str(ROOT / "scripts" / "kwire"), "serve", "--config", str(self.config)]
+            command = [*self.program, "serve", "--config", str(self.config)]
         else:
             command = kafka.java_command("kafka.Kafka", str(self.config))
             command[1:1] = ["-Xms128m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

@@ -52,6 +52,8 @@ class Broker:
     process: subprocess.Popen[bytes] | None = None
     prefix: tuple[str, ...] = ()
     """The beginning of its command line, such as the one that enters a volume's namespace."""
+    release: str = kafka.VERSION
+    """The release of Apache Kafka that runs where ``kind`` is "kafka"."""
 
     @property
     def data(self) -> Path:
@@ -63,7 +65,7 @@ class Broker:
 
     def start(self) -> None:
         if self.kind == "kafka":
-            self.process = kafka.launch(self.directory)
+            self.process = kafka.launch(self.directory, self.release)
         elif self.kind == "kwire":
             self.process = _launch_kwire(self.directory, self.prefix)
         else:

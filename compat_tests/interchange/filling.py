@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -20,13 +22,17 @@ GROUPS = ("members", "alone")
 BASE_MS = 1_790_000_000_000
 
 
-def fill(address: str) -> None:
-    """Write topics with all codecs, groups, deletions and changed settings; all acknowledged."""
-    create(address, "plain", 3, internal_segment_bytes="9000", index_interval_bytes="300")
+def fill(address: str, segment_bytes: str = "internal_segment_bytes") -> None:
+    """Write topics with all codecs, groups, deletions and changed settings; all acknowledged.
+
+    ``segment_bytes`` names the setting that allows small segments.
+    """
+    small: dict[str, Any] = {segment_bytes: "9000"}
+    create(address, "plain", 3, **small, index_interval_bytes="300")
     create(address, "stamped", 1, message_timestamp_type="LogAppendTime")
     create(address, "compacted", 1, cleanup_policy="compact", max_message_bytes="100000")
     create(address, "empty", 2)
-    create(address, "cut", 1, internal_segment_bytes="5000")
+    create(address, "cut", 1, **{**small, segment_bytes: "5000"})
     create(address, "doomed", 2)
     create(address, "again", 1)
     for number, codec in enumerate(CODECS):
