@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ import attrs
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.nemesis.links import CLIENTS, Links
 from compat_tests.nemesis.replicas import batch_positions
+from compat_tests.nemesis.shifted_node import set_shift
 from kwire.types import METADATA_TOPIC
 
 End = Callable[[], None]
@@ -31,6 +32,10 @@ NEVER_SECOND: Final = DESTRUCTIVE | {"stop", "rolling restart"}
 """Faults that another one must not precede: a stop needs a controller that it can reach."""
 FILLER: Final = "filler"
 """The file that fills a volume."""
+TRUNCATION_SECONDS: Final = 10.0
+"""The longest wait for a deposed leader's truncation; it may have nothing to truncate."""
+CLOCK_JUMPS_S: Final = (-2700, -60, 5, 900, 2 * 86_400)
+"""Back by less than ``message.timestamp.after.max.ms``, forward by less than the retention."""
 CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 INDEXES: Final = (
     ("*.index",),
@@ -54,6 +59,10 @@ class Nemesis:
     report: Callable[[str], None]
     wait_in_sync: Callable[[], None]
     """Waits until all replicas are in sync: between two restarts of a rolling restart."""
+    shifts: dict[int, Path] = attrs.field(factory=dict)
+    """The files that shift the nodes' wall clocks; empty where none can be shifted."""
+    only: Sequence[str] = ()
+    """The names of the faults to draw; empty for all."""
     counts: dict[str, int] = attrs.field(factory=dict)
     is_settled: bool = True
     """Whether all nodes have run and all replicas were in sync since the last fault."""
@@ -79,10 +88,17 @@ class Nemesis:
             "no indexes": self._no_indexes,
             "stop": self._stop,
             "rolling restart": self._rolling_restart,
+            "pause at a truncation": self._pause_at_truncation,
         }
+        if self.links.can_refuse:
+            faults["firewall"] = self._firewall
+            faults["firewall for clients"] = self._firewall_for_clients
+        if self.shifts:
+            faults["clock jumps"] = self._clock_jumps
+            faults["all clocks jump"] = self._all_clocks_jump
         if self.has_volumes:
             faults["full disk"] = self._full_disk
-        return faults
+        return {name: begin for name, begin in faults.items() if not self.only or name in self.only}
 
     def strike(self) -> None:
         """Begin the next fault of the deck, and maybe a second one, and end both."""
@@ -94,8 +110,8 @@ class Nemesis:
         self.is_settled = False
         ends = [self._begin(name, faults)]
         self._pause_between()
-        if name not in DESTRUCTIVE and self.random.random() < 0.3:
-            others = sorted(faults.keys() - NEVER_SECOND)
+        others = sorted(faults.keys() - NEVER_SECOND)
+        if name not in DESTRUCTIVE and others and self.random.random() < 0.3:
             ends.append(self._begin(self.random.choice(others), faults))
             self._pause_between()
         for end in ends:
@@ -201,6 +217,51 @@ class Nemesis:
             self.wait_in_sync()
         return lambda: None
 
+    def _pause_at_truncation(self) -> End:
+        """Depose a leader that clients still reach, and stop it when it begins to truncate."""
+        node = self.random.choice(self.cluster.brokers)
+        others = self._others(node)
+        self._cut(*((node.id, o) for o in others), *((o, node.id) for o in others))
+        time.sleep(self.random.uniform(7.0, 10.0))  # Longer than its session.
+        log_end = node.log.stat().st_size
+        self.links.heal()
+        is_paused = self._wait_truncation(node, log_end)
+        self._signal(node, signal.SIGSTOP)
+        self.report(f"pause {node.id} {'at a truncation' if is_paused else 'without truncation'}")
+        return lambda: self._signal(node, signal.SIGCONT)
+
+    def _wait_truncation(self, node: Node, log_end: int) -> bool:
+        """Wait until the node reports a truncation; return whether it did."""
+        until = time.monotonic() + TRUNCATION_SECONDS
+        while time.monotonic() < until:
+            with node.log.open("rb") as file:
+                file.seek(log_end)
+                if b"runcating " in file.read():
+                    return True
+            time.sleep(0.001)
+        return False
+
+    # Clocks --------------------------------------------------------------------------------
+
+    def _jump(self, node_ids: Sequence[int]) -> End:
+        """Shift wall clocks by less than what records' timestamps and retention allow."""
+        seconds = self.random.choice(CLOCK_JUMPS_S)
+        self.report(f"clock jumps by {seconds} s on {list(node_ids)}")
+        for node_id in node_ids:
+            set_shift(self.shifts[node_id], seconds * 1000)
+
+        def end() -> None:
+            for node_id in node_ids:
+                set_shift(self.shifts[node_id], 0)
+
+        return end
+
+    def _clock_jumps(self) -> End:
+        return self._jump([self._victim().id])
+
+    def _all_clocks_jump(self) -> End:
+        return self._jump(sorted(self.shifts))
+
     # Links ---------------------------------------------------------------------------------
 
     def _cut(self, *links: tuple[int, int]) -> End:
@@ -246,6 +307,27 @@ class Nemesis:
         is_both = self.random.random() < 0.5
         self.report(f"clients cut off from {node.id}{'' if is_both else ', one way'}")
         return self._cut((CLIENTS, node.id), *([(node.id, CLIENTS)] if is_both else []))
+
+    def _refuse(self, node: Node, sources: list[int]) -> End:
+        """Have a node's firewall refuse what these send, and theirs what the node sends."""
+        with_reset, is_both = self.random.random() < 0.5, self.random.random() < 0.5
+        kind = "with resets" if with_reset else "with ICMP messages"
+        self.report(f"firewall {kind} {'between' if is_both else 'into'} {node.id} {sources}")
+        for source in sources:
+            self.links.refuse(source, node.id, with_reset=with_reset)
+            if is_both and source != CLIENTS:
+                self.links.refuse(node.id, source, with_reset=with_reset)
+        return self.links.heal
+
+    def _firewall(self) -> End:
+        node = self._victim()
+        others = self._others(node)
+        if self.random.random() < 0.5:
+            others = [self.random.choice(others)]
+        return self._refuse(node, others)
+
+    def _firewall_for_clients(self) -> End:
+        return self._refuse(self._victim(), [CLIENTS])
 
     # Disks ---------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ A link has a direction: ``cut(1, 2)`` loses what node 1 sends to node 2, and not
 namespace of its own, joined by a bridge (:class:`Namespaces`), or proxies in front of each node
 (`proxies.py`) where namespaces are not permitted.
 
-Rules: a cut loses packets silently, so no end of a connection is notified; ``heal`` mends all.
+Rules: a cut loses packets silently, so no end of a connection is notified; a firewall refuses them
+(:meth:`Namespaces.refuse`), as ``iptables -j REJECT`` does; ``heal`` mends all.
 """
 
 from __future__ import annotations
@@ -42,6 +43,17 @@ class Links(Protocol):
 
     def cut(self, source: int, target: int) -> None:
         """Lose what the source sends to the target, until :meth:`heal`."""
+
+    @property
+    def can_refuse(self) -> bool:
+        """Whether :meth:`refuse` works here."""
+
+    def refuse(self, source: int, target: int, *, with_reset: bool) -> None:
+        """Have the target's firewall refuse what the source sends, until :meth:`heal`.
+
+        ``with_reset``: connections are reset; else an ICMP message says that the port is out of
+        reach, which ends attempts to connect but not connections.
+        """
 
     def unplug(self, node_id: int) -> None:
         """Cut a node off from all others, in both directions, until :meth:`heal`."""
@@ -99,6 +111,8 @@ class Namespaces:
     name: str = "network namespaces"
     _cuts: set[tuple[int, int]] = attrs.field(factory=set)
     _unplugged: set[int] = attrs.field(factory=set)
+    _with_rules: set[int] = attrs.field(factory=set)
+    """Nodes whose firewall has rules."""
 
     @classmethod
     def create(cls, node_ids: Iterable[int]) -> Namespaces:
@@ -137,6 +151,15 @@ class Namespaces:
         device = "eth0" if source != CLIENTS else "hub"
         return f"ip{namespace} neigh {action} {self.host(target)} dev {device}"
 
+    @property
+    def can_refuse(self) -> bool:
+        return shutil.which("iptables") is not None
+
+    def refuse(self, source: int, target: int, *, with_reset: bool) -> None:
+        self._with_rules.add(target)
+        rule = f"-I INPUT -s {self.host(source)} -p tcp -j REJECT"
+        _run(f"{_firewall(target)} {rule}{' --reject-with tcp-reset' if with_reset else ''}")
+
     def unplug(self, node_id: int) -> None:
         self._unplugged.add(node_id)
         _run(f"ip link set port{node_id} down")
@@ -146,11 +169,19 @@ class Namespaces:
             _run(self._neighbour(source, target, "del"))
         for node_id in self._unplugged:
             _run(f"ip link set port{node_id} up")
+        for node_id in self._with_rules:
+            _run(f"{_firewall(node_id)} -F INPUT")
         self._cuts.clear()
         self._unplugged.clear()
+        self._with_rules.clear()
 
     def close(self) -> None:
         """Do nothing: the namespaces end with their processes."""
+
+
+def _firewall(node_id: int) -> str:
+    """Return the beginning of a command for a node's firewall."""
+    return f"ip netns exec n{node_id} iptables -w"
 
 
 def all_links(node_ids: Iterable[int]) -> list[tuple[int, int]]:

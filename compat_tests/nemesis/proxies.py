@@ -64,6 +64,11 @@ class Proxies:
     def cut(self, source: int, target: int) -> None:
         self._command("cut", source, target)
 
+    can_refuse = False
+
+    def refuse(self, source: int, target: int, *, with_reset: bool) -> None:
+        raise NotImplementedError
+
     def unplug(self, node_id: int) -> None:
         for source, target in all_links(self.node_ids):
             if node_id in (source, target):

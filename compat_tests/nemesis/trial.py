@@ -33,6 +33,7 @@ from compat_tests.durability.history import History, anomalies
 from compat_tests.durability.recording import TOO_LARGE
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
+from compat_tests.nemesis import shifted_node
 from compat_tests.nemesis.clients import (
     READER_SETTINGS,
     WRITER_SETTINGS,
@@ -43,6 +44,7 @@ from compat_tests.nemesis.faults import Nemesis, data
 from compat_tests.nemesis.links import CLIENTS, Namespaces, enter_isolation
 from compat_tests.nemesis.proxies import Proxies
 from compat_tests.nemesis.replicas import is_in_sync, read_copy, views
+from compat_tests.nemesis.shifted_node import set_shift
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.testing.wire import Closed
 from kwire.types import METADATA_TOPIC
@@ -81,6 +83,8 @@ class LinkedCluster(Cluster):
     """A cluster whose nodes use links that can be cut."""
 
     links: Namespaces | Proxies | None = None
+    shifts: dict[int, Path] = attrs.field(factory=dict)
+    """The files that shift the wall clocks of kwire's nodes."""
     proxy_ports: dict[int, int] = attrs.field(factory=dict)
     """The port of the proxy in front of each port."""
 
@@ -89,6 +93,10 @@ class LinkedCluster(Cluster):
         assert self.links is not None
         node.host = self.links.host(node_id)
         node.prefix = self.links.prefix(node_id)
+        if kind == "kwire":
+            self.shifts[node_id] = shift = self.directory / f"shift-{node_id}"
+            set_shift(shift, 0)
+            node.program = (sys.executable, shifted_node.__file__, str(shift))
         if isinstance(self.links, Proxies):
             for port in (node.port, node.controller_port):
                 self.proxy_ports[port] = self.links.add(node_id, port)
@@ -213,7 +221,16 @@ class Trial:
                 index_interval_bytes="500",
                 max_message_bytes=str(TOO_LARGE // 2),
             )
-        nemesis = Nemesis(self.cluster, links, chance, has_volumes, self.report, self._wait_in_sync)
+        nemesis = Nemesis(
+            self.cluster,
+            links,
+            chance,
+            has_volumes,
+            self.report,
+            self._wait_in_sync,
+            self.cluster.shifts,
+            only=self.options.only,
+        )
         run.start()
         self._wait_quiet(run)
         self.began = time.monotonic()
@@ -327,6 +344,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()) // 86_400)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long faults happen")
     parser.add_argument("--kinds", type=int, default=1, help="the fewest kinds of faults")
+    parser.add_argument("--only", nargs="*", default=[], help="the names of the faults to draw")
     parser.add_argument("--separate", action="store_true", help="3 controllers and 3 brokers")
     parser.add_argument("--without-elr", action="store_true", help="no eligible leader replicas")
     parser.add_argument("--proxies", action="store_true", help="no namespaces, as without root")
