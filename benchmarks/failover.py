@@ -1,12 +1,13 @@
 """Measure for how long a producer gets no acknowledgement when a node fails, beside Apache Kafka.
 
     python benchmarks/failover.py [--peers kwire,kafka] [--only NAME,...] [--rounds N]
+        [--set NAME=VALUE ...]
 
-Three nodes with default settings, each in a network namespace of its own (Linux, root), and one
-producer with acks=all that sends a record every 10 ms to one partition. For each fault the table
-has the longest time between two acknowledgements, in seconds, from the fault until 20 s later. The
-producer asks often for new metadata and waits a second at most for an answer, else its own patience
-would be measured. The peers run in turn.
+Three nodes with default settings, except for those of ``--set``, each in a network namespace of its
+own (Linux, root), and one producer with acks=all that sends a record every 10 ms to one partition.
+For each fault the table has the longest time between two acknowledgements, in seconds, from the
+fault until 20 s later. The producer asks often for new metadata and waits a second at most for an
+answer, else its own patience would be measured. The peers run in turn.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -55,9 +56,9 @@ PRODUCER: Final = {
 class Trial:
     """A cluster with one topic, and the faults of its nodes; each fault names its victim."""
 
-    def __init__(self, kind: str, directory: Path) -> None:
+    def __init__(self, kind: str, directory: Path, settings: Mapping[str, str]) -> None:
         self.links = Namespaces.create(NODES)
-        self.cluster = LinkedCluster(directory, SETTINGS, links=self.links)
+        self.cluster = LinkedCluster(directory, {**SETTINGS, **settings}, links=self.links)
         for node_id in NODES:
             self.cluster.add(node_id, kind)
         self.cluster.start()
@@ -93,6 +94,10 @@ class Trial:
 
     def lose_host_of_leader(self) -> float:
         victim = self.other_than_active()
+        return self.gap(self.lead_from(victim), lambda: self.links.unplug(victim.id))
+
+    def lose_host_of_active_controller(self) -> float:
+        victim = self.cluster.active()
         return self.gap(self.lead_from(victim), lambda: self.links.unplug(victim.id))
 
     def gap(self, topic: str, fault: Callable[[], object]) -> float:
@@ -141,6 +146,7 @@ FAULTS: Final[dict[str, Callable[[Trial], float]]] = {
     "kill -9 of the active controller's node, which leads": Trial.kill_active_controller,
     "pause of the leader": Trial.pause_leader,
     "lost host of the leader": Trial.lose_host_of_leader,
+    "lost host of the active controller, which leads": Trial.lose_host_of_active_controller,
 }
 
 
@@ -149,10 +155,10 @@ def pause(node: Node) -> None:
     os.kill(node.process.pid, signal.SIGSTOP)
 
 
-def run(peer: str, names: Sequence[str]) -> None:
+def run(peer: str, names: Sequence[str], settings: Mapping[str, str]) -> None:
     """Print the gap of each fault, a line each; in namespaces of this process alone."""
     directory = Path(tempfile.mkdtemp(prefix=f"failover-{peer}-"))
-    trial = Trial(peer, directory)
+    trial = Trial(peer, directory, settings)
     try:
         for name in names:
             print(f"{FAULTS[name](trial):.2f} {name}", flush=True)
@@ -167,11 +173,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--peers", default="kwire,kafka")
     parser.add_argument("--only", default=",".join(FAULTS), help="beginnings of names of faults")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args(arguments)
     peers = options.peers.split(",")
     names = [name for name in FAULTS if name.startswith(tuple(options.only.split(",")))]
     if ISOLATED in os.environ:
-        return run(peers[0], names)
+        return run(peers[0], names, dict(text.split("=", 1) for text in options.set))
     if "kafka" in peers:
         kafka.fetch()
     prefix = isolated_command()
@@ -181,6 +188,7 @@ def main(arguments: Sequence[str]) -> None:
     for _ in range(options.rounds):
         for peer in peers:
             command = [*prefix, sys.executable, __file__, "--peers", peer, "--only", options.only]
+            command += [argument for text in options.set for argument in ("--set", text)]
             environment = os.environ | {ISOLATED: "1"}
             child = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
             for line in child.stdout.decode().splitlines():

@@ -118,10 +118,10 @@ async def move(
 async def measure_service(service: NetService, client: Callable[[], None]) -> float:
     """Return the CPU seconds of this process while ``client`` runs in another one."""
     process = multiprocessing.get_context("fork").Process(target=client)
-    process.start()
     async with trio.open_nursery() as nursery:
         await nursery.start(service.run)
         service.accept("PLAINTEXT")
+        process.start()
         started = time.process_time()
         await trio.to_thread.run_sync(process.join)
         cpu_s = time.process_time() - started
