@@ -7,6 +7,9 @@ a changed setting makes a new object.
 from typing import Final
 
 from kwire import attrs
+from kwire.errors import RecordListTooLarge
+from kwire.records.header import BatchHeader
+from kwire.records.validate import check_timestamps, refuse_append_time
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
@@ -51,6 +54,28 @@ class LogConfig:
     def flushes_by_itself(self) -> bool:
         """Whether ``flush.messages`` or ``flush.ms`` is set, so that appends lead to an fsync."""
         return self.flush_messages < (1 << 63) - 1 or self.flush_ms < (1 << 63) - 1
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The largest batch that a leader may append."""
+        return min(self.max_message_bytes, self.segment_bytes)
+
+    def check_batch(self, header: BatchHeader, now_ms: int, *, from_client: bool) -> None:
+        """Raise the error for a batch that a leader must not append with these settings.
+
+        The order is Kafka's. ``from_client`` is false for a coordinator's batch, whose timestamps
+        are not checked. Followers check nothing: the leader's settings may have been others.
+        """
+        if from_client:
+            if self.log_append_time:
+                refuse_append_time(header)
+            else:
+                before_ms, after_ms = self.timestamp_before_max_ms, self.timestamp_after_max_ms
+                check_timestamps(header, now_ms, before_ms, after_ms)
+        if header.size > self.segment_bytes:
+            raise RecordListTooLarge(
+                f"a batch of {header.size} bytes, a segment has at most {self.segment_bytes}"
+            )
 
 
 DEFAULTS: Final = LogConfig()

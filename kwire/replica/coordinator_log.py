@@ -59,7 +59,7 @@ class CoordinatorLog:
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         """Return the largest batch size in bytes that the topic allows."""
-        return self.replicas.partitions.get_led(*partition).log.config.max_message_bytes
+        return self.replicas.partitions.get_led(*partition).config.max_batch_bytes
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         log = self.replicas.partitions.get(*partition).log

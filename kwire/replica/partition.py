@@ -30,7 +30,6 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
 from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
-from kwire.records.validate import check_timestamps, refuse_append_time
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.leader import HighWatermarkChange, Leader
 from kwire.replica.verification import Verifications
@@ -258,13 +257,7 @@ class Partition:
                 f"{len(leader.isr)} replicas in sync, {leader.effective_min_isr} are needed"
             )
         config = self.config
-        if from_client:
-            if config.log_append_time:
-                refuse_append_time(header)
-            else:
-                check_timestamps(
-                    header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms
-                )
+        config.check_batch(header, now_ms, from_client=from_client)
         size = header.size
         if size != len(records):
             records = memoryview(records)[:size]

@@ -5,13 +5,19 @@ The codes are those that Apache Kafka 4.3.1 answered to the same requests.
 
 from typing import Any
 
+import attrs
 import pytest
 import trio.testing
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
+from kwire.errors import RecordListTooLarge
 from kwire.group.shard import GroupShard
+from kwire.records import build
+from kwire.records.build import New
+from kwire.replica.coordinator_log import CoordinatorLog
+from kwire.types import CONSUMER_OFFSETS
 from tests.support.handlers.group_node import GroupNode, group_node, make_again, topic_id
 
 
@@ -53,6 +59,23 @@ async def test_metadata_and_leader_epoch_outlive_a_change_of_the_coordinator(
             assert (spot.committed_offset, spot.error_code) == (10, 0)
             assert (spot.committed_leader_epoch, spot.metadata) == (epoch, returned)
             await load_again(node)
+
+
+async def test_coordinator_writes_batches_that_fit_into_a_segment() -> None:
+    """Offsets that expire are written in several batches, as large as the topic allows."""
+    async with group_node() as node:
+        await node.commit({"t": {0: 1}})
+        replicas = node.broker.replicas
+        partition = next(p for p in replicas.partitions if p.topic == CONSUMER_OFFSETS)
+        log = CoordinatorLog(replicas, node.broker.services.clock)
+        record = New(b"k", bytes(100))
+        batch = build.batch([record], timestamp_ms=0)
+        partition.configure(attrs.evolve(partition.config, segment_bytes=len(batch)))
+        assert log.max_batch_bytes(partition.log.partition) == len(batch)
+        end_offset = partition.log.end_offset
+        assert log.append(partition.log.partition, batch) == end_offset + 1
+        with pytest.raises(RecordListTooLarge):
+            log.append(partition.log.partition, build.batch([record, record], timestamp_ms=0))
 
 
 async def load_again(node: GroupNode) -> None:

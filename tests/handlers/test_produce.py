@@ -50,6 +50,8 @@ CASES = [
     ("no records", ("t", 0), b"", {}, errors.InvalidRecord),
     ("acks of two brokers", ("t", 0), one_batch(), {"acks": 2}, errors.InvalidRequiredAcks),
     ("too large", ("small", 0), one_batch(bytes(500)), {}, errors.MessageTooLarge),
+    ("larger than a segment", ("segments", 0), one_batch(bytes(500)), {},
+     errors.RecordListTooLarge),
     ("from the future", ("t", 0), one_batch(timestamp_ms=NOW_MS + 3_600_001), {},
      errors.InvalidTimestamp),
     ("no key in a compacted topic", ("compact", 0), one_batch(key=None), {},
@@ -85,6 +87,7 @@ async def test_refused_partition_fails_alone(
     await create_topic(subject, "__consumer_offsets")
     await subject.create("other", replicas=(2,), leader=2)
     await create_topic(subject, "small", max_message_bytes=300)
+    await create_topic(subject, "segments", segment_bytes=300)
     await create_topic(subject, "compact", cleanup_compact=True)
     for producer, epoch in ((7, 0), (8, 2)):
         await produce(
@@ -102,6 +105,22 @@ async def test_refused_partition_fails_alone(
     assert bad.log_start_offset == (0 if expected in errors_with_start_offset else -1)
     # acks belongs to the whole request, every other error to one partition.
     assert (good.error_code == 0) is (expected is not errors.InvalidRequiredAcks)
+
+
+async def test_a_batch_has_to_fit_into_a_segment():
+    """Apache Kafka's answers: a whole segment fits, and the limit comes before the sequence."""
+    subject = broker()
+    batch = one_batch(bytes(500), producer_id=7, producer_epoch=0, base_sequence=0)
+    partition = await create_topic(subject, segment_bytes=len(batch))
+    (answer,) = await produce(subject, ("t", 0, batch))
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    larger = one_batch(bytes(501), producer_id=7, producer_epoch=0, base_sequence=9)
+    (answer,) = await produce(subject, ("t", 0, larger))
+    assert answer.error_code == errors.RecordListTooLarge.code
+    future = one_batch(bytes(501), timestamp_ms=NOW_MS + 3_600_001)
+    (answer,) = await produce(subject, ("t", 0, future))
+    assert answer.error_code == errors.InvalidTimestamp.code
+    assert partition.log.end_offset == 1
 
 
 @pytest.mark.parametrize("transactional_id", [None, "tx"])

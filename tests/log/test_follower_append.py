@@ -97,6 +97,15 @@ def test_restart_restores_producers_and_aborted_transactions_of_a_fetch(clean: b
     assert sorted(states) == producer_states(data, log.end_offset)
 
 
+def test_batches_larger_than_a_segment_are_copied_each_into_its_own() -> None:
+    """A follower may learn a smaller segment.bytes before it copies what the leader has."""
+    data = leader_batches()
+    log = empty_log(SimDisk(), LogConfig(segment_bytes=50))
+    log.append_follower(data)
+    assert b"".join(segment.file.read(0, segment.size) for segment in log.segments) == data
+    assert [s.base_offset for s in log.segments] == [h.base_offset for _, h in headers(data)]
+
+
 def test_answer_that_a_deposed_leader_sends_late_is_not_appended_past_its_epoch() -> None:
     """Invariant 23: the leader truncates, and copies the next leader's batches, before it sends.
 
