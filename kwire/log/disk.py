@@ -21,7 +21,14 @@ from functools import cache
 from typing import IO, Final, NamedTuple, Protocol, TypeVar
 
 from kwire.log.descriptors import Descriptors
-from kwire.log.disk_health import RESERVE, RESERVE_BYTES, DiskErrorKind, DiskHealth, classify
+from kwire.log.disk_health import (
+    FAILED_SYNC,
+    RESERVE,
+    RESERVE_BYTES,
+    DiskErrorKind,
+    DiskHealth,
+    classify,
+)
 from kwire.log.pace import SLOW_WRITE_SECONDS, Pace
 from kwire.records.header import Buffer
 
@@ -487,6 +494,10 @@ class RealDisk(DiskHealth):
     def drop_reserve(self) -> None:
         with suppress(OSError):
             os.unlink(self._full(RESERVE))
+
+    def mark_failed_sync(self) -> None:
+        with suppress(OSError):
+            os.close(os.open(self._full(FAILED_SYNC), os.O_WRONLY | os.O_CREAT, 0o644))
 
     def _with_reserve(self, call: Callable[[], T]) -> T:
         """Make a call; without room for it, give up the reserve and make it again."""

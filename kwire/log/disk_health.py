@@ -3,7 +3,8 @@
 A process out of descriptors and a volume out of room are temporary: the call fails, the directory
 stays online. A missing name concerns that name only. Every other error, and every failed fsync
 whatever its reason, takes the directory offline until the broker is restarted: the content of the
-page cache is then unknown, so no later sync proves that the data is on disk.
+page cache is then unknown, so no later sync proves that the data is on disk. A mark that
+it leaves is for the next start (:mod:`kwire.log.directories.rewriting`).
 """
 
 import enum
@@ -17,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 RESERVE: Final = ".kwire_reserve"
 RESERVE_BYTES: Final = 4 << 20
+FAILED_SYNC: Final = ".kwire_failed_sync"
+"""The mark that an fsync has failed: the next start writes again what may be in the cache only."""
 RETRY_SECONDS: Final = 1.0
 """The delay before a failed flush or write is retried in a directory that is still online."""
 
@@ -93,6 +96,8 @@ class DiskHealth:
     def judge(self, error: OSError, *, by_sync: bool = False) -> None:
         """Mark the directory as failed or full if an error means that; ``by_sync``: from fsync."""
         kind = classify(error)
+        if by_sync:
+            self.mark_failed_sync()
         if by_sync or kind is DiskErrorKind.BROKEN:
             self.failed = self.failed or error
         elif kind is DiskErrorKind.NO_ROOM:
@@ -122,6 +127,13 @@ class DiskHealth:
 
     def drop_reserve(self) -> None:
         """Release the reserve, if it is allocated."""
+        raise NotImplementedError
+
+    def mark_failed_sync(self) -> None:
+        """Create the mark, if the disk lets it be created; it is not synced.
+
+        A loss of power may remove it: with the page cache, what it warns of is gone as well.
+        """
         raise NotImplementedError
 
     def _give_back(self, reason: str) -> None:

@@ -18,7 +18,14 @@ from typing import Final, TypeVar
 from kwire import attrs
 from kwire.log.descriptors import Descriptors
 from kwire.log.disk import TEMPORARY, AlreadyLocked, Entry, File, Lock, Space
-from kwire.log.disk_health import RESERVE, RESERVE_BYTES, DiskErrorKind, DiskHealth, classify
+from kwire.log.disk_health import (
+    FAILED_SYNC,
+    RESERVE,
+    RESERVE_BYTES,
+    DiskErrorKind,
+    DiskHealth,
+    classify,
+)
 from kwire.records.header import Buffer
 from kwire.simulation.inodes import PAGE, Directory, Inode
 
@@ -356,6 +363,10 @@ class SimDisk(DiskHealth):
 
     def drop_reserve(self) -> None:
         self.unlink(RESERVE)
+
+    def mark_failed_sync(self) -> None:
+        if self.root.find(FAILED_SYNC) is None:
+            self._link(FAILED_SYNC)
 
     def _with_reserve(self, call: Callable[[], T]) -> T:
         """Make a call; repeat it once if there is no room, when the reserve may be free."""

@@ -1,6 +1,7 @@
 """An fsync that fails: the kernel reports it once, and then counts the lost pages as clean."""
 
 import errno
+import os
 from random import Random
 
 import attrs
@@ -10,6 +11,7 @@ import trio
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk import RealDisk
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.inodes import PAGE
@@ -126,3 +128,107 @@ async def test_failed_sync_of_any_file_takes_the_directory_offline(
         after = content(again)
         assert after[:4] == before
         assert after == [(n, b"%d" % n) for n in range(len(after))]
+
+
+async def fail_a_sync(disk: SimDisk, path: str) -> list[tuple[int, bytes | None]]:
+    """Append synced records, then lose the sync of later ones; return all of them."""
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        append(log, [b"synced"])
+        if path != "partition.metadata":
+            await logs.flush(log)
+        await trio.sleep(100)
+        append(log, [b"not on the disk" * PAGE], epoch=3)
+        disk.fail_at("sync", BROKEN, path=path)
+        with pytest.raises(KafkaStorageError):
+            await logs.flush(log)
+        records = content(log)
+    await logs.close()
+    assert ".kafka_cleanshutdown" not in disk.files
+    return records
+
+
+@pytest.mark.parametrize("path", [".log", "leader-epoch-checkpoint", "partition.metadata"])
+@pytest.mark.parametrize("stop", [False, True], ids=["acknowledged", "clean stop"])
+async def test_restart_makes_durable_what_a_failed_sync_left_in_the_page_cache(
+    autojump_clock, path: str, stop: bool
+) -> None:
+    """Invariant 89: for the kernel these pages are clean, so a sync alone would not write them."""
+    disk = SimDisk()
+    records = await fail_a_sync(disk, path)
+    disk = disk.after_kill()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        assert content(log) == records
+        append(log, [b"acknowledged"], epoch=3)
+        await logs.flush(log, log.end_offset)
+        records, epochs = content(log), log.epochs.entries()
+    if stop:
+        await logs.close()
+    for seed in SEEDS:
+        async with running(disk.power_loss(Random(seed))) as logs:
+            again = logs.create("t", ID, 0, CONFIG)
+            assert content(again) == records
+            assert again.epochs.entries() == epochs
+
+
+async def test_each_start_after_a_failed_sync_writes_again_until_one_has_synced(
+    autojump_clock,
+) -> None:
+    """Invariant 89: the second sync to fail is one of the start itself."""
+    disk = SimDisk()
+    records = await fail_a_sync(disk, ".log")
+    disk = disk.after_kill()
+    disk.fail_at("sync", BROKEN, path=".log")
+    async with running(disk) as logs:
+        assert not logs.directories[0].online
+    await logs.close()
+    disk = disk.after_kill()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        assert log.flush_state.recovery_point == log.end_offset
+    for seed in SEEDS:
+        async with running(disk.power_loss(Random(seed))) as logs:
+            assert content(logs.create("t", ID, 0, CONFIG)) == records
+    disk = disk.after_kill()
+    async with running(disk) as logs:
+        assert not [path for kind, path in disk.calls if kind == "write" and ".log" in path]
+
+
+async def stop_without_a_sync(number: int) -> SimDisk:
+    """Return a disk after a stop in which the sync of this number of a directory fails."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        append(log, [b"v"])
+        await logs.flush(log)
+    disk.fail_at("sync_directory", BROKEN, after=number)
+    await logs.close(broker_epoch=7)
+    return disk
+
+
+async def test_stop_whose_last_sync_failed_is_not_clean(autojump_clock) -> None:
+    """Invariants 81 and 89: the marker's name is there, but not durable."""
+    disks = [await stop_without_a_sync(number) for number in range(12)]
+    marked = [d for d in disks if ".kafka_cleanshutdown" in d.files and d.failed is not None]
+    assert len(marked) == 1
+    async with running(marked[0].after_kill()) as logs:
+        assert logs.previous_epoch == -1
+        assert content(logs.create("t", ID, 0, CONFIG)) == [(0, b"v")]
+
+
+def test_real_disk_marks_a_failed_sync(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invariant 89: only for the next start, so the mark itself need not be durable."""
+    disk = RealDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+
+    def fail(fd: int) -> None:
+        raise BROKEN
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="unwritable"):
+            file.sync()
+    file.close()
+    after = RealDisk(str(tmp_path))
+    assert LogDirectory(after, "dir").has_failed_sync()

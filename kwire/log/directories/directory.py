@@ -15,7 +15,7 @@ from kwire import attrs
 from kwire.log import recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, Lock
-from kwire.log.disk_health import ignore_no_room
+from kwire.log.disk_health import FAILED_SYNC, ignore_no_room
 from kwire.log.formats import checkpoints, names
 from kwire.log.formats.checkpoints import Offsets
 from kwire.log.partition_log import PartitionLog, create
@@ -75,6 +75,14 @@ class LogDirectory:
             self._is_failure_noted = True
             logger.error("directory offline name=%s error=%s", self.name, self.disk.failed)
             self.on_offline(self)
+        return True
+
+    def has_failed_sync(self) -> bool:
+        """Whether an fsync has failed here since the last start that could sync everything."""
+        try:
+            self.disk.read(FAILED_SYNC)
+        except FileNotFoundError:
+            return False
         return True
 
     def holds(self, log: PartitionLog) -> bool:
@@ -278,7 +286,7 @@ class LogDirectory:
         return bool(files) and not any(map(_of_a_segment, files))
 
     def _take_marker(self) -> bool:
-        """Remove the clean-stop marker; return whether there was one.
+        """Remove the clean-stop marker; return whether there was one, and no sync has failed.
 
         From now on the directory is not clean until the next clean stop.
         """
@@ -286,9 +294,11 @@ class LogDirectory:
             marker = self.disk.read(names.CLEAN_SHUTDOWN)
         except FileNotFoundError:
             return False
-        self.previous_epoch = checkpoints.parse_clean_shutdown(marker)
         self.disk.remove(names.CLEAN_SHUTDOWN)
         self.disk.sync_directory()
+        if self.has_failed_sync():
+            return False
+        self.previous_epoch = checkpoints.parse_clean_shutdown(marker)
         return True
 
     def _read(self, name: str) -> Offsets:

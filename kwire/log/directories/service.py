@@ -24,6 +24,7 @@ from kwire.log.directories.log_retention import LogRetention
 from kwire.log.directories.log_truncation import LogTruncation
 from kwire.log.directories.queue_writer import QueueWriter
 from kwire.log.directories.removal import Removals
+from kwire.log.disk_health import FAILED_SYNC
 from kwire.log.flush import Flush
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog, remove_files
@@ -77,12 +78,29 @@ class DirectoryService:
         try:
             for _ in self.directory.load(config_of, self.clock.now_ms()):
                 await slices.pause()
-        except OSError as error:
+            if self.directory.has_failed_sync():
+                await self._write_again()
+        except (OSError, KafkaStorageError) as error:
             if not self.directory.note_failure():
                 raise
             logger.error("cannot open directory=%s error=%s", self.directory.name, error)
         for log in self.directory.logs.values():
             self._watch(log)
+
+    async def _write_again(self) -> None:
+        """Make durable what a failed sync of an earlier run has left in the page cache only.
+
+        The mark stays for partitions that could not be opened.
+        """
+        from kwire.log.directories import rewriting  # Almost no start needs it.
+
+        logger.warning("writing again what a failed sync left directory=%s", self.directory.name)
+        for log in self.directory.logs.values():
+            await rewriting.write_again(log, self.in_thread)
+            await self.flusher.flush(log, indexes=True)
+        if not self.directory.unopened:
+            disk = self.directory.disk
+            await self.in_thread(disk, partial(disk.remove, FAILED_SYNC))
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
         """Create the log of a partition; raises KafkaStorageError."""
