@@ -178,7 +178,7 @@ class AlreadyLocked(OSError):
 class RealFile:
     """A file of a :class:`RealDisk`."""
 
-    __slots__ = ("_closing", "_disk", "_fd", "_pins", "path")
+    __slots__ = ("_closing", "_disk", "_fd", "_pins", "is_unsynced", "path")
 
     def __init__(self, disk: "RealDisk", path: str) -> None:
         self._disk = disk
@@ -186,6 +186,7 @@ class RealFile:
         self._fd = -1
         self._pins = 0
         self._closing = False
+        self.is_unsynced = False
 
     def size(self) -> int:
         return os.fstat(self._open()).st_size
@@ -205,6 +206,7 @@ class RealFile:
         return data
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
+        self.is_unsynced = True
         fd = self._open()
         disk = self._disk
         if disk.failed is not None:
@@ -232,6 +234,7 @@ class RealFile:
                 position += written
 
     def truncate(self, size: int) -> None:
+        self.is_unsynced = True
         with self._disk.failing():
             os.ftruncate(self._open(), size)
 
@@ -240,8 +243,11 @@ class RealFile:
 
     def sync(self) -> None:
         fd = self._open()
+        self.is_unsynced = False  # Before the fsync: a write meanwhile sets it again.
         with self._disk.failing(by_sync=True):
             os.fsync(fd)
+        if not self._pins:
+            self._disk.descriptors.on_used(self)
 
     def is_cached(self, position: int, size: int) -> bool:
         return (

@@ -49,6 +49,7 @@ class SimFile:
     pins: int = 0
     open_inode: Inode | None = None
     """The inode of its open descriptor, also after the name was removed or replaced."""
+    is_unsynced: bool = False
     _is_closing: bool = False
 
     def size(self) -> int:
@@ -61,10 +62,12 @@ class SimFile:
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
         data = b"".join(parts)
+        self.is_unsynced = True
         inode = self._inode()
         self.disk.write_bytes(self.path, inode, position, data)
 
     def truncate(self, size: int) -> None:
+        self.is_unsynced = True
         inode = self._inode()
         self.disk.call("truncate", self.path)
         inode.truncate(size)
@@ -81,7 +84,11 @@ class SimFile:
                 inode.allocated = max(inode.allocated, position + size)
 
     def sync(self) -> None:
-        self.disk.sync_inode(self.path, self._inode())
+        inode = self._inode()
+        self.is_unsynced = False
+        self.disk.sync_inode(self.path, inode)
+        if not self.pins:
+            self.disk.descriptors.on_used(self)
 
     def is_cached(self, position: int, size: int) -> bool:
         return self.disk.cached

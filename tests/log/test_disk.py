@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from kwire.log.descriptors import Descriptors
-from kwire.log.disk import AlreadyLocked, Disk, RealDisk, raise_descriptor_limit
-from kwire.simulation.disk import Killed, SimDisk
+from kwire.log.disk import AlreadyLocked, Disk, File, RealDisk, raise_descriptor_limit
+from kwire.simulation.disk import Killed, SimDisk, SimFile
 from kwire.simulation.inodes import PAGE
 
 
@@ -150,6 +150,46 @@ def test_number_of_open_descriptors_is_limited(tmp_path) -> None:
         file.close()
     if sys.platform == "linux":
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+def is_open(file: File) -> bool:
+    return file.open_inode is not None if isinstance(file, SimFile) else file.fileno() >= 0
+
+
+@pytest.mark.parametrize("change", ["write", "truncate"])
+def test_file_with_unsynced_data_stays_open_while_others_can_be_closed(
+    disk: Disk, change: str
+) -> None:
+    """Invariant 89: a descriptor that is opened later may not learn that a write has failed."""
+    files = [disk.open(str(number), create=True) for number in range(6)]
+    written, *others = files
+    if change == "write":
+        written.write([b"v"], 0)
+    else:
+        written.truncate(1)
+    for file in others:
+        assert file.size() == 0
+        assert is_open(file)
+    assert is_open(written)
+    assert sum(map(is_open, files)) == 3
+    written.pin()
+    written.sync()
+    written.unpin()
+    for file in others:
+        assert file.size() == 0
+    assert not is_open(written)
+
+
+def test_write_during_a_sync_keeps_the_file_open(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invariant 89: the sync of a thread need not cover it."""
+    disk = RealDisk(str(tmp_path), descriptors=Descriptors(3))
+    file, *others = [disk.open(str(number), create=True) for number in range(5)]
+    file.write([b"a"], 0)
+    with monkeypatch.context() as busy:
+        busy.setattr(os, "fsync", lambda fd: file.write([b"b"], 1))
+        file.sync()
+    assert [other.size() for other in others] == [0] * 4
+    assert is_open(file)
 
 
 def test_disk_without_descriptors_closes_idle_files(tmp_path, monkeypatch) -> None:
