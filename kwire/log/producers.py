@@ -10,7 +10,7 @@ expire by the timestamps of their own records, never by the time they were loade
 
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
 import attrs
@@ -30,6 +30,8 @@ from kwire.records.iterate import BadRecords, records
 KEPT_BATCHES: Final = 5
 BEHIND_REFUSED: Final = KEPT_BATCHES - 1
 """The batches behind a refused one that a producer with five in flight may have sent."""
+SLICE_PRODUCERS: Final = 100
+"""Producers that are judged for expiry between two pauses."""
 SEQUENCE_MAX: Final = (1 << 31) - 1
 EPOCH_MAX: Final = (1 << 15) - 1
 """A producer epoch that cannot be bumped for its marker."""
@@ -282,15 +284,34 @@ class ProducerStates:
         return next(iter(self._open), None)
 
     def expire(self, now_ms: float, expiration_ms: int) -> int:
-        """Remove producers idle for ``expiration_ms`` without an open transaction; count them."""
-        expired_ids = [
-            producer.producer_id
-            for producer in self._producers.values()
-            if producer.open_from < 0 and now_ms - producer.timestamp >= expiration_ms
-        ]
-        for producer_id in expired_ids:
-            del self._producers[producer_id]
-        return len(expired_ids)
+        """Do :meth:`expiring` in one piece."""
+        steps = self.expiring(now_ms, expiration_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                count: int = done.value
+                return count
+
+    def expiring(self, now_ms: float, expiration_ms: int) -> Generator[None, None, int]:
+        """Remove producers idle for ``expiration_ms`` without an open transaction; count them.
+
+        It pauses after some of them. Producers may come, change and go meanwhile: each is judged
+        as it is when it is removed.
+        """
+        count = 0
+        for number, producer_id in enumerate(list(self._producers), 1):
+            producer = self._producers.get(producer_id)
+            if (
+                producer is not None
+                and producer.open_from < 0
+                and now_ms - producer.timestamp >= expiration_ms
+            ):
+                del self._producers[producer_id]
+                count += 1
+            if not number % SLICE_PRODUCERS:
+                yield
+        return count
 
     def clear(self) -> None:
         self._producers.clear()

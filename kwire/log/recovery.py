@@ -268,7 +268,7 @@ def _open_clean(
         yield from _epochs_from_batches(log, log.segments, {})
     if end_offset > log.segments[0].base_offset:
         yield from log.snapshots.replaying(end_offset, offsets.high_watermark)
-    log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
+    yield from log.producers.expiring(now_ms, log.config.producer_id_expiration_ms)
 
 
 def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int) -> Iterator[None]:
@@ -312,7 +312,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     log.flush_state.recovery_point = min(point, end_offset)
     # It is not known whether the last cut before a crash was synced.
     log.flush_state.unsynced.has_cut = True
-    log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
+    yield from log.producers.expiring(now_ms, log.config.producer_id_expiration_ms)
     if end_offset > log.segments[0].base_offset:
         log.snapshots.take(end_offset)
 

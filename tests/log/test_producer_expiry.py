@@ -81,6 +81,26 @@ def test_producer_with_an_open_transaction_is_remembered() -> None:
     assert not send(log, 9)
 
 
+@pytest.mark.parametrize("change", ["sent", "transaction", "removed"])
+def test_producer_that_changes_during_the_expiry_is_judged_as_it_is(change: str) -> None:
+    """Invariants 50 and 52: many producers expire in slices, and appends go on."""
+    _, log = make_log()
+    for producer in range(1_000):
+        append(log, [b"v"], producer_id=producer, producer_epoch=0, base_sequence=0)
+    now_ms = TIME_MS + EXPIRATION_MS
+    expiry = log.producers.expiring(now_ms, EXPIRATION_MS)
+    next(expiry)
+    again = {"producer_id": 999, "producer_epoch": 0, "base_sequence": 1}
+    if change == "sent":
+        append(log, [b"v"], timestamp_ms=now_ms, **again)
+    elif change == "transaction":
+        append(log, [b"v"], transactional=True, **again)
+    else:
+        log.producers.clear()
+    assert list(expiry)
+    assert [p.producer_id for p in log.producers.all()] == ([] if change == "removed" else [999])
+
+
 @RESTARTS
 def test_open_transaction_outlives_a_late_restart(clean: bool) -> None:
     """Invariant 52."""

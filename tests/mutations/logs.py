@@ -434,8 +434,8 @@ MUTATIONS = (
         name="open-transactions-expire",
         invariants=(52, 61),
         path="kwire/log/producers.py",
-        old="            if producer.open_from < 0 and now_ms",
-        new="            if now_ms",
+        old="                and producer.open_from < 0\n",
+        new="",
         test="tests/log/test_producer_expiry.py"
         "::test_producer_with_an_open_transaction_is_remembered",
     ),

@@ -151,6 +151,16 @@ async def retain(logs: Logs, size: int) -> None:
         await trio.sleep(120)
 
 
+@LOGS.operation("expiry of idle producers", "producers", 100_000, "retention.run")
+async def expire(logs: Logs, size: int) -> None:
+    log = logs.create("expired", producer_id_expiration_ms=1_000)
+    log.producers.restore(producers(size))
+    await trio.sleep(2)
+    with logs.meter.measuring():
+        await logs.manager.retain(log)
+    assert not len(log.producers)
+
+
 @LOGS.operation("flush of rolled segments", "segments", 1_000, "flusher.flush_rolled")
 async def flush(logs: Logs, size: int) -> None:
     log = logs.create("flushed", segment_bytes=200)

@@ -51,7 +51,9 @@ class LogRetention:
         """Delete segments past retention, in slices; return the number of segments deleted."""
         now_ms, slices = self.clock.now_ms(), Slices(self.clock.now)
         expiry_ms = min(now_ms, self.steady.now_ms())  # A jump forward expires no producer.
-        log.producers.expire(expiry_ms, log.config.producer_id_expiration_ms)
+        expiration_ms = log.config.producer_id_expiration_ms
+        for _ in log.producers.expiring(expiry_ms, expiration_ms):
+            await slices.pause()
         deleted: list[Segment] = []
         paths: list[str] = []
         try:
