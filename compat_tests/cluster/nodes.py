@@ -56,6 +56,8 @@ class Node:
     """The beginning of its command line, such as the one that enters a network namespace."""
     program: tuple[str, ...] = (str(ROOT / "scripts" / "kwire"),)
     """The program that serves as a kwire node."""
+    heap: str = "256m"
+    """The limit of a JVM's heap; thousands of partitions need more."""
 
     @property
     def address(self) -> str:
@@ -105,7 +107,7 @@ class Node:
             command = [*self.program, "serve", "--config", str(self.config)]
         else:
             command = kafka.java_command("kafka.Kafka", str(self.config))
-            command[1:1] = ["-Xms128m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+            command[1:1] = ["-Xms128m", f"-Xmx{self.heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [*self.prefix, *command],
