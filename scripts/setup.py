@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 EXTRAS = {"base": "", "test": "[test,pipeline]"}
 SYSTEM_PACKAGES = {"javac": "openjdk-17-jdk-headless", "mvn": "maven"}
+OPTIONAL_PACKAGES = {"iptables": "iptables"}
+"""Packages without which the tests that need them are skipped."""
 
 
 def main(kind: str) -> None:
@@ -136,18 +138,40 @@ def version_of(wheel: str) -> tuple[int, ...]:
 
 def install_system_packages() -> None:
     """Install the system packages that the tests need; exit with their names if not permitted."""
-    missing = [package for tool, package in SYSTEM_PACKAGES.items() if not shutil.which(tool)]
-    if not missing:
-        return
-    command = f"apt-get install -y --no-install-recommends {' '.join(missing)}"
-    if os.geteuid() or not shutil.which("apt-get"):
-        sys.exit(f"kwire: the tests need {' and '.join(missing)} (Debian: {command})")
+    if missing := _missing(SYSTEM_PACKAGES):
+        command = _install_command(missing)
+        if not _may_install():
+            sys.exit(f"kwire: the tests need {' and '.join(missing)} (Debian: {command})")
+        if not _run_as_root("apt-get update -q", command):
+            sys.exit(f"kwire: could not run: {command}")
+    if (wanted := _missing(OPTIONAL_PACKAGES)) and not (
+        _may_install() and _run_as_root(_install_command(wanted))
+    ):
+        print(f"kwire: tests that need {' and '.join(wanted)} will be skipped", file=sys.stderr)
+
+
+def _missing(packages: dict[str, str]) -> list[str]:
+    return [package for tool, package in packages.items() if not shutil.which(tool)]
+
+
+def _install_command(packages: list[str]) -> str:
+    return f"apt-get install -y --no-install-recommends {' '.join(packages)}"
+
+
+def _may_install() -> bool:
+    return not os.geteuid() and shutil.which("apt-get") is not None
+
+
+def _run_as_root(*commands: str) -> bool:
+    """Run commands with their output on stderr; return whether the last one succeeded."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run("apt-get update -q", shell=True, check=False, env=environment, stdout=sys.stderr)
-    if subprocess.run(
-        command, shell=True, check=False, env=environment, stdout=sys.stderr
-    ).returncode:
-        sys.exit(f"kwire: could not run: {command}")
+    codes = [
+        subprocess.run(
+            command, shell=True, check=False, env=environment, stdout=sys.stderr
+        ).returncode
+        for command in commands
+    ]
+    return codes[-1] == 0
 
 
 if __name__ == "__main__":
