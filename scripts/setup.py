@@ -144,10 +144,10 @@ def install_system_packages() -> None:
             sys.exit(f"kwire: the tests need {' and '.join(missing)} (Debian: {command})")
         if not _run_as_root("apt-get update -q", command):
             sys.exit(f"kwire: could not run: {command}")
-    if (wanted := _missing(OPTIONAL_PACKAGES)) and not (
-        _may_install() and _run_as_root(_install_command(wanted))
+    if (optional := _missing(OPTIONAL_PACKAGES)) and not (
+        _may_install() and _run_as_root(_install_command(optional))
     ):
-        print(f"kwire: tests that need {' and '.join(wanted)} will be skipped", file=sys.stderr)
+        print(f"kwire: tests that need {' and '.join(optional)} will be skipped", file=sys.stderr)
 
 
 def _missing(packages: dict[str, str]) -> list[str]:
