@@ -77,19 +77,20 @@ def _collect(
     Return whether no later segment has such a transaction.
     """
     first = bisect_left(entries_in_order, start_offset, key=_last_offset)
-    count = len(entries_in_order)
-    for block in range(first // BLOCK, -(-count // BLOCK)):
-        stop = min((block + 1) * BLOCK, count)
-        if entries_in_order.minima.of(entries_in_order, block) < end_offset:
-            for entry in entries_in_order[max(first, block * BLOCK) : stop]:
-                if entry.first_offset < end_offset:
-                    into.append(entry)
-                if entry.last_stable_offset >= end_offset:
-                    return True
-        elif entries_in_order[stop - 1].last_stable_offset >= end_offset:
-            return True
-    return False
+    stop = bisect_left(entries_in_order, end_offset, first, key=_last_stable_offset)
+    is_last = stop < len(entries_in_order)
+    stop += is_last
+    blocks = range(first // BLOCK, -(-stop // BLOCK))
+    for block in entries_in_order.minima.below(end_offset, entries_in_order, blocks):
+        near = entries_in_order[max(first, block * BLOCK) : min(stop, (block + 1) * BLOCK)]
+        into.extend(entry for entry in near if entry.first_offset < end_offset)
+    return is_last
 
 
 def _last_offset(entry: AbortedTxn) -> int:
     return entry.last_offset
+
+
+def _last_stable_offset(entry: AbortedTxn) -> int:
+    """Return the last stable offset, which does not go back from entry to entry."""
+    return entry.last_stable_offset

@@ -1,8 +1,8 @@
 """Lookups that would wait for the disk, and the reads that a thread makes for them first.
 
 A lookup on the event loop reads the page cache and raises :class:`WouldWait` for a page that is
-not in it. A thread makes the same reads and discards the data. Then the lookup is repeated on the
-loop, with reads that may wait but normally find every page cached. So the log may change
+not in it. A thread makes the same reads and discards most of the data. Then the lookup is repeated
+on the loop, with reads that may wait but normally find every page cached. So the log may change
 meanwhile: no result of the first lookup is used.
 """
 

@@ -2,16 +2,17 @@
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TypeAlias
 
 import pytest
 
 from kwire.log.aborted_transactions import find_aborted, read_committed
+from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
-from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.formats.txn_index import AbortedTxn, MemoryEntries, PackedEntries
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.control import end_txn_marker
@@ -205,3 +206,54 @@ def test_work_of_a_fetch_does_not_grow_with_the_aborted_transactions_behind_it(
         fetch()
         work.append(lines_run(fetch))
     assert work[1] < 1.5 * work[0], work
+
+
+def counting(
+    call: Callable[..., Iterable[int]], calls: list[object]
+) -> Callable[..., Iterable[int]]:
+    def count(*arguments: object) -> Iterable[int]:
+        calls.append(arguments)
+        return call(*arguments)
+
+    return count
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_first_fetch_of_many_aborted_transactions_is_prepared_in_a_thread(
+    is_closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 91: to look at all of them once takes the event loop several milliseconds."""
+    log = many_aborted(3000, is_closed=is_closed, is_held=True)
+
+    def fetch(*, wait: bool) -> list[AbortedTxn]:
+        region, aborted = read_committed(log, 11, 1000, end_offset=log.end_offset, wait=wait)
+        region.close()
+        return aborted
+
+    if is_closed:
+        log.segments[0].indexes.drop()
+        with pytest.raises(WouldWait) as cold:
+            fetch(wait=False)
+        cold.value.job()
+    with monkeypatch.context() as loop:
+        calls: list[object] = []
+        for entries in (MemoryEntries, PackedEntries):
+            loop.setattr(entries, "first_offsets", counting(entries.first_offsets, calls))
+        aborted = fetch(wait=False)
+        assert len(calls) <= 1, "the last block may not be full"
+    assert aborted[:10] == find_aborted(log.segments, 11, 50)[:10]
+
+
+def test_aborted_transactions_that_a_thread_read_before_a_cut_are_not_used() -> None:
+    """Invariant 64."""
+    log = many_aborted(3000, is_closed=True, is_held=True)
+    log.segments[0].indexes.drop()
+    with pytest.raises(WouldWait) as cold:
+        read_committed(log, 11, 1000, end_offset=log.end_offset, wait=False)
+    cold.value.job()
+    log.truncate_to(5000)
+    log.roll(TIME_MS)
+    append(log, [b"after"])
+    log.flush_state.flush()
+    entries = find_aborted(log.segments, 0, log.end_offset)
+    assert max(entry.last_offset for entry in entries) < 5000

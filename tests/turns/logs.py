@@ -1,17 +1,22 @@
 """Operations on the logs of one directory, whose disk is in memory."""
 
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
 import trio
 
+from kwire.log.aborted_transactions import read_committed
+from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.formats import names
+from kwire.log.formats.txn_index import AbortedTxn, pack
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import Producer, Sent
+from kwire.log.region import FileRegion
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
@@ -110,6 +115,37 @@ async def first_read(logs: Logs, size: int) -> None:
     log.flush_state.flush()
     assert len(log.segments) >= size
     await read_from_each_segment(logs, log)
+
+
+async def read_as_a_fetch(logs: Logs, read: Callable[[bool], FileRegion]) -> None:
+    """Read without waiting or, if that fails, once a thread has made the job of the lookup."""
+    with logs.meter.measuring():
+        try:
+            region = read(False)
+        except WouldWait as cold:
+            await logs.manager.threads.run(cold.disk, cold.job)
+            region = read(True)
+        region.close()
+
+
+@LOGS.operation("first search of aborted transactions", "transactions", 500_000)
+async def first_aborted(logs: Logs, size: int) -> None:
+    """One that was open all the while held back the last stable offset."""
+    log = logs.create("aborted")
+    fill(log, 10)
+    log.roll(TIME_MS)
+    fill(log, 10)
+    segment = log.segments[0]
+    packed = [pack(AbortedTxn(1, last - 1, last, 0)) for last in range(1, size + 1)]
+    logs.disk.write(segment.files.path(names.TXN_INDEX), b"".join(packed))
+    segment.indexes.has_no_aborted = False
+
+    def read(wait: bool) -> FileRegion:
+        region, aborted = read_committed(log, 2, 200, end_offset=10, wait=wait)
+        assert aborted
+        return region
+
+    await read_as_a_fetch(logs, read)
 
 
 @LOGS.operation("append and move of the high watermark", "open transactions", 5_000)

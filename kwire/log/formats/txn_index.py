@@ -73,6 +73,15 @@ class BlockMinima:
                 self._minima[block] = least
         return least
 
+    def below(self, offset: int, entries: "Entries", blocks: Iterable[int]) -> list[int]:
+        """Return those of the blocks that have a first offset below ``offset``."""
+        get = self._minima.get
+        return [
+            block
+            for block in blocks
+            if (self.of(entries, block) if (least := get(block)) is None else least) < offset
+        ]
+
 
 class MemoryEntries(list[AbortedTxn]):
     """The entries of a segment that is appended to."""
@@ -82,6 +91,11 @@ class MemoryEntries(list[AbortedTxn]):
     def __init__(self, aborted: Iterable[AbortedTxn] = ()) -> None:
         super().__init__(aborted)
         self.minima = BlockMinima()
+
+    def append(self, entry: AbortedTxn) -> None:
+        super().append(entry)
+        if not len(self) % BLOCK:
+            self.minima.of(self, len(self) // BLOCK - 1)
 
     def first_offsets(self, start: int, stop: int) -> Iterable[int]:
         """Return the first offset of each entry in a range."""
@@ -96,6 +110,11 @@ class PackedEntries(Sequence[AbortedTxn]):
     def __init__(self, data: bytes = b"") -> None:
         self._data = data
         self.minima = BlockMinima()
+
+    def summarize(self) -> None:
+        """Compute all block minima; a thread can do it before another one uses the entries."""
+        for block in range(len(self) // BLOCK):
+            self.minima.of(self, block)
 
     def __len__(self) -> int:
         return len(self._data) // ENTRY_SIZE

@@ -7,17 +7,47 @@ relative to the segment's base offset.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
-from kwire.log.cold import reader
+from kwire.log.cold import WouldWait, reader
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.formats.txn_index import AbortedTxn, Entries, MemoryEntries, PackedEntries
 from kwire.log.segments.files import SegmentFiles
+
+SUMMARY_BYTES: Final = 64 << 10
+"""A larger file of aborted transactions is summarized in a thread: 3 MB take 10 ms."""
+
+
+class AbortedLoad:
+    """A file of aborted transactions that a thread reads and summarizes for the event loop."""
+
+    __slots__ = ("_files", "entries")
+
+    def __init__(self, files: SegmentFiles) -> None:
+        self._files = files
+        self.entries: PackedEntries | None = None
+
+    def run(self) -> PackedEntries:
+        """Read the file in a thread, unless that was done; return its entries."""
+        if self.entries is None:
+            entries = PackedEntries(self._files.read(names.TXN_INDEX))
+            entries.summarize()
+            self.entries = entries
+        return self.entries
 
 
 class SegmentIndexes:
     """The indexes of one segment, in memory or on disk."""
 
-    __slots__ = ("_aborted", "_aborted_file", "_files", "has_no_aborted", "offsets", "times")
+    __slots__ = (
+        "_aborted",
+        "_aborted_file",
+        "_aborted_load",
+        "_files",
+        "has_no_aborted",
+        "offsets",
+        "times",
+    )
 
     def __init__(self, files: SegmentFiles) -> None:
         self._files = files
@@ -29,19 +59,21 @@ class SegmentIndexes:
         """The aborted transactions; None while they are on disk."""
         self._aborted_file: PackedEntries | None = None
         """The aborted transactions on disk, once a read needed them: 34 bytes each."""
+        self._aborted_load: AbortedLoad | None = None
+        """The same as a thread reads them; dropped when the file changes."""
         self.has_no_aborted = False
         """Whether the segment is known to have no file of aborted transactions."""
 
     def start(self) -> None:
         """Begin with empty indexes in memory."""
         self.offsets, self.times, self._aborted = bytearray(), bytearray(), MemoryEntries()
-        self._aborted_file = None
+        self._aborted_file = self._aborted_load = None
 
     def load(self) -> None:
         """Read the indexes into memory to append to them."""
         if self.offsets is None:
             self._aborted = MemoryEntries(self.aborted_transactions())
-            self._aborted_file = None
+            self._aborted_file = self._aborted_load = None
             offsets, times = self._files.read(names.INDEX), self._files.read(names.TIME_INDEX)
             self.offsets, self.times = bytearray(offsets), bytearray(times)
 
@@ -49,7 +81,8 @@ class SegmentIndexes:
         """Drop the indexes from memory; they are on disk."""
         if self._aborted is not None:
             self.has_no_aborted = not self._aborted
-        self.offsets = self.times = self._aborted = self._aborted_file = None
+        self.offsets = self.times = self._aborted = None
+        self._aborted_file = self._aborted_load = None
 
     def write(self) -> None:
         """Write the indexes from memory to disk; nothing in memory changes."""
@@ -152,7 +185,7 @@ class SegmentIndexes:
         """Return the transactions whose abort markers are in the segment, in the markers' order.
 
         A file is read once.  Without ``wait`` it raises :class:`WouldWait` rather than wait for
-        the disk.
+        the disk, or summarize a large file.
         """
         if self._aborted is not None:
             return self._aborted
@@ -160,6 +193,9 @@ class SegmentIndexes:
             return self._aborted_file
         if self.has_no_aborted:
             return PackedEntries()
+        if self._aborted_load is not None and self._aborted_load.entries:
+            self._aborted_file, self._aborted_load = self._aborted_load.entries, None
+            return self._aborted_file
         file = self._files.open(names.TXN_INDEX)
         try:
             try:
@@ -167,11 +203,24 @@ class SegmentIndexes:
             except FileNotFoundError:
                 self.has_no_aborted = True
                 return PackedEntries()
+            if size > SUMMARY_BYTES and not wait:
+                raise WouldWait
             data = reader(file, wait=wait)(0, size)
         finally:
             file.close()
         self._aborted_file = PackedEntries(bytes(data))
         return self._aborted_file
+
+    def aborted_load(self) -> AbortedLoad | None:
+        """Return a read of the aborted transactions for a thread; None if none is needed.
+
+        The next look at them takes what it has read.
+        """
+        if self._aborted is not None or self._aborted_file is not None or self.has_no_aborted:
+            return None
+        if self._aborted_load is None:
+            self._aborted_load = AbortedLoad(self._files)
+        return self._aborted_load
 
     def data(self) -> tuple[bytes, bytes, list[AbortedTxn]]:
         """Return offset index, time index and aborted transactions, wherever they are."""

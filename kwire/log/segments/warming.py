@@ -1,14 +1,15 @@
 """The reads of a thread that bring into the page cache what a lookup needs (kwire.log.cold).
 
-A job opens files of its own: the segment may be cut, removed or closed meanwhile.
+A job opens files of its own: the segment may be cut, removed or closed meanwhile. What it reads is
+discarded, except for the aborted transactions, which take a while to summarize: the segment adopts
+them if it has not changed.
 """
 
 from collections.abc import Sequence
 from functools import partial
 
 from kwire.log.cold import Job, run_all
-from kwire.log.formats import names, txn_index
-from kwire.log.segments.files import SegmentFiles
+from kwire.log.segments.indexes import AbortedLoad
 from kwire.log.segments.segment import Segment
 
 
@@ -36,19 +37,19 @@ def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: i
 
     The range begins in the first of the segments. Its lookup is read too: it has not been tried.
     """
-    cold = [s for s in segments if not s.has_indexes and not s.indexes.has_no_aborted]
+    loads = [load for s in segments if (load := s.indexes.aborted_load()) is not None]
     return partial(
         run_all,
         [
             lookups(segments[0], start_offset, end_offset),
-            partial(_read_aborted, [segment.files for segment in cold], end_offset),
+            partial(_read_aborted, loads, end_offset),
         ],
     )
 
 
-def _read_aborted(cold: Sequence[SegmentFiles], end_offset: int) -> None:
-    """Read aborted transactions, up to the entry after which none touches the range."""
-    for files in cold:
-        entries = txn_index.entries(files.read(names.TXN_INDEX))
-        if any(entry.last_stable_offset >= end_offset for entry in entries):
+def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
+    """Read aborted transactions, up to the segment after which none touches the range."""
+    for load in loads:
+        entries = load.run()
+        if entries and entries[len(entries) - 1].last_stable_offset >= end_offset:
             return
