@@ -4,6 +4,7 @@ The caller builds a :class:`LogConfig` from a topic's configs and hands it to th
 a changed setting makes a new object.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from kwire import attrs
@@ -54,6 +55,22 @@ class LogConfig:
     def flushes_by_itself(self) -> bool:
         """Whether ``flush.messages`` or ``flush.ms`` is set, so that appends lead to an fsync."""
         return self.flush_messages < (1 << 63) - 1 or self.flush_ms < (1 << 63) - 1
+
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which a segment is rolled; the cleaner reads no segment before its roll."""
+        if self.cleanup_compact:
+            return min(self.max_compaction_lag_ms, self.segment_ms)
+        return self.segment_ms
+
+    def roll_jitter_ms(self, random_below: Callable[[int], int]) -> int:
+        """Return how much earlier than at :attr:`max_segment_ms` one new segment is rolled.
+
+        Always less than that age, so that each segment has some. ``random_below`` returns a number
+        from 0 to below its argument; it is called only if the topic has a jitter.
+        """
+        limit_ms = min(self.segment_jitter_ms, self.max_segment_ms)
+        return random_below(limit_ms) if limit_ms else 0
 
     @property
     def max_batch_bytes(self) -> int:

@@ -1,11 +1,12 @@
 """The list of a log's segments.
 
 Rules: segments are in the order of their base offsets and do not overlap; only the last one is
-appended to. Compaction may leave gaps. Errors of the disk are raised as they come.
+appended to. When a new one begins, and at which offset, is decided here. Compaction may leave gaps.
+Errors of the disk are raised as they come.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, overload
 
@@ -13,19 +14,34 @@ from kwire.log import region
 from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
-from kwire.log.formats import names
+from kwire.log.formats import names, offset_index, time_index
 from kwire.log.region import FileRegion
 from kwire.log.segments import warming
-from kwire.log.segments.segment import Segment
+from kwire.log.segments.segment import INT32_MAX, Segment
 from kwire.records.header import BatchHeader
 
 MAX_OFFSET: Final = (1 << 63) - 1
 
 
+def _zero(limit: int) -> int:
+    return 0
+
+
+def following_base(end_offset: int, header: BatchHeader) -> int:
+    """Return the base offset of a new segment whose first batch has this ``header``.
+
+    The log ends at ``end_offset``, and the segment begins there even if the batch leaves a gap, so
+    that a gap between segments shows that the end of the first one is lost. Only a gap too wide for
+    a segment's indexes stays between two segments.
+    """
+    is_too_wide = header.last_offset - end_offset > INT32_MAX
+    return header.base_offset if is_too_wide else end_offset
+
+
 class LogSegments(Sequence[Segment]):
     """The segments of one log, in a directory that may be renamed."""
 
-    __slots__ = ("active", "directory", "disk", "ordered")
+    __slots__ = ("active", "directory", "disk", "ordered", "random_below")
 
     active: Segment
     """The last segment; there is one as soon as a log is created or opened."""
@@ -34,6 +50,8 @@ class LogSegments(Sequence[Segment]):
         self.disk = disk
         self.directory = directory
         self.ordered: list[Segment] = []
+        self.random_below: Callable[[int], int] = _zero
+        """The source of the new segments' jitter."""
 
     def __len__(self) -> int:
         return len(self.ordered)
@@ -60,6 +78,35 @@ class LogSegments(Sequence[Segment]):
         self.ordered.append(segment)
         self.active = segment
 
+    def should_roll(
+        self, size: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig
+    ) -> bool:
+        """Return whether a batch belongs into a new segment: the active one is too full or too old.
+
+        ``size`` and ``last_offset`` are the batch's, ``timestamp`` is its largest one.
+        """
+        active = self.active
+        indexes = active.indexes
+        offsets, times = indexes.offsets, indexes.times
+        if offsets is None or times is None:
+            active.activate()
+            return self.should_roll(size, last_offset, timestamp, now_ms, config)
+        entries_max = config.segment_index_bytes // time_index.ENTRY_SIZE
+        if (
+            active.size + size > config.segment_bytes
+            or last_offset > active.last_offset_max
+            or len(offsets) > config.segment_index_bytes - offset_index.ENTRY_SIZE
+            or len(times) >= (entries_max - 1) * time_index.ENTRY_SIZE
+        ):
+            return True
+        if not active.size:
+            return False
+        first = active.first_timestamp
+        if first < 0:
+            first = active.load_first_timestamp()
+        age = timestamp - first if first >= 0 else now_ms - active.created_ms
+        return age > config.max_segment_ms - active.roll_jitter_ms
+
     def begin(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
         """Create an empty segment, which becomes the active one."""
         segment = Segment(self.disk, self.directory, base_offset, 0, config)
@@ -72,6 +119,7 @@ class LogSegments(Sequence[Segment]):
             with suppress(OSError):
                 segment.files.remove(names.LOG)
             raise
+        segment.roll_jitter_ms = config.roll_jitter_ms(self.random_below)
         self.add(segment)
         return segment
 

@@ -28,12 +28,12 @@ from kwire.log.fetched_batches import sound_batches
 from kwire.log.flush_state import FlushState
 from kwire.log.formats import names
 from kwire.log.log_changes import LogChanges
-from kwire.log.log_segments import LogSegments
+from kwire.log.log_segments import LogSegments, following_base
 from kwire.log.log_writer import LogWriter
 from kwire.log.producer_snapshots import ProducerSnapshots
 from kwire.log.producers import Duplicate, ProducerStates
 from kwire.log.region import FileRegion
-from kwire.log.segments.segment import Segment, following_base
+from kwire.log.segments.segment import Segment
 from kwire.records.build import stamp
 from kwire.records.header import (
     LENGTH_END,
@@ -141,7 +141,7 @@ class PartitionLog:
         parts = (front, memoryview(records)[len(front) : size])
         segment = self.segments.active
         try:
-            if segment.should_roll(size, next_offset - 1, timestamp, now_ms, config):
+            if self.segments.should_roll(size, next_offset - 1, timestamp, now_ms, config):
                 segment = self.roll(now_ms, base_offset)
             self.writer.write(segment, parts, size, next_offset, config)
         except OSError as error:
@@ -168,7 +168,7 @@ class PartitionLog:
         run: list[tuple[int, BatchHeader]] = []
         for pos, header in batches:
             size = pos + header.size - (run[0][0] if run else pos)
-            if self.segments.active.should_roll(
+            if self.segments.should_roll(
                 size, header.last_offset, header.max_timestamp, now_ms, self.config
             ):
                 _append_run(self, records, run)

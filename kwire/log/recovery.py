@@ -19,8 +19,9 @@ from kwire.errors import CorruptMessage
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.formats import names, offset_index, time_index, txn_index
+from kwire.log.log_segments import following_base
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.segments.segment import Segment, WrongIndex, following_base
+from kwire.log.segments.segment import Segment, WrongIndex
 from kwire.records.header import (
     HEADER,
     HEADER_SIZE,

@@ -6,9 +6,8 @@ directory by itself (:mod:`kwire.log.directories.service`).
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from random import Random, SystemRandom
 
 import trio
 
@@ -27,8 +26,6 @@ from kwire.types import ZERO_UUID, TopicPartition, is_directory
 
 logger = logging.getLogger(__name__)
 
-Unique = Callable[[], bytes]
-
 
 @attrs.define(eq=False)
 class LogManager:
@@ -39,7 +36,8 @@ class LogManager:
     settings: LogSettings = attrs.field(factory=LogSettings)
     claimed: Sequence[LogDirectory] = ()
     """Directories of this node that hold no partitions: locked with the others, then left alone."""
-    unique: Unique = attrs.field(default=partial(os.urandom, 16))
+    random: Random = attrs.field(factory=SystemRandom)
+    """The source of unique names of directories, and of ``segment.jitter.ms``."""
     threads: DiskThreads = attrs.field(factory=DiskThreads)
     _services: dict[Disk, DirectoryService] = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -50,9 +48,14 @@ class LogManager:
     def __attrs_post_init__(self) -> None:
         in_thread = self.threads.run_shedding
         self._services = {
-            directory.disk: DirectoryService(directory, self.clock, self.settings, in_thread)
+            directory.disk: DirectoryService(
+                directory, self.clock, self.settings, in_thread, self.random.randrange
+            )
             for directory in self.directories
         }
+
+    def _unique(self) -> bytes:
+        return self.random.randbytes(16)
 
     # -- start and stop
 
@@ -119,7 +122,7 @@ class LogManager:
         """Stop cleanly: write and sync everything, then the marker. Call it after :meth:`run`."""
         async with trio.open_nursery() as nursery:
             for service in self._services.values():
-                nursery.start_soon(service.close, self.unique, broker_epoch)
+                nursery.start_soon(service.close, self._unique, broker_epoch)
         self._unlock_claimed()
 
     @property
@@ -267,7 +270,7 @@ class LogManager:
                 if not keep(partition, log.topic_id):
                     text = "retiring log without assignment partition=%s directory=%s mark=%s"
                     logger.warning(text, partition, service.directory.name, suffix)
-                    service.retire(partition, self.unique(), suffix)
+                    service.retire(partition, self._unique(), suffix)
                     rejected.append(partition)
         return rejected
 
@@ -287,7 +290,7 @@ class LogManager:
                 continue
             if log is not None and log in service.busy:
                 raise KafkaStorageError(f"{partition}: a thread works on the log of that name")
-            service.retire(partition, self.unique(), suffix)
+            service.retire(partition, self._unique(), suffix)
 
     # -- work on a log, by the tasks and threads of its directory
 

@@ -8,7 +8,6 @@ import errno
 import os
 import socket
 from collections.abc import Mapping
-from functools import partial
 from ipaddress import IPv6Address
 from random import Random
 
@@ -216,7 +215,7 @@ def _lock_directories(config: BrokerConfig, clock: Clock, random: Random) -> Log
         clock,
         build.log_settings(config),
         claimed=[directory for directory in opened if directory.name not in data],
-        unique=partial(random.randbytes, 16),
+        random=random,
     )
     try:
         for directory in opened:

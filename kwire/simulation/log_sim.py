@@ -14,7 +14,6 @@ moment; a copy of the disk that survives is opened and checked:
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from itertools import count
 from random import Random
 
 import trio
@@ -504,12 +503,11 @@ def manager(
 ) -> LogManager:
     """Return a log manager of one directory."""
     directories = [LogDirectory(disk, "dir")]
-    numbers = count()
     return LogManager(
         directories,
         SimClock(clock),
         threads=DiskThreads(in_thread),
-        unique=lambda: next(numbers).to_bytes(16, "big"),
+        random=Random(0),
     )
 
 

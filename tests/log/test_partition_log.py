@@ -86,7 +86,6 @@ def test_follower_appends_batches_unchanged() -> None:
         ({"segment_bytes": 170}, [0, 2, 4]),  # Two batches of 69 or 70 bytes each.
         ({"index_interval_bytes": 0, "segment_index_bytes": 24}, [0, 2, 4]),  # It is full.
         ({"segment_ms": 2}, [0, 3]),  # By the timestamps of the batches.
-        ({"segment_ms": 3, "segment_jitter_ms": 1}, [0, 3]),
         ({}, [0]),
     ],
 )

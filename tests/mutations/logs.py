@@ -398,9 +398,9 @@ MUTATIONS = (
     Mutation(
         name="records-of-the-past-close-a-segment",
         invariants=(107,),
-        path="kwire/log/segments/segment.py",
-        old="        return age > config.segment_ms",
-        new="        return abs(age) > config.segment_ms",
+        path="kwire/log/log_segments.py",
+        old="        return age > config.max_segment_ms",
+        new="        return abs(age) > config.max_segment_ms",
         test="tests/log/test_wall_clock.py",
     ),
     Mutation(

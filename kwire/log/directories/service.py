@@ -49,6 +49,8 @@ class DirectoryService:
     clock: Clock
     settings: LogSettings
     in_thread: InThread
+    random_below: Callable[[int], int]
+    """Returns a number from 0 to below its argument."""
     busy: BusyLogs = attrs.field(init=False, factory=BusyLogs)
     checkpoints: Checkpointer = attrs.field(init=False)
     removals: Removals = attrs.field(init=False)
@@ -142,6 +144,8 @@ class DirectoryService:
         log.writer.on_queued = partial(self.writer.start, log)
         log.on_roll = self.flusher.on_roll
         log.on_removed = self._remove_later
+        log.segments.random_below = self.random_below
+        log.segments.active.roll_jitter_ms = log.config.roll_jitter_ms(self.random_below)
         self.flusher.on_change(log)
 
     def _remove_later(

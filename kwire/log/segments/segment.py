@@ -19,7 +19,7 @@ from kwire.log.cold import ReadAt, reader
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.disk_health import DiskErrorKind, classify, ignore_no_room
-from kwire.log.formats import names, offset_index, time_index
+from kwire.log.formats import names
 from kwire.log.segments.files import SegmentFiles
 from kwire.log.segments.indexes import SegmentIndexes
 from kwire.log.segments.reserved_space import ReservedSpace
@@ -67,6 +67,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "modified_ms",
+        "roll_jitter_ms",
         "size",
         "space",
         "written",
@@ -85,6 +86,8 @@ class Segment:
         self.size = self.written = size
         self.interval = config.index_interval_bytes
         self.created_ms = self.modified_ms = 0
+        self.roll_jitter_ms = 0
+        """Drawn for each segment, so that the logs of a broker do not roll all at once."""
         self.first_timestamp = -1
         """The first batch's largest timestamp, the start of ``segment.ms``; -1 if not known."""
         self.max_timestamp = UNKNOWN_TIMESTAMP
@@ -135,30 +138,6 @@ class Segment:
         if self.indexes.offsets is None:
             self.largest_timestamp()
             self.indexes.load()
-
-    def should_roll(
-        self, size: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig
-    ) -> bool:
-        """Whether a batch belongs into a new segment: this one is too full, or too old for it."""
-        offsets, times = self.indexes.offsets, self.indexes.times
-        if offsets is None or times is None:
-            self.activate()
-            return self.should_roll(size, last_offset, timestamp, now_ms, config)
-        entries_max = config.segment_index_bytes // time_index.ENTRY_SIZE
-        if (
-            self.size + size > config.segment_bytes
-            or last_offset > self.last_offset_max
-            or len(offsets) > config.segment_index_bytes - offset_index.ENTRY_SIZE
-            or len(times) >= (entries_max - 1) * time_index.ENTRY_SIZE
-        ):
-            return True
-        if not self.size:
-            return False
-        first = self.first_timestamp
-        if first < 0:
-            first = self.load_first_timestamp()
-        age = timestamp - first if first >= 0 else now_ms - self.created_ms
-        return age > config.segment_ms - config.segment_jitter_ms
 
     def note(self, size: int, next_offset: int, timestamp: int, interval: int) -> None:
         """Account for a batch at the end, with the index entries that Kafka adds."""
@@ -372,17 +351,6 @@ def _check(
             yield from batches
             return
     raise WrongIndex(base_offset)
-
-
-def following_base(end_offset: int, header: BatchHeader) -> int:
-    """Return the base offset of a new segment whose first batch has this ``header``.
-
-    The log ends at ``end_offset``, and the segment begins there even if the batch leaves a gap, so
-    that a gap between segments shows that the end of the first one is lost. Only a gap too wide for
-    a segment's indexes stays between two segments.
-    """
-    is_too_wide = header.last_offset - end_offset > INT32_MAX
-    return header.base_offset if is_too_wide else end_offset
 
 
 def _scan(read: ReadAt, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:

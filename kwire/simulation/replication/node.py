@@ -5,7 +5,6 @@ directories, connections, listeners and clock are simulated.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from random import Random
 from typing import Final, cast
 
@@ -368,7 +367,7 @@ def _make_logs(machine: SimMachine, clock: TestClock, random: Random) -> LogMana
         directory.directory_id = machine.directory_ids[index]
         directories.append(directory)
     settings = build.log_settings(machine.config)
-    return LogManager(directories, clock, settings, unique=partial(random.randbytes, 16))
+    return LogManager(directories, clock, settings, random=random)
 
 
 def directory_id(node: int, number: int) -> bytes:
