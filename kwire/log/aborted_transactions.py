@@ -5,8 +5,9 @@ every aborted transaction that touches its range and no other (invariant 19).
 """
 
 from bisect import bisect_left
+from functools import partial
 
-from kwire.log.cold import WouldWait
+from kwire.log.cold import WouldWait, run_all
 from kwire.log.formats.txn_index import BLOCK, AbortedTxn, Entries
 from kwire.log.log_segments import LogSegments
 from kwire.log.partition_log import PartitionLog
@@ -60,7 +61,8 @@ def read_committed(
         ours, *others = _from(segments, offset)
         region_end = min(end_offset, others[0].base_offset) if others else end_offset
         cold.disk = segments.disk
-        cold.job = warming.committed_read([ours, *others], offset, region_end)
+        committed = warming.committed_read([ours, *others], offset, region_end)
+        cold.job = partial(run_all, [cold.job, committed])
         raise
 
 

@@ -18,12 +18,18 @@ ReadAt = Callable[[int, int], Buffer]
 """Bytes of a file at a position, up to a size."""
 
 
+def _read_nothing() -> None: ...
+
+
 class WouldWait(Exception):
     """A lookup needs data that is not in the page cache."""
 
     disk: Disk
-    job: Job
-    """The reads to make in a thread of the disk before the lookup is repeated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.job: Job = _read_nothing
+        """The reads to make in a thread of the disk before the lookup is repeated."""
 
 
 def reader(file: File, *, wait: bool) -> ReadAt:

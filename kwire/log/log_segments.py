@@ -209,20 +209,19 @@ class LogSegments(Sequence[Segment]):
     def end_of_region(self, start_offset: int, region: FileRegion, *, wait: bool = True) -> int:
         """Return an offset at or above all batches of a region that begins at ``start_offset``.
 
-        It is above them by less than two entries of the index.  Without ``wait`` it raises
-        :class:`WouldWait` rather than wait for the disk.
+        See :meth:`Segment.end_before`; without an entry it is the next segment's base offset.
         """
         for index in range(self.index_of(start_offset), len(self.ordered)):
             segment = self.ordered[index]
             if segment.file is region.file:
                 end_position = region.position + len(region)
                 try:
-                    entry = segment.indexes.at_position(end_position, wait=wait)
+                    end_offset = segment.end_before(end_position, wait=wait)
                 except WouldWait as cold:
-                    cold.disk, cold.job = self.disk, warming.lookups(segment, start_offset)
+                    cold.disk, cold.job = self.disk, warming.end_before(segment, end_position)
                     raise
-                if entry is not None:
-                    return segment.base_offset + entry[0] + 1
+                if end_offset is not None:
+                    return end_offset
                 if index + 1 < len(self.ordered):
                     return self.ordered[index + 1].base_offset
         return MAX_OFFSET

@@ -68,7 +68,7 @@ def first_at_least(log: PartitionLog, timestamp: int) -> Search:
             yield None
         if (yield from _largest_timestamp(segment)) < timestamp:
             continue
-        position = position_of(segment, timestamp)
+        position = yield from position_of(segment, timestamp)
         for count, (at, header) in enumerate(segment.scan(position), 1):
             if not count % _SLICE_BATCHES:
                 yield None
@@ -91,7 +91,7 @@ def youngest(log: PartitionLog) -> Search:
     if best is None:
         return None
     if best.max_timestamp_offset >= log.start_offset:
-        position = position_of(best, best.max_timestamp)
+        position = yield from position_of(best, best.max_timestamp)
         for count, (at, header) in enumerate(best.scan(position), 1):
             if not count % _SLICE_BATCHES:
                 yield None
@@ -109,21 +109,27 @@ def _largest_timestamp(segment: Segment) -> Generator[None, bytes | None, int]:
     return largest
 
 
-def position_of(segment: Segment, timestamp: int) -> int:
+def position_of(segment: Segment, timestamp: int) -> Generator[None, bytes | None, int]:
     """Return a position before which every batch is older than ``timestamp``.
 
-    That is 0 if the offset index is wrong; the next lookup of an offset rebuilds it.
+    That is 0 if the entries of the indexes contradict the batches: the time index must have the
+    largest timestamp of the batch that it names. The next lookup of an offset rebuilds the indexes
+    if that of the offsets is wrong.
     """
-    older = segment.indexes.before(timestamp)
-    if older is None:
+    entry = segment.indexes.before(timestamp)
+    if entry is None:
         return 0
-    position, last_offset = segment.floor(segment.base_offset + older[1])
+    largest, offset = entry[0], segment.base_offset + entry[1]
+    position, last_offset = segment.floor(offset)
     if not position or position >= segment.written:
         return position
     try:
-        for _, header in segment.scan_from_entry(position, last_offset):
-            if header.last_offset == last_offset:
-                return position
+        batches = segment.scan_from_entry(position, last_offset)
+        for count, (_, header) in enumerate(batches, 1):
+            if header.last_offset >= offset:
+                return position if header.max_timestamp == largest else 0
+            if not count % _SLICE_BATCHES:
+                yield None
     except WrongIndex:
         pass
     return 0

@@ -23,6 +23,7 @@ from kwire.simulation.log_sim import Model, batches_of, contents, judge, produce
 from kwire.types import TopicPartition
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS
+from tests.support.log.indexes import are_offsets_plausible, are_times_plausible
 from tests.support.log.manager import ID
 from tests.support.log.rolling import ObservedDisk, Rolling
 from tests.support.log.threads import at_once
@@ -114,6 +115,9 @@ def check_indexes(disk: SimDisk, log: PartitionLog) -> None:
     sizes = {entry.name: entry.size for entry in disk.entries("t-0")}
     for segment in log.segments[:-1]:
         assert segment.has_indexes or _has_sane_indexes(segment, sizes), segment.base_offset
+        offsets, times, _ = segment.indexes.data()
+        assert are_offsets_plausible(offsets, segment.size)
+        assert are_times_plausible(times)
 
 
 def of_kind(disk: SimDisk, kind: str) -> list[str]:

@@ -14,6 +14,7 @@ from kwire.log.segments.segment import Segment
 from kwire.types import TopicPartition
 from tests.support.log.batches import TIME_MS, append, content, max_timestamp
 from tests.support.log.manager import ID, running
+from tests.support.log.slices import result_of
 
 HOUR_MS = 3_600_000
 CONFIG = LogConfig(
@@ -46,7 +47,9 @@ def fill(log: PartitionLog) -> list[Segment]:
     log.high_watermark = log.end_offset
     content(log)
     for offset in range(log.end_offset):
-        timestamp_search.position_of(log.segments[log.segments.index_of(offset)], TIME_MS)
+        result_of(
+            timestamp_search.position_of(log.segments[log.segments.index_of(offset)], TIME_MS)
+        )
     assert len(log.segments) == 6
     assert all(map(is_open, log.segments))
     return list(log.segments)

@@ -8,12 +8,12 @@ import trio
 
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.formats import time_index
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from tests.support.clock import JumpingClock
 from tests.support.log.batches import append, max_timestamp, offset_for_timestamp
+from tests.support.log.indexes import are_times_plausible
 from tests.support.log.manager import ID
 from tests.support.log.threads import at_once
 
@@ -115,7 +115,7 @@ async def test_append_times_of_a_clock_that_jumps_can_be_searched(
         first = next(offset for time, offset in stamped if time == youngest)
         assert max_timestamp(log) == (youngest, first)
         for segment in log.segments:
-            assert time_index.plausible(segment.indexes.data()[1])
+            assert are_times_plausible(segment.indexes.data()[1])
 
 
 async def test_idle_producer_is_remembered_when_the_clock_jumps(autojump_clock) -> None:

@@ -47,13 +47,11 @@ def keep_below(data: bytearray, relative: int) -> None:
         del data[-ENTRY_SIZE:]
 
 
-def plausible(data: bytes) -> bool:
-    """Whether timestamps and offsets grow."""
-    if len(data) % ENTRY_SIZE:
+def has_sane_ends(read: Read, count: int) -> bool:
+    """Return whether the first and last entries are in order; see the offset index."""
+    if not count:
+        return True
+    first, last = ENTRY.unpack(read(0, 1)), ENTRY.unpack(read(count - 1, 1))
+    if count > 1 and (first[0] >= last[0] or first[1] > last[1]):
         return False
-    previous = (-1, -1)
-    for entry in ENTRY.iter_unpack(data):
-        if entry[0] <= previous[0] or entry[1] < max(previous[1], 0):
-            return False
-        previous = entry
-    return True
+    return bool(first[0] >= 0 and first[1] >= 0)

@@ -162,6 +162,15 @@ class SegmentIndexes:
         with self._entries(self.times, names.TIME_INDEX, time_index.ENTRY_SIZE) as entries:
             return time_index.before(*entries, timestamp)
 
+    def have_sane_ends(self, log_size: int) -> bool:
+        """Return whether both indexes begin and end as those of a log file of this size can."""
+        size = offset_index.ENTRY_SIZE
+        with self._entries(self.offsets, names.INDEX, size) as entries:
+            if not offset_index.has_sane_ends(*entries, log_size):
+                return False
+        with self._entries(self.times, names.TIME_INDEX, time_index.ENTRY_SIZE) as entries:
+            return time_index.has_sane_ends(*entries)
+
     def has_lost_time_index(self) -> bool:
         """Whether the time index is neither in memory nor on disk, though the log file is there.
 

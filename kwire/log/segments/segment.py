@@ -11,6 +11,7 @@ only while a slow directory writes behind.
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from itertools import islice
 from typing import Final
@@ -292,6 +293,22 @@ class Segment:
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Do the same from an entry's position (:meth:`floor`); raises :class:`WrongIndex`."""
         return _check(self.scan(position, wait=wait), self.base_offset, last_offset)
+
+    def end_before(self, position: int, *, wait: bool = True) -> int | None:
+        """Return an offset above all batches before ``position``; None without an entry there.
+
+        It is above them by less than two entries of the index.  Without ``wait`` it raises
+        :class:`WouldWait` rather than wait for the disk.
+        """
+        entry = self.indexes.at_position(position, wait=wait)
+        if entry is None:
+            return None
+        last_offset = self.base_offset + entry[0]
+        header = self.scan(entry[1], entry[1] + HEADER_SIZE, wait=wait)
+        with suppress(WrongIndex):
+            for _ in _check(header, self.base_offset, last_offset):
+                return last_offset + 1
+        return None
 
     def is_warm(self, position: int, size: int) -> bool:
         """Whether this range can be sent without waiting for the disk."""

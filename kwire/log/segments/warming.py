@@ -11,6 +11,7 @@ from functools import partial
 from kwire.log.cold import Job, run_all
 from kwire.log.segments.indexes import AbortedLoad
 from kwire.log.segments.segment import Segment
+from kwire.records.header import HEADER_SIZE
 
 
 def lookups(segment: Segment, *offsets: int) -> Job:
@@ -26,6 +27,24 @@ def lookups(segment: Segment, *offsets: int) -> Job:
                 for _, header in shadow.scan(position):
                     if header.last_offset >= offset:
                         break
+        finally:
+            shadow.file.close()
+
+    return read
+
+
+def end_before(segment: Segment, position: int) -> Job:
+    """Return a job that reads what :meth:`Segment.end_before` needs."""
+    files = segment.files
+    shadow = Segment(files.disk, files.directory, segment.base_offset, segment.written)
+    entry = segment.indexes.at_position(position) if segment.has_indexes else None
+
+    def read() -> None:
+        try:
+            if entry is None:
+                shadow.end_before(position)
+            else:
+                shadow.file.read(entry[1], HEADER_SIZE)
         finally:
             shadow.file.close()
 

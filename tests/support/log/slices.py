@@ -1,8 +1,9 @@
 """A clock by which slices end, and a count of the turns of other tasks in between."""
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import attrs
 import trio
@@ -13,6 +14,18 @@ from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS
 from tests.support.log.threads import at_once
+
+T = TypeVar("T")
+
+
+def result_of(work: Generator[object, None, T]) -> T:
+    """Run work in slices without a pause; return its value."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            value: T = done.value
+            return value
 
 
 @attrs.define
