@@ -20,7 +20,7 @@ from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.log_segments import following_base
-from kwire.log.partition_log import PartitionLog, create
+from kwire.log.partition_log import PartitionLog, create, remove_files
 from kwire.log.segments.segment import Segment, WrongIndex
 from kwire.records.header import (
     HEADER,
@@ -149,20 +149,25 @@ def opening(
 ) -> Generator[None, None, PartitionLog]:
     """Open a log in slices; the generator's value is the log."""
     files = plan(disk.entries(directory))
+    yield
     if files.replace:
         _swap_in(disk, directory, files)
         files = plan(disk.entries(directory))
     for name in files.remove:
         disk.remove(f"{directory}/{name}")
+        yield
     if not files.segments:
         return _create_empty(disk, directory, partition, now_ms, config, offsets, files)
     log = PartitionLog(disk, directory, partition, config)
+    cut_off: list[str] = []
+    log.on_removed = lambda log, segments, paths: cut_off.extend(paths)
     log.snapshots.offsets = files.snapshots
     for base_offset, size, modified_ms in files.segments:
         segment = Segment(disk, directory, base_offset, size, config)
         segment.created_ms = segment.modified_ms = modified_ms
         segment.indexes.has_no_aborted = segment.files.name(names.TXN_INDEX) not in files.sizes
         log.segments.add(segment)
+        yield
     log.start_offset = max(offsets.start_offset, log.segments[0].base_offset)
     log.flush_state.indexed_end = MAX_OFFSET
     first_offset = log.segments[0].base_offset
@@ -177,7 +182,11 @@ def opening(
     else:
         yield from _recover(log, files, offsets, now_ms)
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, log.end_offset)
-    _apply_checkpoints(log, offsets, now_ms)
+    yield from _apply_checkpoints(log, offsets, now_ms)
+    for path in cut_off:
+        disk.remove(path)
+        yield
+    log.on_removed = remove_files
     log.epochs.on_change = log.epochs_file.write
     if set(log.epochs.entries()) - stored_entries:  # Surplus entries are dropped at the next load.
         log.epochs_file.write()
@@ -289,13 +298,13 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
         yield from _epochs_from_batches(log, log.segments[:first], file_epochs)
     yield from log.snapshots.replaying(base_offset, offsets.high_watermark)
     # Snapshots above this offset cover batches that may be torn.
-    log.snapshots.remove_after(base_offset)
+    yield from _remove_snapshots(log, [n for n in log.snapshots.offsets if n > base_offset])
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
         if index > first and (problem := _misplacement(log, segment, end_offset, point)):
             _refuse_damage(segment, 0, end_offset, offsets.synced_end, problem)
-            _cut(log, index, 0, end_offset, point, problem)
+            yield from _cut(log, index, 0, end_offset, point, problem)
             break
         if index > first:
             log.snapshots.take(segment.base_offset)
@@ -304,8 +313,8 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
         log.producers.drop_replicated(offsets.high_watermark)
         if segment.size < size:
             _refuse_damage(segment, segment.size, end_offset, offsets.synced_end, problem)
+            yield from _cut(log, index + 1, size - segment.size, end_offset, point, problem)
             segment.file.truncate(segment.size)
-            _cut(log, index + 1, size - segment.size, end_offset, point, problem)
             break
     for segment in log.segments[first:-1]:
         log.flush_state.write_indexes(segment)
@@ -381,11 +390,17 @@ def _refuse_damage(
 
 def _cut(
     log: PartitionLog, index: int, size: int, end_offset: int, point: int, problem: str
-) -> None:
-    """Drop the segments from ``index`` on and log the loss, with the ``size`` cut off before."""
+) -> Iterator[None]:
+    """Drop the segments from ``index`` on and log the loss, with the ``size`` cut off before.
+
+    The last one goes first, and the damage before them last: a crash in between leaves the damage
+    to the next recovery, and no gap that could be taken for a result of compaction.
+    """
     removed = log.segments.take_from(index)
     size += sum(segment.size for segment in removed)
-    log.flush_state.remove_segments(removed)
+    for segment in reversed(removed):
+        log.flush_state.remove_segments([segment])
+        yield
     # A crash cannot tear synced data: damage below the recovery point is a fault of the disk.
     below = end_offset < point
     logger.log(
@@ -614,7 +629,7 @@ def _assign_epoch(
         log.epochs.assign(header.leader_epoch, start if in_gap else header.base_offset)
 
 
-def _apply_checkpoints(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -> None:
+def _apply_checkpoints(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -> Iterator[None]:
     """Make the log agree with the checkpointed offsets (invariants 82 and 84)."""
     if offsets.start_offset > log.end_offset:
         log.truncate_fully_at(offsets.start_offset, now_ms)
@@ -623,6 +638,11 @@ def _apply_checkpoints(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -
     log.epochs.truncate_end(log.end_offset)
     log.epochs.truncate_start(log.start_offset)
     bases = {segment.base_offset for segment in log.segments}
-    for offset in list(log.snapshots.offsets):
-        if offset not in bases and offset != log.end_offset:
-            log.snapshots.remove(offset)
+    bases.add(log.end_offset)
+    yield from _remove_snapshots(log, [n for n in log.snapshots.offsets if n not in bases])
+
+
+def _remove_snapshots(log: PartitionLog, offsets: Sequence[int]) -> Iterator[None]:
+    for offset in offsets:
+        log.snapshots.remove(offset)
+        yield

@@ -2,6 +2,7 @@
 
 import errno
 from contextlib import suppress
+from copy import deepcopy
 from random import Random
 
 import attrs
@@ -64,6 +65,29 @@ def test_recovery_can_be_killed_at_any_write(disk: SimDisk) -> None:
         disk = disk.after_kill()
         reopen(disk).close()
         assert files(disk) == before
+
+
+def test_recovery_of_a_compacted_log_that_is_killed_at_any_write_leaves_no_hole() -> None:
+    """Invariant 83: what lies behind damage goes, though a compacted topic may have gaps."""
+    config = LogConfig(segment_bytes=200, index_interval_bytes=50, cleanup_compact=True)
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, config)
+    for number in range(20):
+        append(log, [b"%d" % number])
+    log.flush_state.flush()
+    damaged = log.segments[2]
+    disk.rot(damaged.file.path, damaged.size - 1)
+    end_offset = log.segments[3].base_offset - 1
+    for changes in range(100):
+        survivor = SimDisk(root=deepcopy(disk.root))
+        survivor.changes_left = changes
+        with suppress(Killed):
+            reopen(survivor, config)
+            break
+        after = reopen(survivor.after_kill(), config)
+        assert content(after) == [(number, b"%d" % number) for number in range(end_offset)]
+    assert 20 < changes < 99
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -183,6 +183,15 @@ MUTATIONS = (
         test="tests/log/test_recovery.py",
     ),
     Mutation(
+        name="recovery-cuts-damage-before-what-lies-behind-it",
+        invariants=(83,),
+        path="kwire/log/recovery.py",
+        old="            yield from _cut(log, index + 1,",
+        new="            segment.file.truncate(segment.size)\n"
+        "            yield from _cut(log, index + 1,",
+        test="tests/log/test_recovery.py",
+    ),
+    Mutation(
         name="recovery-takes-gaps-for-damage",
         invariants=(84,),
         path="kwire/log/recovery.py",

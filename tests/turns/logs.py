@@ -99,6 +99,21 @@ async def truncate(logs: Logs, size: int) -> None:
     assert log.end_offset == size - 1
 
 
+@LOGS.operation("recovery that cuts at the first batch", "segments", 400)
+async def recover(logs: Logs, size: int) -> None:
+    """The node's controller, if it has one, answers meanwhile."""
+    log = logs.create("cut", segment_bytes=200)
+    fill(log, 2 * size)
+    assert len(log.segments) >= size
+    disk = logs.disk.after_kill()
+    disk.rot("cut-0/00000000000000000000.log", 70)
+    directory = LogDirectory(disk, "data")
+    again = LogManager([directory], Clock(), threads=DiskThreads(logs.meter.in_thread))
+    with logs.meter.measuring():
+        await again.open(logs.configs.__getitem__)
+    assert directory.logs[log.partition].end_offset < 2
+
+
 async def read_from_each_segment(logs: Logs, log: PartitionLog) -> None:
     with logs.meter.measuring():
         for segment in list(log.segments)[:-1]:
