@@ -13,7 +13,7 @@ from kwire.simulation.clockwork import deterministic_trio
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.log_sim import simulate
 from tests.support.log.batches import append, content
-from tests.support.log.manager import ID, OTHER, config_of, create_log, running
+from tests.support.log.manager import ID, OTHER, config_of, create_deleted_from, create_log, running
 
 SEEDS = int(os.environ.get("KWIRE_SIM_SEEDS", "40"))
 
@@ -46,12 +46,7 @@ async def test_recreated_topic_ignores_the_checkpoints_of_the_older_one(autojump
     """Invariants 40 and 82: the checkpoints still have the offsets of the older topic."""
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await create_log(logs)
-        for _ in range(5):
-            append(log, [b"old"])
-        log.high_watermark = 5
-        log.advance_start(3)
-        await logs.keep_starts([log])
+        await create_deleted_from(logs, start_offset=3, end_offset=5)
         await trio.sleep(100)
         await logs.delete("t", 0)
         again = logs.create("t", OTHER, 0, config_of("t"))

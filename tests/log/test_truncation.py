@@ -14,7 +14,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.simulation.disk import SimDisk
 from tests.support.log.batches import append, content
-from tests.support.log.manager import ID, OTHER, create_log, running
+from tests.support.log.manager import ID, OTHER, create_deleted_from, create_log, running
 from tests.support.log.slices import turns, unopened_manager
 
 CONFIG = LogConfig(retention_ms=-1)
@@ -25,12 +25,7 @@ async def test_records_appended_below_a_former_log_start_survive_a_kill(autojump
     """Invariant 82: the start offset on disk is not above the end of the cut log."""
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await create_log(logs)
-        for _ in range(6):
-            append(log, [b"old"])
-        log.high_watermark = 6
-        log.advance_start(5)
-        await logs.keep_starts([log])
+        log = await create_deleted_from(logs, start_offset=5, end_offset=6)
         assert await logs.truncate(log, 3)
         append(log, [b"new"], epoch=1)
         await logs.flush(log)
@@ -42,12 +37,7 @@ async def test_emptied_log_keeps_its_new_records_after_a_kill(autojump_clock) ->
     """Invariant 82: also if the log start that was stored before is above them."""
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await create_log(logs)
-        for _ in range(6):
-            append(log, [b"old"])
-        log.high_watermark = 6
-        log.advance_start(5)
-        await logs.keep_starts([log])
+        log = await create_deleted_from(logs, start_offset=5, end_offset=6)
         assert await logs.restart_at(log, 2)
         append(log, [b"new"], epoch=1)
         await logs.flush(log)

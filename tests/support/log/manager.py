@@ -13,6 +13,7 @@ from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from tests.support.clock import Clock
+from tests.support.log.batches import append
 from tests.support.log.threads import at_once
 
 ID, OTHER = bytes(15) + b"\7", bytes(15) + b"\x08"
@@ -43,4 +44,17 @@ async def running(*disks: SimDisk | RealDisk) -> AsyncIterator[LogManager]:
 async def create_log(logs: LogManager, topic: str = "t", partition: int = 0) -> PartitionLog:
     log = logs.create(topic, ID, partition, config_of(topic))
     assert isinstance(log, PartitionLog)
+    return log
+
+
+async def create_deleted_from(
+    logs: LogManager, *, start_offset: int, end_offset: int
+) -> PartitionLog:
+    """Create a log of old records, of which those below a start offset have been deleted."""
+    log = await create_log(logs)
+    for _ in range(end_offset):
+        append(log, [b"old"])
+    log.high_watermark = end_offset
+    log.advance_start(start_offset)
+    await logs.keep_starts([log])
     return log
