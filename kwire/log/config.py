@@ -9,7 +9,7 @@ from typing import Final
 
 from kwire import attrs
 from kwire.errors import RecordListTooLarge
-from kwire.records.header import BatchHeader
+from kwire.records.header import LENGTH_END, BatchHeader
 from kwire.records.validate import check_timestamps, refuse_append_time
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -89,7 +89,7 @@ class LogConfig:
             else:
                 before_ms, after_ms = self.timestamp_before_max_ms, self.timestamp_after_max_ms
                 check_timestamps(header, now_ms, before_ms, after_ms)
-        if header.size > self.segment_bytes:
+        if header.length > self.segment_bytes - LENGTH_END:
             raise RecordListTooLarge(
                 f"a batch of {header.size} bytes, a segment has at most {self.segment_bytes}"
             )
