@@ -9,8 +9,10 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from kwire.log.cold import WouldWait
 from kwire.log.disk import Disk, File
 from kwire.log.partition_log import PartitionLog
+from kwire.log.segments import warming
 from kwire.log.segments.segment import UNKNOWN_TIMESTAMP, Segment, WrongIndex
 from kwire.records.compression import BadPayload, decompress
 from kwire.records.header import (
@@ -66,7 +68,7 @@ def first_at_least(log: PartitionLog, timestamp: int) -> Search:
     for number, segment in enumerate(list(log.segments), 1):
         if not number % _SLICE_SEGMENTS:
             yield None
-        if (yield from _largest_timestamp(segment)) < timestamp:
+        if (yield from _largest_timestamp(log, segment)) < timestamp:
             continue
         position = yield from position_of(segment, timestamp)
         for count, (at, header) in enumerate(segment.scan(position), 1):
@@ -83,7 +85,7 @@ def youngest(log: PartitionLog) -> Search:
     """Find the first record with the largest timestamp, ignoring those below the log start."""
     best: Segment | None = None
     for number, segment in enumerate(list(log.segments), 1):
-        largest = yield from _largest_timestamp(segment)
+        largest = yield from _largest_timestamp(log, segment)
         if largest > (best.largest_timestamp() if best else -1):
             best = segment
         if not number % _SLICE_SEGMENTS:
@@ -100,10 +102,16 @@ def youngest(log: PartitionLog) -> Search:
     return (yield from _youngest_left(log))
 
 
-def _largest_timestamp(segment: Segment) -> Generator[None, bytes | None, int]:
+def _largest_timestamp(
+    log: PartitionLog, segment: Segment
+) -> Generator[Job | None, bytes | None, int]:
     """Return a segment's largest timestamp; pause afterwards if it had to be read."""
     is_loaded = segment.max_timestamp != UNKNOWN_TIMESTAMP
-    largest = segment.largest_timestamp()
+    try:
+        largest = segment.largest_timestamp(wait=False)
+    except WouldWait:
+        yield Job(warming.ages(segment), log.disk)
+        largest = segment.largest_timestamp()
     if not is_loaded:
         yield None
     return largest

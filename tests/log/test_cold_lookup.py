@@ -3,6 +3,7 @@
 import errno
 import os
 
+import attrs
 import pytest
 
 from kwire.log import timestamp_search
@@ -12,11 +13,11 @@ from kwire.log.disk import File, RealDisk
 from kwire.log.formats import names, offset_index, time_index
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.segments import segment as segment_module
-from kwire.log.segments.segment import UNKNOWN_TIMESTAMP
+from kwire.log.segments.segment import UNKNOWN_TIMESTAMP, Segment
 from kwire.records.header import Buffer, parse
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.support.log.batches import TIME_MS, append
+from tests.support.log.batches import TIME_MS, append, max_timestamp
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=100)
 
@@ -239,3 +240,110 @@ def test_search_rebuilds_no_index_of_a_removed_segment() -> None:
     files = set(disk.entries(removed[0].files.directory))
     assert [segment.largest_timestamp() for segment in removed] == [-1, -1, -1]
     assert set(disk.entries(removed[0].files.directory)) == files
+
+
+def damage(segment: Segment, end: int = 1 << 30) -> bytes:
+    """Move the positions of a segment's index, in memory or on disk; return the right index.
+
+    Entries from the relative offset ``end`` on are left as they are.
+    """
+    data = segment.indexes.data()[0]
+    entries = offset_index.entries(data, 0)
+    wrong = b"".join(offset_index.ENTRY.pack(o, at + 7 * (o < end)) for o, at in entries)
+    if segment.has_indexes:
+        segment.indexes.offsets = bytearray(wrong)
+        del segment._recent_next[:], segment._recent_position[:]
+    else:
+        segment.files.write(names.INDEX, wrong)
+    return data
+
+
+def look_up_damaged(log: PartitionLog, offset: int) -> WouldWait:
+    with pytest.raises(WouldWait) as cold:
+        base_offset(log, offset, wait=False)
+    return cold.value
+
+
+def test_wrong_index_is_rebuilt_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invariants 79 and 91: the headers of a segment of a GiB take the event loop seconds."""
+    monkeypatch.setattr(segment_module, "CHUNK", 128)
+    disk = SimDisk()
+    log = log_of_segments(disk)
+    segment = log.segments[1]
+    offset = segment.base_offset + 20
+    index = damage(segment)
+    jobs = [look_up_damaged(log, offset).job for _ in range(2)]
+    assert disk.read(segment.files.path(names.INDEX)) != index, "readers go on with the old one"
+    for job in jobs:
+        job()
+    calls = len(disk.calls)
+    assert base_offset(log, offset, wait=False) == offset
+    reads = [path for kind, path in disk.calls[calls:] if kind == "read"]
+    assert reads.count(segment.file.path) <= 5, "only around the entry"
+    assert disk.read(segment.files.path(names.INDEX)) == index
+    assert not [name for name in disk.files if name.endswith(".tmp")]
+
+
+def test_appends_while_a_thread_rebuilds_the_index_are_in_it() -> None:
+    """Invariants 17 and 79."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = attrs.evolve(CONFIG, segment_bytes=1 << 20)
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=config)
+    for number in range(90):
+        append(log, [b"%d" % number], timestamp_ms=TIME_MS + number)
+    damage(log.segments.active)
+    job = look_up_damaged(log, 70).job
+    append(log, [b"90"], timestamp_ms=TIME_MS + 90)
+    job()
+    append(log, [b"91"], timestamp_ms=TIME_MS + 91)
+    assert base_offset(log, 70, wait=True) == 70
+    for number in range(92, 100):
+        append(log, [b"%d" % number], timestamp_ms=TIME_MS + number)
+    assert [base_offset(log, offset, wait=False) for offset in range(100)] == list(range(100))
+    assert max_timestamp(log) == (TIME_MS + 99, 99)
+
+
+@pytest.mark.parametrize("change", ["cut", "closed"])
+def test_index_that_a_thread_built_before_a_change_is_not_used(change: str) -> None:
+    """Invariants 17 and 79: the segment has other batches since."""
+    disk = SimDisk()
+    log = log_of_segments(disk)
+    segment = log.segments[1] if change == "cut" else log.segments.active
+    offset = segment.base_offset + (9 if change == "cut" else 3)
+    damage(segment, 12)
+    job = look_up_damaged(log, offset).job
+    if change == "cut":
+        job()
+        log.truncate_to(segment.base_offset + 18)
+        assert base_offset(log, offset, wait=True) == offset
+    for number in range(40):
+        append(log, [b"longer than before %d" % number], timestamp_ms=TIME_MS + 1000 + number)
+    log.flush_state.flush()
+    assert not segment.has_indexes
+    job()
+    if change == "closed":
+        damage(segment)
+    for each in range(log.end_offset):
+        assert base_offset(log, each, wait=True) == each
+    assert max_timestamp(log) == (TIME_MS + 1039, log.end_offset - 1)
+
+
+def test_search_by_time_rebuilds_a_lost_time_index_in_a_thread() -> None:
+    """Invariants 17 and 91."""
+    disk = SimDisk()
+    log = log_of_segments(disk)
+    segment = log.segments[1]
+    segment.max_timestamp = UNKNOWN_TIMESTAMP
+    disk.remove(segment.files.path(names.TIME_INDEX))
+    search = timestamp_search.first_at_least(log, TIME_MS + segment.base_offset)
+    job = search.send(None)
+    while job is None or job.disk is None:
+        job = search.send(None)
+    calls = len(disk.calls)
+    assert segment.file.path not in [path for kind, path in disk.calls if kind == "read"]
+    job.call()
+    record = timestamp_search.run(search)
+    assert record == (segment.base_offset, TIME_MS + segment.base_offset)
+    reads = [path for kind, path in disk.calls[calls:] if kind == "read"]
+    assert reads.count(segment.file.path) <= 3

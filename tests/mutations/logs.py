@@ -429,6 +429,14 @@ MUTATIONS = (
         test="tests/log/test_wall_clock.py",
     ),
     Mutation(
+        name="wrong-indexes-are-rebuilt-on-the-event-loop",
+        invariants=(91,),
+        path="kwire/log/segments/segment.py",
+        old="            if not wait:\n                raise WouldWait\n            repair.build",
+        new="            repair.build",
+        test="tests/log/test_cold_lookup.py::test_wrong_index_is_rebuilt_by_a_thread",
+    ),
+    Mutation(
         name="entry-of-an-index-that-is-gone-is-read",
         invariants=(79,),
         path="kwire/log/formats/offset_index.py",

@@ -12,7 +12,7 @@ from kwire.log.aborted_transactions import read_committed
 from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.formats import names
+from kwire.log.formats import names, offset_index
 from kwire.log.formats.txn_index import AbortedTxn, pack
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import Producer, Sent
@@ -141,6 +141,39 @@ async def read_as_a_fetch(logs: Logs, read: Callable[[bool], FileRegion]) -> Non
             await logs.manager.threads.run(cold.disk, cold.job)
             region = read(True)
         region.close()
+
+
+@LOGS.operation("first read of a segment with a wrong index", "batches", 20_000)
+async def wrong_index(logs: Logs, size: int) -> None:
+    log = logs.create("wrong")
+    fill(log, size)
+    log.roll(TIME_MS)
+    fill(log, 10)
+    path = log.segments[0].files.path(names.INDEX)
+    pairs = offset_index.entries(logs.disk.read(path), 0)
+    wrong = b"".join(offset_index.ENTRY.pack(offset, at + 7) for offset, at in pairs)
+    logs.disk.write(path, wrong)
+
+    def read(wait: bool) -> FileRegion:
+        return log.read(size // 2, 200, end_offset=log.end_offset, wait=wait)
+
+    await read_as_a_fetch(logs, read)
+    assert offset_index.entries(logs.disk.read(path), 0) == pairs
+
+
+@LOGS.operation("retention without a time index", "batches", 20_000, "retention.run")
+async def lost_time_index(logs: Logs, size: int) -> None:
+    log = logs.create("ageless", retention_ms=3_600_000)
+    fill(log, size)
+    log.roll(TIME_MS)
+    fill(log, 10)
+    segment = log.segments[0]
+    segment.max_timestamp = -2
+    index = logs.disk.read(segment.files.path(names.TIME_INDEX))
+    logs.disk.remove(segment.files.path(names.TIME_INDEX))
+    with logs.meter.measuring():
+        await logs.manager.retain(log)
+    assert logs.disk.read(segment.files.path(names.TIME_INDEX)) == index
 
 
 @LOGS.operation("first search of aborted transactions", "transactions", 500_000)

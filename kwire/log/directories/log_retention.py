@@ -13,11 +13,13 @@ from kwire.clock import Clock, SteadyWall
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.log import retention_plan
+from kwire.log.cold import WouldWait
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher
 from kwire.log.directories.removal import Removals
 from kwire.log.partition_log import PartitionLog
+from kwire.log.segments import warming
 from kwire.log.segments.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -92,6 +94,10 @@ class LogRetention:
         if not log.config.cleanup_delete or log.config.retention_ms < 0:
             return
         for segment in list(log.segments):
+            try:
+                segment.largest_timestamp(wait=False)
+            except WouldWait:
+                await self.flusher.in_thread(log.disk, warming.ages(segment))
             if now_ms - segment.largest_timestamp() <= log.config.retention_ms:
                 return
             await slices.pause()

@@ -12,13 +12,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from copy import copy
 from itertools import islice
 from typing import Final
 
-from kwire.log.cold import ReadAt, reader
+from kwire.log.cold import ReadAt, WouldWait, reader
 from kwire.log.config import DEFAULTS, LogConfig
-from kwire.log.disk import Disk
+from kwire.log.disk import TEMPORARY, Disk, File
 from kwire.log.disk_health import DiskErrorKind, classify, ignore_no_room
 from kwire.log.formats import names
 from kwire.log.segments.files import SegmentFiles
@@ -39,11 +38,10 @@ _INDEX_STATE: Final = (
     "_recent_position",
     "_since_index",
     "first_timestamp",
-    "indexes",
     "max_timestamp",
     "max_timestamp_offset",
 )
-"""The attributes that follow from the batches."""
+"""The attributes that follow from the batches, beside the indexes."""
 
 
 class WrongIndex(Exception):
@@ -68,6 +66,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "modified_ms",
+        "repair",
         "roll_jitter_ms",
         "size",
         "space",
@@ -84,6 +83,8 @@ class Segment:
         self.file = self.files.open(names.LOG)
         self.space = ReservedSpace()
         self.indexes = SegmentIndexes(self.files)
+        self.repair: Repair | None = None
+        """The indexes that are built in place of wrong ones; dropped when the segment is cut."""
         self.size = self.written = size
         self.interval = config.index_interval_bytes
         self.created_ms = self.modified_ms = 0
@@ -210,33 +211,28 @@ class Segment:
 
     def drop_indexes(self) -> None:
         """Drop the indexes from memory; they are on disk."""
+        self.repair = None
         self.space.reset()
         self.indexes.drop()
         self._recent_next, self._recent_position = array("q"), array("q")
 
-    def reindex(self) -> None:
-        """Rebuild offset and time index from the batches, because the old ones are wrong.
+    def reindex(self, *, wait: bool = True) -> None:
+        """Replace offset and time index by ones from the batches, because the old ones are wrong.
 
-        An error leaves the old ones, and the next search that notices them tries again.
+        Without ``wait`` it raises :class:`WouldWait` until a thread has built them. An error leaves
+        the old ones, and the next search that notices them tries again.
         """
-        is_active = self.has_indexes
-        rebuilt = copy(self)
-        rebuilt.indexes = SegmentIndexes(self.files)
-        rebuilt.start_indexes()
-        rebuilt.indexes.replace_aborted(list(self.indexes.aborted_transactions()))
-        for position, header in self.scan():
-            rebuilt.size = position
-            rebuilt.note(header.size, header.next_offset, header.max_timestamp, self.interval)
-        rebuilt.close_indexes()
-        for name in _INDEX_STATE:
-            setattr(self, name, getattr(rebuilt, name))
-        self.size = self.written
-        if not is_active:
-            with ignore_no_room():
-                self.write_indexes()
+        repair = self.repair = self.repair or Repair(self)
+        if repair.built is None:
+            if not wait:
+                raise WouldWait
+            repair.build(self.file)
+        self.repair = None
+        repair.replace_indexes(self)
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut at ``position``, where the batch that held ``end_offset`` began."""
+        self.repair = None
         self.activate()
         self.indexes.truncate(end_offset, end_offset - self.base_offset, position)
         while self._recent_next and self._recent_next[-1] > end_offset:
@@ -274,8 +270,8 @@ class Segment:
                     return position, header.length + LENGTH_END
         except WrongIndex:
             if self.written == self.size:
-                self.reindex()
-                return self.locate(offset)
+                self.reindex(wait=wait)
+                return self.locate(offset, wait=wait)
         return None  # The batch may still wait to be written.
 
     def scan(
@@ -316,12 +312,12 @@ class Segment:
             return True
         return self.file.is_cached(position, size)
 
-    def largest_timestamp(self) -> int:
-        """Return the largest timestamp of the segment's records, -1 if none has one."""
+    def largest_timestamp(self, *, wait: bool = True) -> int:
+        """Return the largest timestamp, -1 if no record has one; ``wait``: see :meth:`reindex`."""
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
             largest, relative = self.indexes.last_timestamp()
             if largest < 0 and self.size and self.indexes.has_lost_time_index():
-                self.reindex()  # The file vanished; -1 would hide the records from searches.
+                self.reindex(wait=wait)  # The file vanished; -1 would hide its records.
             else:
                 self.max_timestamp, self.max_timestamp_offset = largest, self.base_offset + relative
         return self.max_timestamp
@@ -345,6 +341,76 @@ class Segment:
         if not 0 < position < self.size:
             return 0, -1
         return position, self.base_offset + relative
+
+
+class Repair:
+    """Offset and time index of a segment, built in a thread beside those that are wrong."""
+
+    __slots__ = ("_end", "_files", "_interval", "_is_active", "_is_stored", "_start", "built")
+
+    def __init__(self, segment: Segment) -> None:
+        self._files = segment.files
+        self._start, self._end = segment.base_offset, segment.written
+        self._interval = segment.interval
+        self._is_active = segment.has_indexes
+        self._is_stored = False
+        self.built: Segment | None = None
+        """A copy of the segment, up to its end at the beginning, with its indexes in memory."""
+
+    def build(self, file: File | None = None) -> None:
+        """Build the indexes, unless that was done, with a file of its own or of the caller."""
+        if self.built is not None:
+            return
+        files = self._files
+        built = Segment(files.disk, files.directory, self._start, self._end)
+        built.interval = self._interval
+        built.start_indexes()
+        own, built.file = built.file, file or built.file
+        try:
+            _note_batches(built, built.scan())
+        finally:
+            own.close()
+        built.close_indexes()
+        if not self._is_active:
+            offsets, times, _ = built.indexes.data()
+            with ignore_no_room():
+                for suffix, data in ((names.INDEX, offsets), (names.TIME_INDEX, times)):
+                    files.write(self._temporary(suffix), data)
+                    files.disk.sync(files.path(self._temporary(suffix)))
+                self._is_stored = True
+        self.built = built
+
+    def replace_indexes(self, segment: Segment) -> None:
+        """Replace the segment's indexes: on disk by a rename, in memory by the longer ones.
+
+        The segment may have been appended to meanwhile.
+        """
+        built = self.built
+        assert built is not None
+        if self._is_stored and not segment.has_indexes:
+            for suffix in (names.INDEX, names.TIME_INDEX):
+                source = segment.files.path(self._temporary(suffix))
+                segment.files.disk.rename(source, segment.files.path(suffix))
+            segment.max_timestamp = built.max_timestamp
+            segment.max_timestamp_offset = built.max_timestamp_offset
+            return
+        _note_batches(built, segment.scan(built.size))
+        built.close_indexes()
+        segment.indexes.load()
+        segment.indexes.offsets, segment.indexes.times = built.indexes.offsets, built.indexes.times
+        for name in _INDEX_STATE:
+            setattr(segment, name, getattr(built, name))
+
+    def _temporary(self, suffix: str) -> str:
+        """Return the suffix of a file that is not adopted yet; after a cut another is written."""
+        return f"{suffix}.{self._end}{TEMPORARY}"
+
+
+def _note_batches(segment: Segment, batches: Iterator[tuple[int, BatchHeader]]) -> None:
+    """Account for batches that are in the segment's file."""
+    for position, header in batches:
+        segment.size = position
+        segment.note(header.size, header.next_offset, header.max_timestamp, segment.interval)
 
 
 def _check(

@@ -1,8 +1,8 @@
 """The reads of a thread that bring into the page cache what a lookup needs (kwire.log.cold).
 
 A job opens files of its own: the segment may be cut, removed or closed meanwhile. What it reads is
-discarded, except for the aborted transactions, which take a while to summarize: the segment adopts
-them if it has not changed.
+discarded, except for the aborted transactions, which take a while to summarize, and for rebuilt
+indexes: the segment adopts them if it has not changed.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,17 @@ from kwire.records.header import HEADER_SIZE
 
 
 def lookups(segment: Segment, *offsets: int) -> Job:
-    """Return a job that reads what :meth:`Segment.locate` of these offsets needs."""
-    files = segment.files
+    """Return a job that reads what :meth:`Segment.locate` of these offsets needs.
+
+    It also builds the indexes that are to replace wrong ones.
+    """
+    files, repair = segment.files, segment.repair
     shadow = Segment(files.disk, files.directory, segment.base_offset, segment.written)
     starts = [segment.floor(o)[0] if segment.has_indexes else None for o in offsets]
 
     def read() -> None:
+        if repair is not None:
+            repair.build()
         try:
             for offset, start in zip(offsets, starts, strict=True):
                 position = shadow.floor(offset)[0] if start is None else start
@@ -72,3 +77,9 @@ def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
         entries = load.run()
         if entries and entries[len(entries) - 1].last_stable_offset >= end_offset:
             return
+
+
+def ages(segment: Segment) -> Job:
+    """Return a job after which :meth:`Segment.largest_timestamp` reads no batches."""
+    repair = segment.repair
+    return partial(run_all, [] if repair is None else [repair.build])
