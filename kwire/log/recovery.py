@@ -56,6 +56,8 @@ class Plan:
     """Base offset, size and modification time of each segment, in order."""
     sizes: dict[str, int]
     snapshots: list[int]
+    unindexed: list[int]
+    """Base offsets of segments without an offset index, also of those to be removed."""
 
 
 def plan(entries: Iterable[Entry]) -> Plan:
@@ -100,6 +102,7 @@ def plan(entries: Iterable[Entry]) -> Plan:
             for name in sizes
             if name.endswith(names.SNAPSHOT) and (offset := names.stem_offset(name)) is not None
         ),
+        unindexed=[int(name[:20]) for name in logs if name[:20] + names.INDEX not in sizes],
     )
 
 
@@ -302,7 +305,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
-        if index > first and (problem := _misplacement(log, segment, end_offset, point)):
+        if index > first and (problem := _misplacement(log, files, index, end_offset, point)):
             _refuse_damage(segment, 0, end_offset, offsets.synced_end, problem)
             yield from _cut(log, index, 0, end_offset, point, problem)
             break
@@ -361,14 +364,19 @@ def _overlap(segment: Segment, end_offset: int) -> int:
     return position if len(data) == size and crc_ok(data, 0, header) else segment.size
 
 
-def _misplacement(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
+def _misplacement(log: PartitionLog, files: Plan, index: int, end_offset: int, point: int) -> str:
     """Return why a segment cannot follow batches that end at ``end_offset``; empty if it can.
 
-    Compaction leaves gaps between segments too; it syncs what it writes, so such a gap is no loss.
+    Compaction leaves gaps between segments too, but only behind synced ones. A closed segment gets
+    its indexes once it is synced; without a recovery point, all indexes may have been lost.
     """
+    before, segment = log.segments[index - 1 : index + 1]
     if segment.base_offset < end_offset:
         return "overlapping segments"
-    if segment.base_offset <= max(end_offset, point) or log.config.cleanup_compact:
+    if segment.base_offset <= max(end_offset, point):
+        return ""
+    unsynced = [b for b in files.unindexed if before.base_offset <= b < segment.base_offset]
+    if log.config.cleanup_compact and not (point and unsynced):
         return ""
     for _, first in segment.scan():
         if segment.base_offset == following_base(end_offset, first):

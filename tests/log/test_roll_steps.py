@@ -1,6 +1,7 @@
 """A process killed, or a machine without power, between any two steps of a roll."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from random import Random
 
 import pytest
 import trio
@@ -11,11 +12,12 @@ from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
-from kwire.simulation.disk import SimDisk
+from kwire.simulation.disk import PAGE, SimDisk
 from kwire.simulation.log_sim import Model, batches_of, contents, judge
 from tests.support.clock import Clock
-from tests.support.log.batches import TIME_MS, append
+from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.manager import ID
+from tests.support.log.restart import reopen
 from tests.support.log.rolling import POWER_SEEDS, ObservedDisk, Rolling
 from tests.support.log.threads import at_once
 
@@ -136,3 +138,23 @@ def leftover_files(disk: SimDisk, log: PartitionLog) -> Iterator[str]:
         is_of_segment = suffix in names.SEGMENT_SUFFIXES
         if suffix in MARKS or (is_of_segment and names.stem_offset(entry.name) not in bases):
             yield entry.name
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_power_loss_after_rolls_leaves_the_front_of_the_log(is_compacted: bool) -> None:
+    """Invariant 83: also of a compacted log, where a lost segment looks like compaction's gap."""
+    config = LogConfig(segment_bytes=PAGE, cleanup_compact=is_compacted)
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, config)
+    append(log, [b"synced"])
+    log.flush_state.flush()
+    for number in range(6):
+        append(log, [b"%d" % number * (PAGE - 100)])
+    assert len(log.segments) == 7
+    before = content(log)
+    for seed in range(300):
+        again = reopen(disk.power_loss(Random(seed)), config, recovery_point=1)
+        after = content(again)
+        assert after == before[: len(after)]
+        assert again.end_offset == len(after)

@@ -72,8 +72,16 @@ MUTATIONS = (
         name="recovery-keeps-segments-behind-a-hole",
         invariants=(83,),
         path="kwire/log/recovery.py",
-        old="if segment.base_offset <= max(end_offset, point) or log.config.cleanup_compact:",
+        old="if segment.base_offset <= max(end_offset, point):",
         new="if segment.base_offset <= MAX_OFFSET:",
+        test="tests/log/test_roll_steps.py",
+    ),
+    Mutation(
+        name="recovery-takes-every-hole-for-compaction",
+        invariants=(83,),
+        path="kwire/log/recovery.py",
+        old="if log.config.cleanup_compact and not (point and unsynced):",
+        new="if log.config.cleanup_compact:",
         test="tests/log/test_roll_steps.py",
     ),
     Mutation(
