@@ -403,6 +403,24 @@ MUTATIONS = (
         "test_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent",
     ),
     Mutation(
+        name="suspension-takes-deadlines-back",
+        invariants=(34,),
+        path="kwire/raftmeta/broker/session_lease.py",
+        old="self._past_over_s + max(0.0, now - self.end)",
+        new="self._past_over_s + max(0.0, now + self._missed_s() - self.end)",
+        test="tests/raftmeta/broker/test_session_lease.py::"
+        "test_time_of_deadlines_does_not_go_back_after_a_suspension",
+    ),
+    Mutation(
+        name="suspension-makes-any-answer-a-proof",
+        invariants=(34,),
+        path="kwire/raftmeta/broker/session_lease.py",
+        old="was_over = sent_at + missed_s >= self.end",
+        new="was_over = self.is_over(sent_at)",
+        test="tests/raftmeta/broker/test_session_lease.py::"
+        "test_heartbeat_sent_before_a_suspension_that_ended_the_lease_renews_nothing",
+    ),
+    Mutation(
         name="first-heartbeat-after-a-pause-unfences",
         invariants=(34,),
         path="kwire/raftmeta/broker/session_lease.py",

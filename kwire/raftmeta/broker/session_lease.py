@@ -69,8 +69,12 @@ class SessionLease:
         return self.end != math.inf and now + self._missed_s() >= self.end
 
     def over_s(self, now: float) -> float:
-        """Return the seconds for which the lease has been over so far, in all."""
-        return self._past_over_s + max(0.0, now + self._missed_s() - self.end)
+        """Return the seconds for which the lease has been over so far, in all.
+
+        They are seconds of ``now``, so they leave a suspension out: who subtracts them from ``now``
+        has a clock that never goes back.
+        """
+        return self._past_over_s + max(0.0, now - self.end)
 
     def _missed_s(self) -> float:
         """Return the seconds of a suspension since the request was sent that set the end."""
@@ -78,9 +82,10 @@ class SessionLease:
 
     def renew(self, sent_at: float, now: float) -> None:
         """Extend the lease: its session holds from the time ``sent_at`` of a heartbeat."""
-        self._past_over_s = self.over_s(now)
+        over_s = self.over_s(now)
         self.end, self._renewed_at = sent_at + self.timeout_s, sent_at
         self._suspended_s = self._request_suspended_s
+        self._past_over_s += over_s - self.over_s(now)  # The answer may come after the new end.
 
     def on_unfenced(self, sent_at: float, now: float, *, knows_fencing: bool) -> None:
         """A heartbeat was answered as unfenced: renew the lease if that proves that it held.
@@ -89,7 +94,9 @@ class SessionLease:
         is over: the controller may have fenced the broker before it got the heartbeat, which then
         unfenced it. ``knows_fencing``: the metadata had the fencing when it was sent.
         """
-        if knows_fencing or self.is_over(sent_at) or not self.is_over(now):
+        missed_s = _suspension(self._suspended_s, self._request_suspended_s)
+        was_over = sent_at + missed_s >= self.end  # A suspension since then does not count.
+        if knows_fencing or was_over or not self.is_over(now):
             self.renew(sent_at, now)
 
     def keep(self, now: float) -> None:

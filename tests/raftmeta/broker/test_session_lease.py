@@ -276,13 +276,49 @@ def test_lease_goes_on_while_the_machine_is_suspended() -> None:
     assert not lease.is_over(100.5)
     suspended_s += 60.0
     assert lease.is_over(100.5)
-    assert lease.over_s(100.5) == pytest.approx(59.5)
     lease.begin_request()
     lease.on_controllers_ended(100.5, 100.6)
     assert lease.is_over(100.6)
     lease.on_unfenced(100.7, 100.8, knows_fencing=False)
     assert not lease.is_over(109.6)
     assert lease.is_over(109.8)
+
+
+def test_time_of_deadlines_does_not_go_back_after_a_suspension() -> None:
+    """A member that died before an hour's suspension would stay in its group for an hour."""
+    suspended_s = 0.0
+    lease = SessionLease(SESSION_S, lambda: suspended_s)
+    lease.begin_request()
+    lease.renew(100.0, 100.0)
+    times = [101.0 - lease.over_s(101.0)]
+    suspended_s = 3600.0
+    times.append(101.0 - lease.over_s(101.0))
+    lease.begin_request()
+    lease.on_unfenced(101.5, 101.6, knows_fencing=False)
+    times += [now - lease.over_s(now) for now in (101.6, 105.0)]
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(105.0, abs=SESSION_S)
+
+
+def test_time_of_deadlines_does_not_go_back_with_a_late_answer() -> None:
+    lease = SessionLease(SESSION_S)
+    lease.renew(100.0, 100.0)
+    times = [140.0 - lease.over_s(140.0)]
+    lease.on_unfenced(110.0, 140.0, knows_fencing=False)  # Sent after the end, then a pause.
+    times += [now - lease.over_s(now) for now in (140.0, 150.0)]
+    assert times == [109.0, 109.0, 109.0]
+
+
+def test_heartbeat_sent_before_a_suspension_that_ended_the_lease_renews_nothing() -> None:
+    """Invariant 34: it may have unfenced a broker that was fenced during the suspension."""
+    suspended_s = 0.0
+    lease = SessionLease(SESSION_S, lambda: suspended_s)
+    lease.begin_request()
+    lease.renew(100.0, 100.0)
+    lease.begin_request()
+    suspended_s = 6.0
+    lease.on_unfenced(104.0, 104.1, knows_fencing=False)
+    assert lease.is_over(104.1)
 
 
 def test_suspension_before_the_answer_counts_from_the_request() -> None:
