@@ -159,11 +159,17 @@ class Offsets:
     def remove_all(self, group_id: str, removals: Mapping[str, Collection[int]]) -> None:
         """Apply written tombstones of one group, as :meth:`apply` does one after the other."""
         for topic, partitions in removals.items():
-            for partition in partitions:
-                group_partition = (group_id, topic, partition)
-                if self._unstable:
-                    self._drop_pending(group_partition)
-                self._put(group_partition, None)
+            if group_id in self._unstable:
+                for partition in partitions:
+                    self._drop_pending((group_id, topic, partition))
+            committed = self._groups.get(group_id, {}).get(topic)
+            if committed is not None:
+                count = len(committed)
+                for partition in partitions:
+                    committed.pop(partition, None)
+                self.count -= count - len(committed)
+                if not committed:
+                    self._forget(group_id, topic)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
         """Commit or discard the pending offsets of a transaction; return the groups concerned."""
@@ -190,13 +196,16 @@ class Offsets:
             return
         self.count -= 1
         if not partitions:
-            del topics[topic]
-            groups = self._by_topic[topic]
-            del groups[group_id]
-            if not groups:
-                del self._by_topic[topic]
+            self._forget(group_id, topic)
+
+    def _forget(self, group_id: str, topic: str) -> None:
+        """Drop the entry of a topic of which a group has no offsets left."""
+        topics, groups = self._groups[group_id], self._by_topic[topic]
+        del topics[topic], groups[group_id]
         if not topics:
             del self._groups[group_id]
+        if not groups:
+            del self._by_topic[topic]
 
     def _decrement_unstable(self, group_partition: GroupPartition) -> None:
         group_id, partition = group_partition[0], group_partition[1:]

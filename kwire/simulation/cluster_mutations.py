@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.controller.service import Controller, Decide
-from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.controller.state import ControllerState, whole
 from kwire.raftmeta.delivery import Delivery
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
@@ -19,7 +19,7 @@ R = TypeVar("R")
 async def _answer_at_once(
     controller: Controller, decide: "Decide[Q, R]", request: Q, **_: object
 ) -> R:
-    return controller._decide(decide, request).reply
+    return whole(controller._decide(decide, request)).reply
 
 
 def _deliver_appended(delivery: Delivery, item: Committed | LeaderKnown | SnapshotLoaded) -> None:

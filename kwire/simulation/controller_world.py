@@ -21,7 +21,8 @@ from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.service import Decide
+from kwire.raftmeta.controller.state import ControllerState, Decision, whole
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_records import image_records
@@ -130,7 +131,7 @@ class World:
 
     def ask(
         self,
-        decide: Callable[[ControllerState, Q, float], Decision[R]],
+        decide: "Decide[Q, R]",
         request: Q,
         *,
         once: bool = False,
@@ -173,7 +174,7 @@ class World:
 
     def _set_out(
         self,
-        decide: Callable[[ControllerState, Q, float], Decision[R]],
+        decide: "Decide[Q, R]",
         request: Q,
         *,
         once: bool,
@@ -195,9 +196,7 @@ class World:
         last_commit = self.under_way[-1].commit if self.under_way else None
         self.pending_answers.append((last_commit, repeat))
 
-    def _ask_old(
-        self, decide: Callable[[ControllerState, Q, float], Decision[R]], request: Q
-    ) -> None:
+    def _ask_old(self, decide: "Decide[Q, R]", request: Q) -> None:
         """Send the request to the replaced controller first; it must not answer with a write."""
         state, present = self.old, self.state
         assert state is not None
@@ -217,12 +216,10 @@ class World:
         commit.complete(NotController())
         demand(not _is_answered(commit), "answered by a controller that is none", decide.__name__)
 
-    def _decide(
-        self, decide: Callable[[ControllerState, Q, float], Decision[R]], request: Q
-    ) -> Decision[R] | None:
+    def _decide(self, decide: "Decide[Q, R]", request: Q) -> Decision[R] | None:
         before = self.state.image
         try:
-            return decide(self.state, request, self.now)
+            return whole(decide(self.state, request, self.now))
         except KafkaError as error:
             self.note(f"{decide.__name__} refused", type(error).__name__, error.text or "")
             return None

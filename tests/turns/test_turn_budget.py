@@ -13,12 +13,13 @@ import pytest
 
 from tests.support.turns.meter import BUDGET
 from tests.support.turns.table import Scene
+from tests.turns.controller import DECISIONS
 from tests.turns.groups import GROUPED
 from tests.turns.logs import LOGS
 from tests.turns.partitions import PARTITIONED
 
 KWIRE: Final = Path(__file__).resolve().parents[2] / "kwire"
-SCENES: Final = (LOGS, PARTITIONED, GROUPED)
+SCENES: Final = (LOGS, PARTITIONED, GROUPED, DECISIONS)
 COVERED: Final = {
     name for scene in SCENES for operation in scene.operations for name in operation.covers
 }

@@ -27,6 +27,7 @@ from kwire.raftmeta.controller.state import (
     clear_elr,
     outcome,
 )
+from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 
 SET: Final = 0
@@ -57,7 +58,7 @@ class Alteration:
 
 def decide_incremental_alter(
     state: ControllerState, request: IncrementalAlterConfigsRequest, now: float
-) -> Decision[IncrementalAlterConfigsResponse]:
+) -> Steps[Decision[IncrementalAlterConfigsResponse]]:
     """Set, delete, append to and subtract from settings."""
     del now
     alterations = []
@@ -67,14 +68,14 @@ def decide_incremental_alter(
         change = partial(operate, operations=operations, resource=resource)
         alterations.append(Alteration(resource, [name for name, _, _ in operations], change))
     shape = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    responses, records = _alter_all(state, alterations, shape)
+    responses, records = yield from _alter_all(state, alterations, shape)
     reply = IncrementalAlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else records, reply)
 
 
 def decide_alter(
     state: ControllerState, request: AlterConfigsRequest, now: float
-) -> Decision[AlterConfigsResponse]:
+) -> Steps[Decision[AlterConfigsResponse]]:
     """Replace all settings of a resource; those not named return to their defaults."""
     del now
     alterations = []
@@ -83,14 +84,14 @@ def decide_alter(
         resource = (item.resource_type, item.resource_name)
         alterations.append(Alteration(resource, list(texts), partial(_replace, new=texts)))
     shape = AlterConfigsResponse.AlterConfigsResourceResponse
-    responses, records = _alter_all(state, alterations, shape)
+    responses, records = yield from _alter_all(state, alterations, shape)
     reply = AlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else records, reply)
 
 
 def _alter_all(
     state: ControllerState, alterations: Sequence[Alteration], shape: Callable[..., Answer]
-) -> tuple[list[Answer], tuple[r.MetadataRecord, ...]]:
+) -> Steps[tuple[list[Answer], tuple[r.MetadataRecord, ...]]]:
     """Return the answer for each resource, and the records of the changes that are allowed."""
     counts = Counter(alteration.resource for alteration in alterations)
     config_records: list[r.ConfigRecord] = []
@@ -105,6 +106,7 @@ def _alter_all(
                 resource_name=each.resource[1],
             )
         )
+        yield
     records = (*config_records, *clear_elr(state, config_records))
     check_bound(records)
     return answers, records

@@ -16,6 +16,7 @@ from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.raftmeta.controller.leader_update_queue import INHERITED
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import PartitionImage
+from kwire.raftmeta.metadata.image_loader import Steps, run_steps
 from kwire.types import NO_LEADER, TopicIdPartition
 
 
@@ -27,6 +28,18 @@ def leader_updates(
     add: int = NO_LEADER,
     lost: int = NO_LEADER,
 ) -> list[MetadataRecord]:
+    """Return the changes to a few partitions, made at once."""
+    return run_steps(updating_leaders(state, partitions, remove=remove, add=add, lost=lost))
+
+
+def updating_leaders(
+    state: ControllerState,
+    partitions: Iterable[TopicIdPartition],
+    *,
+    remove: int = NO_LEADER,
+    add: int = NO_LEADER,
+    lost: int = NO_LEADER,
+) -> Steps[list[MetadataRecord]]:
     """Return the changes to partitions because a broker goes (``remove``) or comes (``add``).
 
     ``lost`` is a broker that comes back without having stopped cleanly.
@@ -39,6 +52,7 @@ def leader_updates(
 
     records: list[MetadataRecord] = []
     for topic_id, number in partitions:
+        yield
         topic = state.image.topics.get(topic_id)
         partition = None if topic is None else topic.partitions.get(number)
         if partition is None or not _is_concerned(state, partition, remove, lost, acceptable):
@@ -112,7 +126,7 @@ def slice_without(
         return leaves and (where is None or where(partition))
 
     remaining = filter(changes, state.index.with_member(broker))
-    partitions = list(islice(remaining, state.leader_update_queue.size))
+    partitions = list(islice(remaining, state.leader_update_queue.first_size))
     if lost:
         records = leader_updates(state, partitions, lost=broker)
     else:
@@ -120,21 +134,23 @@ def slice_without(
     return records, bool(records) and next(remaining, None) is not None
 
 
-def decide_leader_updates(state: ControllerState, request: None, now: float) -> Decision[bool]:
+def decide_leader_updates(
+    state: ControllerState, request: None, now: float
+) -> Steps[Decision[bool]]:
     """Decide the next slice; the reply says whether another is left."""
     del request, now
     broker, partitions = state.leader_update_queue.take()
     if broker == NO_LEADER:
-        records = leader_updates(state, partitions)
+        records = yield from updating_leaders(state, partitions)
     elif broker == INHERITED:
-        records = leader_updates(
+        records = yield from updating_leaders(
             state, (key for key in partitions if _has_clean_leader(state, key))
         )
     elif state.is_active(broker):  # It serves again, and is still in sync in the other partitions.
         state.leader_update_queue.end(broker)
         records = []
     else:
-        records = leader_updates(state, partitions, remove=broker)
+        records = yield from updating_leaders(state, partitions, remove=broker)
     return Decision(tuple(records), bool(state.leader_update_queue))
 
 

@@ -22,6 +22,7 @@ from kwire.raftmeta.controller.placement import check_assignment
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER, apply_partition_change
+from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.types import NO_LEADER, DirectoryId, TopicIdPartition, is_directory
 
 IsrData = AlterPartitionRequest.TopicData.PartitionData
@@ -38,7 +39,7 @@ ELECTED_MAX: Final = 1000
 
 def decide_alter_partition(
     state: ControllerState, request: AlterPartitionRequest, now: float
-) -> Decision[AlterPartitionResponse]:
+) -> Steps[Decision[AlterPartitionResponse]]:
     """Change the ISR of partitions as their leader requests."""
     del now
     state.broker(request.broker_id, request.broker_epoch)
@@ -54,6 +55,7 @@ def decide_alter_partition(
             else:
                 answers.append(_alter_isr(state, request.broker_id, item.topic_id, data, records))
             decided_keys.add(key)
+            yield
         topics.append(IsrTopic(topic_id=item.topic_id, partitions=answers))
     return Decision(tuple(records), AlterPartitionResponse(topics=topics))
 
@@ -136,7 +138,7 @@ def _check_isr(
 
 def decide_elect_leaders(
     state: ControllerState, request: ElectLeadersRequest, now: float
-) -> Decision[ElectLeadersResponse]:
+) -> Steps[Decision[ElectLeadersResponse]]:
     """Elect leaders on request; of all partitions if none are named."""
     del now
     if request.election_type not in (PREFERRED, UNCLEAN):
@@ -157,6 +159,7 @@ def decide_elect_leaders(
                 result = _TWICE
             else:
                 result = _elect(state, name, number, request.election_type, records)
+            yield
             if is_for_all and result.code == errors.ElectionNotNeeded.code:
                 continue
             partitions.append(
@@ -202,7 +205,9 @@ _NO_PREFERRED: Final = "The preferred leader was not available."
 _NO_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
 
 
-def decide_rebalance_leaders(state: ControllerState, request: None, now: float) -> Decision[bool]:
+def decide_rebalance_leaders(
+    state: ControllerState, request: None, now: float
+) -> Steps[Decision[bool]]:
     """Elect preferred leaders again; the reply says whether more are left."""
     del request, now
     records: list[MetadataRecord] = []
@@ -210,6 +215,7 @@ def decide_rebalance_leaders(state: ControllerState, request: None, now: float) 
         if not broker.is_active:
             continue
         for topic_id, number in state.index.led_by_others(broker_id):
+            yield
             partition = state.image.topics[topic_id].partitions[number]
             if broker_id not in partition.isr and broker_id not in partition.elr:
                 continue
@@ -233,7 +239,7 @@ def decide_elect_unclean(state: ControllerState, request: None, now: float) -> D
 
 def decide_reassign(
     state: ControllerState, request: AlterPartitionReassignmentsRequest, now: float
-) -> Decision[AlterPartitionReassignmentsResponse]:
+) -> Steps[Decision[AlterPartitionReassignmentsResponse]]:
     """Begin or cancel reassignments of partitions."""
     del now
     if not request.topics:
@@ -248,6 +254,7 @@ def decide_reassign(
                 result = _TWICE
             else:
                 result = _reassign(state, request, topic.name, item, records)
+            yield
             answers.append(
                 Reassigned.ReassignablePartitionResponse(
                     partition_index=item.partition_index,
@@ -376,7 +383,7 @@ def _is_known_empty(partition: PartitionImage, broker: int) -> bool:
 
 def decide_assign_directories(
     state: ControllerState, request: AssignReplicasToDirsRequest, now: float
-) -> Decision[AssignReplicasToDirsResponse]:
+) -> Steps[Decision[AssignReplicasToDirsResponse]]:
     """Record the directories of a broker's replicas."""
     del now
     broker = state.broker(request.broker_id, request.broker_epoch)
@@ -404,6 +411,7 @@ def decide_assign_directories(
                 partitions.append(
                     answer.TopicData.PartitionData(partition_index=number, error_code=code)
                 )
+                yield
             topics.append(answer.TopicData(topic_id=topic.topic_id, partitions=partitions))
         directories.append(answer(id=directory.id, topics=topics))
     return Decision(tuple(records), AssignReplicasToDirsResponse(directories=directories))

@@ -1,8 +1,8 @@
 """The controller of a node: runs the deciders, appends their records, answers after the commit.
 
 A decision and its append happen in one step, so the records get the offsets that the decision
-assumed. A large decision is packed and applied in slices instead: other deciders wait for it,
-other tasks go on. The controller's state is ahead of what is committed; when leadership is lost
+assumed. A large decision is made, packed and applied in slices instead: other deciders wait for
+it, other tasks go on. The controller's state is ahead of what is committed; when leadership is lost
 it returns to the published image. A decision without records is answered when everything
 it may have read is committed.
 """
@@ -10,7 +10,7 @@ it may have read is committed.
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import trio
 
@@ -27,7 +27,12 @@ from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import bootstrap_records
 from kwire.raftmeta.controller.leader_updates import resume_leader_updates
 from kwire.raftmeta.controller.mutation_quota import Permit, Requester
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.state import (
+    ControllerState,
+    Deciding,
+    Decision,
+    first_steps,
+)
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied
 from kwire.raftmeta.metadata.image_loader import STEP_RECORDS
@@ -42,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 Q = TypeVar("Q")
 R = TypeVar("R")
-Decide = Callable[[ControllerState, Q, float], Decision[R]]
+Decide = Callable[[ControllerState, Q, float], Deciding[R]]
 
 
 class Controller:
@@ -102,16 +107,17 @@ class Controller:
         Raises NotController when this node is not active, or lost leadership meanwhile: in that
         case only the next controller knows whether the records survive.
         """
-        is_whole = False
-        while not is_whole:
+        decision: Decision[R] | None = None
+        while decision is None or decision.again:
             await self.wait_ready()
             if vouches and self._quorum.may_be_replaced(self._clock.now()):
                 raise errors.NotController
-            decision = self._decide(decide, request)
-            if len(decision.records) > AT_ONCE and not await self._append_slowly(decision.records):
+            deciding = self._decide(decide, request)
+            decision = deciding if _is_small(deciding) else await self._decide_slowly(deciding)
+            if decision is None:
                 self._undo_decision()
                 continue
-            is_whole, commit = not decision.again, self._last_commit
+            commit = self._last_commit
             if commit is not None:
                 await commit.wait()
         if in_force and commit is not None:
@@ -128,15 +134,16 @@ class Controller:
             else:
                 return
 
-    def _decide(self, decide: "Decide[Q, R]", request: Q) -> Decision[R]:
+    def _decide(self, decide: "Decide[Q, R]", request: Q) -> Deciding[R]:
+        """Decide and append; leave a large decision to :meth:`_decide_slowly`."""
         if self.epoch is None:
             raise errors.NotController
         state = self.state
         state.next_offset = self._quorum.next_offset
-        decision = decide(state, request, self._clock.now())
-        if 0 < len(decision.records) <= AT_ONCE:
-            self._append(decision.records)
-        return decision
+        deciding = first_steps(decide(state, request, self._clock.now()))
+        if _is_small(deciding) and deciding.records:
+            self._append(deciding.records)
+        return deciding
 
     def _append(self, records: Sequence[MetadataRecord]) -> None:
         assert self.epoch is not None
@@ -150,21 +157,26 @@ class Controller:
         self._last_commit = commit
         self._notify()
 
-    async def _append_slowly(self, records: Sequence[MetadataRecord]) -> bool:
-        """Write a large decision as one batch, while everything but deciders gets its turns.
+    async def _decide_slowly(self, deciding: Deciding[R]) -> Decision[R] | None:
+        """Make a large decision and write it as one batch, while all but deciders get their turns.
 
-        Return False if the quorum wrote a record of its own meanwhile, which took the offsets that
+        Return None if the quorum wrote a record of its own meanwhile, which took the offsets that
         the decision assumed: the decision has to be made again.
         """
-        self._large_decision, is_written = trio.Event(), False
+        self._large_decision, epoch = trio.Event(), self.epoch
+        decision: Decision[R] | None = None
         try:
             with trio.CancelScope(shield=True):
-                is_written = await self._append_in_slices(records, self.epoch)
+                while not isinstance(deciding, Decision):
+                    await self._pause(epoch)
+                    deciding = first_steps(deciding)
+                if not deciding.records or await self._append_in_slices(deciding.records, epoch):
+                    decision = deciding
         finally:
             self._large_decision.set()
             self._large_decision = None
             self._notify()
-        return is_written
+        return decision
 
     async def _append_in_slices(self, records: Sequence[MetadataRecord], epoch: int | None) -> bool:
         level = level_of(self.state.image.features)
@@ -277,3 +289,8 @@ class Controller:
 
     def _notify(self) -> None:
         self._changed.notify()
+
+
+def _is_small(deciding: Deciding[R]) -> TypeGuard[Decision[R]]:
+    """Whether a decision is made, and its records can be appended in the same turn."""
+    return isinstance(deciding, Decision) and len(deciding.records) <= AT_ONCE

@@ -1,7 +1,8 @@
 """The controller's state, and helpers that all its deciders share.
 
 A decider is a function ``decide_x(state, request, now) -> Decision``: it reads the state, changes
-nothing that matters, and returns the records of the change together with the reply. Applying
+nothing that matters, and returns the records of the change together with the reply. A decider of
+requests that may name thousands of items is a generator, which pauses after each item. Applying
 records is the only way the metadata changes; undoing is keeping an older image. The times of
 heartbeats are not in the log but in ``sessions``, and are lost with the leadership as they are
 in Kafka.
@@ -16,6 +17,7 @@ from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.configs.topic import TopicConfig
+from kwire.drive import STEPS_AT_ONCE
 from kwire.errors import NONE, KafkaError, PolicyViolation, StaleBrokerEpoch
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller.leader_update_queue import LeaderUpdateQueue
@@ -52,6 +54,28 @@ class Decision(Generic[R]):
     reply: R
     again: bool = False
     """Whether the records are only a slice: the request is decided again before it is answered."""
+
+
+Deciding: TypeAlias = Decision[R] | Steps[Decision[R]]
+"""What a decider returns: a decision, or the steps to it."""
+
+
+def first_steps(deciding: Deciding[R]) -> Deciding[R]:
+    """Take the next few steps to a decision; return it, or the steps that remain."""
+    if isinstance(deciding, Decision):
+        return deciding
+    try:
+        for _ in range(STEPS_AT_ONCE):
+            next(deciding)
+    except StopIteration as end:
+        decision: Decision[R] = end.value
+        return decision
+    return deciding
+
+
+def whole(deciding: Deciding[R]) -> Decision[R]:
+    """Return a decision, with all steps to it taken at once."""
+    return deciding if isinstance(deciding, Decision) else run_steps(deciding)
 
 
 class Outcome(NamedTuple):

@@ -1,4 +1,7 @@
-"""Creation, deletion and growth of topics; an error in one topic does not affect the others."""
+"""Creation, deletion and growth of topics; an error in one topic does not affect the others.
+
+Deciders pause after each topic, and after each :data:`STEP_PARTITIONS` of its partitions.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -22,6 +25,7 @@ from kwire.raftmeta.controller.mutation_quota import Permit
 from kwire.raftmeta.controller.placement import ACTIVE_ONLY, check_assignment, place_replicas
 from kwire.raftmeta.controller.state import USER_RECORDS_MAX, ControllerState, Decision, clear_elr
 from kwire.raftmeta.metadata.image import PartitionImage, TopicImage
+from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.image_records import partition_record
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 from kwire.types import NO_LEADER, ZERO_UUID
@@ -35,6 +39,10 @@ Shown = dict[tuple[tuple[str, str], ...], list[Created.CreatableTopicConfigs]]
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions that one request may create, as in Kafka."""
+STEP_PARTITIONS: Final = 8
+"""Partitions of a topic between two pauses of a decision: their records are made quickly."""
+PLACED_AT_ONCE: Final = 128
+"""Partitions that are placed between two pauses: a placement begins with all brokers."""
 
 
 def decide_create_topics(
@@ -43,7 +51,7 @@ def decide_create_topics(
     now: float,
     *,
     permit: Permit | None = None,
-) -> Decision[CreateTopicsResponse]:
+) -> Steps[Decision[CreateTopicsResponse]]:
     """Create topics; refuse all if they have too many partitions together."""
     del now
     _start_over(permit)
@@ -61,7 +69,7 @@ def decide_create_topics(
                 raise errors.InvalidTopicException(
                     f"Topic '{item.name}' collides with existing topic: {other}"
                 )
-            topic_records, result = _create(state, item, shown)
+            topic_records, result = yield from _create(state, item, shown)
             if permit is not None:
                 permit.take(result.num_partitions)
         except KafkaError as error:
@@ -71,6 +79,7 @@ def decide_create_topics(
         if len(records) > USER_RECORDS_MAX:
             raise errors.PolicyViolation("Unable to perform excessively large batch operation.")
         results.append(result)
+        yield
     reply = CreateTopicsResponse(topics=results)
     return Decision(() if request.validate_only else tuple(records), reply)
 
@@ -97,12 +106,12 @@ def _check_total(counts: Iterable[int]) -> None:
 
 def _create(
     state: ControllerState, item: Creatable, shown: Shown
-) -> tuple[list[r.MetadataRecord], Created]:
+) -> Steps[tuple[list[r.MetadataRecord], Created]]:
     configs = _creation_configs(state, item)
     if item.assignments:
-        partitions = _assign(state, item)
+        partitions = yield from _assign(state, item)
     else:
-        partitions = _place_partitions(state, item)
+        partitions = yield from _place_partitions(state, item)
     topic_id = state.new_id()
     settings = [
         r.ConfigRecord(resource_type=TOPIC, resource_name=item.name, name=name, value=value)
@@ -113,7 +122,7 @@ def _create(
         *settings,
     ]
     records += clear_elr(state, settings)
-    records += [partition_record(topic_id, n, p) for n, p in enumerate(partitions)]
+    records += yield from _partition_records(topic_id, 0, partitions)
     key = tuple(sorted(configs.items()))
     if key not in shown:
         shown[key] = _describe_configs(configs, state.cluster_config())
@@ -125,6 +134,17 @@ def _create(
         configs=shown[key],
     )
     return records, result
+
+
+def _partition_records(
+    topic_id: bytes, first: int, partitions: list[PartitionImage]
+) -> Steps[list[r.PartitionRecord]]:
+    records = []
+    for number, partition in enumerate(partitions, first):
+        records.append(partition_record(topic_id, number, partition))
+        if not number % STEP_PARTITIONS:
+            yield
+    return records
 
 
 def _describe_configs(
@@ -154,7 +174,7 @@ def _creation_configs(state: ControllerState, item: Creatable) -> dict[str, str]
     return configs
 
 
-def _assign(state: ControllerState, item: Creatable) -> list[PartitionImage]:
+def _assign(state: ControllerState, item: Creatable) -> Steps[list[PartitionImage]]:
     """Return the partitions that the request assigns to brokers."""
     prefix = "A manual partition assignment was specified, but"
     if item.replication_factor != -1:
@@ -172,6 +192,8 @@ def _assign(state: ControllerState, item: Creatable) -> list[PartitionImage]:
         check_assignment(state.image.brokers, brokers, factor)
         factor = len(brokers)
         partitions[number] = assigned_partition(state, number, brokers)
+        if not len(partitions) % STEP_PARTITIONS:
+            yield
     if sorted(partitions) != list(range(len(partitions))):
         raise errors.InvalidReplicaAssignment(
             "partitions should be a consecutive 0-based integer sequence"
@@ -202,7 +224,7 @@ def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionIm
     )
 
 
-def _place_partitions(state: ControllerState, item: Creatable) -> list[PartitionImage]:
+def _place_partitions(state: ControllerState, item: Creatable) -> Steps[list[PartitionImage]]:
     """Return the partitions with brokers that the controller chooses."""
     count, factor = item.num_partitions, item.replication_factor
     if factor < -1 or factor == 0:
@@ -216,27 +238,35 @@ def _place_partitions(state: ControllerState, item: Creatable) -> list[Partition
     config = state.cluster_config()
     count = config.num_partitions if count == -1 else count
     factor = config.default_replication_factor if factor == -1 else factor
-    partitions = striped_partitions(state, state.placement, 0, count, factor)
+    partitions = yield from striped_partitions(state, state.placement, 0, count, factor)
     state.placement += 1
     return partitions
 
 
 def striped_partitions(
     state: ControllerState, start: int, first: int, count: int, factor: int
-) -> list[PartitionImage]:
+) -> Steps[list[PartitionImage]]:
     """Return new partitions, striped over the brokers."""
     prefix = f"Unable to replicate the partition {factor} time(s): "
-    try:
-        replica_lists = place_replicas(
-            state.image.brokers.values(), start=start, first=first, count=count, replicas=factor
-        )
-    except errors.InvalidReplicationFactor as error:
-        raise errors.InvalidReplicationFactor(prefix + (error.text or "")) from None
-    by_replicas = {
-        replicas: new_partition(state, replicas) for replicas in set(map(tuple, replica_lists))
-    }
-    partitions = [by_replicas[tuple(replicas)] for replicas in replica_lists]
-    if not all(partition.isr for partition in partitions):
+    partitions: list[PartitionImage] = []
+    by_replicas: dict[tuple[int, ...], PartitionImage] = {}
+    for placed in range(0, count, PLACED_AT_ONCE):
+        try:
+            replica_lists = place_replicas(
+                state.image.brokers.values(),
+                start=start,
+                first=first + placed,
+                count=min(PLACED_AT_ONCE, count - placed),
+                replicas=factor,
+            )
+        except errors.InvalidReplicationFactor as error:
+            raise errors.InvalidReplicationFactor(prefix + (error.text or "")) from None
+        for replicas in map(tuple, replica_lists):
+            if replicas not in by_replicas:
+                by_replicas[replicas] = new_partition(state, replicas)
+            partitions.append(by_replicas[replicas])
+        yield
+    if not all(partition.isr for partition in by_replicas.values()):
         raise errors.InvalidReplicationFactor(prefix + ACTIVE_ONLY)
     return partitions
 
@@ -247,7 +277,7 @@ def decide_delete_topics(
     now: float,
     *,
     permit: Permit | None = None,
-) -> Decision[DeleteTopicsResponse]:
+) -> Steps[Decision[DeleteTopicsResponse]]:
     """Delete topics, given by name or by id."""
     del now
     _start_over(permit)
@@ -282,6 +312,7 @@ def decide_delete_topics(
                 error_message=None if error is None else error.text,
             )
         )
+        yield
     return Decision(tuple(records), DeleteTopicsResponse(responses=responses))
 
 
@@ -335,7 +366,7 @@ def decide_create_partitions(
     now: float,
     *,
     permit: Permit | None = None,
-) -> Decision[CreatePartitionsResponse]:
+) -> Steps[Decision[CreatePartitionsResponse]]:
     """Add partitions to topics."""
     del now
     _start_over(permit)
@@ -348,7 +379,7 @@ def decide_create_partitions(
         try:
             if names[item.name] > 1:
                 raise errors.InvalidRequest("Duplicate topic name.")
-            topic_records = _grow(state, item)
+            topic_records = yield from _grow(state, item)
             if permit is not None:
                 permit.take(len(topic_records))
             records += topic_records
@@ -359,6 +390,7 @@ def decide_create_partitions(
                 name=item.name, error_code=code, error_message=text
             )
         )
+        yield
     reply = CreatePartitionsResponse(results=results)
     return Decision(() if request.validate_only else tuple(records), reply)
 
@@ -372,7 +404,7 @@ def _more_partitions(
 
 def _grow(
     state: ControllerState, item: CreatePartitionsRequest.CreatePartitionsTopic
-) -> list[r.PartitionRecord]:
+) -> Steps[list[r.PartitionRecord]]:
     topic = state.image.topic(item.name)
     if topic is None:
         raise errors.UnknownTopicOrPartition
@@ -388,7 +420,7 @@ def _grow(
     first = topic.partitions[0]
     factor = len(first.replicas)
     if item.assignments is None:
-        partitions = striped_partitions(
+        partitions = yield from striped_partitions(
             state, state.stripe_of(first), partition_count, additional_count, factor
         )
     else:
@@ -403,4 +435,6 @@ def _grow(
             partitions.append(
                 assigned_partition(state, partition_count + index, assignment.broker_ids)
             )
-    return [partition_record(topic.id, partition_count + n, p) for n, p in enumerate(partitions)]
+            if not index % STEP_PARTITIONS:
+                yield
+    return (yield from _partition_records(topic.id, partition_count, partitions))

@@ -13,7 +13,7 @@ from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
 from kwire.raftmeta.controller.feature_updates import decide_update_features
-from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.controller.state import ControllerState, whole
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.storage.levels import ELR
 from tests.support.raftmeta.clusters import Cluster
@@ -21,7 +21,7 @@ from tests.support.raftmeta.requests import alter
 
 
 def records(state: ControllerState, request: Any) -> list[tuple[str, str | None]]:
-    decision = decide_incremental_alter(state, request, 0.0)
+    decision = whole(decide_incremental_alter(state, request, 0.0))
     assert [response.error_code for response in decision.reply.responses] == [0]
     configs = [record for record in decision.records if isinstance(record, r.ConfigRecord)]
     assert len(configs) == len(decision.records)
@@ -69,8 +69,8 @@ def test_repeated_setting_is_written_again_only_for_brokers(
 def test_settings_that_make_a_broker_unusable_are_refused(
     broker: str, name: str, value: str
 ) -> None:
-    decision = decide_incremental_alter(
-        Cluster().state, alter(BROKER, broker, (name, SET, value)), 0.0
+    decision = whole(
+        decide_incremental_alter(Cluster().state, alter(BROKER, broker, (name, SET, value)), 0.0)
     )
     assert decision.records == ()
     assert decision.reply.responses[0].error_code == errors.InvalidRequest.code

@@ -13,6 +13,7 @@ from kwire.raftmeta.controller.brokers import (
 )
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.partitions import decide_alter_partition
+from kwire.raftmeta.controller.state import whole
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
@@ -46,7 +47,7 @@ class Restart:
         """Decide, slice by slice, and look at every partition after each batch."""
         cluster = self.cluster
         while True:
-            decision = decide(cluster.state, request, cluster.now)
+            decision = whole(decide(cluster.state, request, cluster.now))
             cluster.write(*decision.records)
             self.check()
             if not decision.again:

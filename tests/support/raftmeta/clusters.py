@@ -9,7 +9,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import Endpoint
 from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.controller.state import ControllerState, whole
 from kwire.raftmeta.metadata.image import Applied
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
@@ -78,7 +78,7 @@ class Cluster:
 
     def do(self, decide: Any, request: Any) -> Any:
         """Decide and apply; return the reply, and leave the records in ``records``."""
-        decision = decide(self.state, request, self.now)
+        decision: Any = whole(decide(self.state, request, self.now))
         self.records = list(decision.records)
         self.write(*self.records)
         return decision.reply

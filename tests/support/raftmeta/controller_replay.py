@@ -30,7 +30,7 @@ from kwire.handlers.shared.context import Services
 from kwire.raftmeta.controller.brokers import decide_fence_stale, decide_register_broker
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.service import Controller
-from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.controller.state import ControllerState, whole
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
@@ -214,7 +214,7 @@ class Play:
         recorded = {entry.value for entry in ahead}
         for start in range(len(state.image.brokers)):
             state.placement = start
-            decision = decide_create_topics(state, request, self.clock.now())
+            decision = whole(decide_create_topics(state, request, self.clock.now()))
             if {pack(record) for record in decision.records} <= recorded:
                 state.placement = start
                 return
