@@ -156,6 +156,16 @@ async def run_in_slices(steps: Generator[None, None, T]) -> T:
         await slices.pause()
 
 
+def run_steps(steps: Generator[None, None, T]) -> T:
+    """Run a generator of steps at once; return its value."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+
 class Wakeable(Protocol):
     """An event on which a task sleeps."""
 

@@ -1,4 +1,4 @@
-"""OffsetCommit and DeleteGroups of thousands of offsets: encoded in slices, decided as a whole.
+"""Requests about thousands of offsets of a group: encoded in slices, decided as a whole.
 
 A fenced commit writes no offset, a refused deletion removes nothing, and no reader sees a part.
 """
@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from kwire import attrs
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.draft import Draft
-from kwire.errors import OffsetMetadataTooLarge
+from kwire.errors import GroupSubscribedToTopic, OffsetMetadataTooLarge
 from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.group_change import GroupChange
 from kwire.group.offsets import pack
@@ -17,10 +18,12 @@ from kwire.group.records import group_tombstone, offset_tombstone, store
 from kwire.group.requests import (
     DECISION_OFFSETS_MAX,
     CommitTopicResponse,
+    DeletedTopic,
     check_commit,
     commit_record,
     deletable,
     end_pending,
+    topics_in_use,
 )
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
@@ -76,6 +79,60 @@ class LargeCommit:
 
 TopicPartitions = dict[str, set[int]]
 """Partitions by topic."""
+
+
+@attrs.define
+class LargeOffsetDeletion:
+    """One OffsetDelete; offsets of topics that the group still reads stay."""
+
+    request: OffsetDeleteRequest
+    draft: Draft[GroupChange]
+    reply: OffsetDeleteResponse = attrs.field(factory=OffsetDeleteResponse)
+    _read_topics: frozenset[str] = frozenset()
+    _offsets: TopicPartitions = attrs.field(factory=dict)
+    """The offsets that there are, of the topics that the group does not read."""
+
+    def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+        """Refuse the request, or find the offsets to delete."""
+        self._read_topics = topics_in_use(shard, self.request)
+        committed = shard.offsets.of(self.request.group_id)
+        self._offsets = {topic: set(partitions) for topic, partitions in committed.items()}
+        for topic, partition in shard.offsets.unstable_partitions(self.request.group_id):
+            self._offsets.setdefault(topic, set()).add(partition)
+        builder = DecisionBuilder(moment, shard.settings(), ticket)
+        builder.answer(ticket, None)
+        return builder.build()
+
+    def encode(self) -> Iterator[None]:
+        """Fill draft and reply; yield after each partition."""
+        for topic in self.request.topics:
+            is_read = topic.name in self._read_topics
+            code = GroupSubscribedToTopic.code if is_read else 0
+            offsets = set() if is_read else self._offsets.get(topic.name, set())
+            answers: list[DeletedTopic.OffsetDeleteResponsePartition] = []
+            self.reply.topics.append(DeletedTopic(name=topic.name, partitions=answers))
+            for each in topic.partitions:
+                partition = each.partition_index
+                if partition in offsets:
+                    offsets.remove(partition)
+                    record = offset_tombstone(self.request.group_id, topic.name, partition)
+                    change = self.draft.add(*store(record))
+                    change.removed.setdefault(topic.name, []).append(partition)
+                answers.append(
+                    DeletedTopic.OffsetDeleteResponsePartition(
+                        partition_index=partition, error_code=code
+                    )
+                )
+                yield
+
+    def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+        """Delete all; answer False without a change if the group reads other topics by now."""
+        builder = DecisionBuilder(moment, shard.settings(), ticket)
+        is_current = topics_in_use(shard, self.request) == self._read_topics
+        builder.answer(ticket, is_current)
+        if not (is_current and self.draft.count):
+            return builder.build()
+        return attrs.evolve(builder.build(), draft=self.draft)
 
 
 @attrs.define

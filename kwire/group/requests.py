@@ -54,8 +54,8 @@ DECISION_OFFSETS_MAX: Final = 200
 # Offsets
 
 
-def is_large(request: OffsetCommitRequest) -> bool:
-    """Whether a commit has so many offsets that they are encoded before the decision."""
+def is_large(request: OffsetCommitRequest | OffsetDeleteRequest) -> bool:
+    """Whether a request has so many offsets that they are encoded before the decision."""
     return sum(len(topic.partitions) for topic in request.topics) > DECISION_OFFSETS_MAX
 
 
@@ -299,19 +299,17 @@ def delete_offsets(
 ) -> Decision:
     """Decide on an OffsetDelete; offsets of topics that the group still reads stay."""
     builder = DecisionBuilder(moment, shard.settings(), ticket)
-    group = _existing(shard, request.group_id)
-    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
-        raise NonEmptyGroup
-    subscribed = subscribed_topics(group)
+    read_topics = topics_in_use(shard, request)
 
     def answer(topic: str, partition: int) -> DeletedTopic.OffsetDeleteResponsePartition:
-        reads = topic in subscribed if subscribed is not None else group.protocol_type == CONSUMER
         key = (request.group_id, topic, partition)
-        if not reads and (shard.offsets.get(*key) or shard.offsets.is_unstable(*key)):
+        if topic in read_topics:
+            return DeletedTopic.OffsetDeleteResponsePartition(
+                partition_index=partition, error_code=GroupSubscribedToTopic.code
+            )
+        if shard.offsets.get(*key) or shard.offsets.is_unstable(*key):
             builder.records.append(offset_tombstone(*key))
-        return DeletedTopic.OffsetDeleteResponsePartition(
-            partition_index=partition, error_code=GroupSubscribedToTopic.code if reads else 0
-        )
+        return DeletedTopic.OffsetDeleteResponsePartition(partition_index=partition)
 
     topics = [
         DeletedTopic(
@@ -322,6 +320,21 @@ def delete_offsets(
     ]
     builder.answer(ticket, OffsetDeleteResponse(topics=topics))
     return builder.build()
+
+
+def topics_in_use(shard: GroupShard, request: OffsetDeleteRequest) -> frozenset[str]:
+    """Return the topics of an OffsetDelete that the group still reads.
+
+    Raises GroupIdNotFound, and NonEmptyGroup if the group does not tell what it reads.
+    """
+    group = _existing(shard, request.group_id)
+    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+        raise NonEmptyGroup
+    names = frozenset(topic.name for topic in request.topics)
+    subscribed = subscribed_topics(group)
+    if subscribed is not None:
+        return names & subscribed
+    return names if group.protocol_type == CONSUMER else frozenset()
 
 
 # Whole groups

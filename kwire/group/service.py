@@ -195,11 +195,25 @@ class GroupCoordinator:
         return read.topics
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        _check_id(request.group_id)
-        reply: OffsetDeleteResponse = await self._call(
-            request.group_id, lambda shard, *when: requests.delete_offsets(shard, request, *when)
-        )
-        return reply
+        """Delete offsets as a whole; many are encoded first, in slices."""
+        group_id = request.group_id
+        _check_id(group_id)
+        if not requests.is_large(request):
+            reply: OffsetDeleteResponse = await self._call(
+                group_id, lambda shard, *when: requests.delete_offsets(shard, request, *when)
+            )
+            return reply
+        from kwire.group.large_requests import LargeOffsetDeletion
+
+        is_written = False
+        while not is_written:
+            deletion = LargeOffsetDeletion(request, self._draft(group_id))
+            await self._call(group_id, deletion.check)
+            slices = Slices()
+            for _ in deletion.encode():
+                await slices.pause()
+            is_written = await self._call(group_id, deletion.decide)
+        return deletion.reply
 
     async def list_groups(self, states: Sequence[str], kinds: Sequence[str]) -> list[ListedGroup]:
         """Return the groups of the partitions led here."""

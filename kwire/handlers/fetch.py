@@ -13,11 +13,12 @@ One partition costs 35 us, from the decoding to the pieces to send (``benchmarks
 """
 
 import logging
-from typing import Final
+from collections.abc import Generator
+from typing import Final, TypeVar
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.configs.broker import RACK_AWARE_SELECTOR
-from kwire.drive import give_way
+from kwire.drive import give_way, run_in_slices, run_steps
 from kwire.errors import (
     KafkaError,
     KafkaStorageError,
@@ -42,9 +43,12 @@ from kwire.replica.service import ReplicaService, check_follower
 from kwire.replica.throttles import is_throttled
 from kwire.types import ZERO_UUID
 
+RequestTopic = FetchRequest.FetchTopic
 TopicAnswer = FetchResponse.FetchableTopicResponse
 Answer = TopicAnswer.PartitionData
 Aborted = Answer.AbortedTransaction
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +82,12 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     state = request.replica_state
     replica = request.replica_id if request.replica_id >= 0 else state.replica_id
     sessions, now = replicas.sessions, replicas.now()
+    count = sum(len(topic.partitions) for topic in request.topics)
+    partitions = await _run(_requested_partitions(request.topics), count)
     fetch_context = sessions.begin(
         session_id=request.session_id,
         epoch=request.session_epoch,
-        partitions=_requested_partitions(request),
+        partitions=partitions,
         removals=_removed_partitions(request),
         privileged=replica >= 0,
         now=now,
@@ -144,8 +150,10 @@ async def _answer(
         may_wait = isolation is FetchIsolation.STABLE and replicas.now() < deadline
     try:
         reading.count()
-        session_id, sent = replicas.sessions.finish(fetch_context, answers, replicas.now())
-        response = FetchResponse(session_id=session_id, responses=_group_by_topic(sent))
+        finishing = replicas.sessions.finishing(fetch_context, answers, replicas.now())
+        session_id, sent = await _run(finishing, len(answers))
+        topics = await _run(_grouping_by_topic(sent), len(sent))
+        response = FetchResponse(session_id=session_id, responses=topics)
         if reading.refused:
             _add_hints(context, reading, response)
     except BaseException:
@@ -154,23 +162,34 @@ async def _answer(
     return response
 
 
-def _requested_partitions(request: FetchRequest) -> list[FetchPartition]:
-    return [
-        FetchPartition(
-            topic.topic,
-            topic.topic_id,
-            p.partition,
-            p.fetch_offset,
-            p.partition_max_bytes,
-            p.current_leader_epoch,
-            p.last_fetched_epoch,
-            p.log_start_offset,
-            topic.topic_id != ZERO_UUID or not topic.topic,
-            p.high_watermark,
-        )
-        for topic in request.topics
-        for p in topic.partitions
-    ]
+async def _run(steps: Generator[None, None, T], partitions: int) -> T:
+    """Run steps for each partition: in slices if these are many."""
+    return run_steps(steps) if partitions <= _TURN_PARTITIONS else await run_in_slices(steps)
+
+
+def _requested_partitions(
+    topics: list[RequestTopic],
+) -> Generator[None, None, list[FetchPartition]]:
+    partitions = []
+    for topic in topics:
+        by_id = topic.topic_id != ZERO_UUID or not topic.topic
+        for p in topic.partitions:
+            partitions.append(
+                FetchPartition(
+                    topic.topic,
+                    topic.topic_id,
+                    p.partition,
+                    p.fetch_offset,
+                    p.partition_max_bytes,
+                    p.current_leader_epoch,
+                    p.last_fetched_epoch,
+                    p.log_start_offset,
+                    by_id,
+                    p.high_watermark,
+                )
+            )
+            yield
+    return partitions
 
 
 def _removed_partitions(request: FetchRequest) -> list[Ref]:
@@ -181,11 +200,14 @@ def _removed_partitions(request: FetchRequest) -> list[Ref]:
     ]
 
 
-def _group_by_topic(sent: list[tuple[FetchPartition, Answer]]) -> list[TopicAnswer]:
+def _grouping_by_topic(
+    sent: list[tuple[FetchPartition, Answer]],
+) -> Generator[None, None, list[TopicAnswer]]:
     """Group the answers by topic, in the session's order; only neighbours share an entry."""
     topics: list[TopicAnswer] = []
     previous: FetchPartition | None = None
     for requested, answer in sent:
+        yield
         if (
             previous is not None
             and requested.topic_id == previous.topic_id

@@ -1,62 +1,41 @@
 """OffsetDelete (API key 47): deletes a group's offsets for topics that it reads no longer."""
 
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from kwire.errors import (
-    TopicAuthorizationFailed,
-    UnknownTopicOrPartition,
-)
+from kwire.drive import Slices
+from kwire.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 
 RequestTopic = OffsetDeleteRequest.OffsetDeleteRequestTopic
-RequestPartition = RequestTopic.OffsetDeleteRequestPartition
-ResponseTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
-ResponsePartition = ResponseTopic.OffsetDeleteResponsePartition
+ResponsePartition = OffsetDeleteResponse.OffsetDeleteResponseTopic.OffsetDeleteResponsePartition
 
 
 @handles(OffsetDeleteRequest)
 async def offset_delete(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     context.check_allowed("Delete", "Group", request.group_id)
-    errors = {
-        (topic.name, partition.partition_index): _error_code(
-            context, topic.name, partition.partition_index
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    }
-    topics = [
-        RequestTopic(
-            name=topic.name,
-            partitions=[p for p in topic.partitions if not errors[_key(topic, p)]],
-        )
-        for topic in request.topics
-    ]
+    slices = Slices()
+    allowed, errors = [], dict[tuple[str, int], int]()
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            number = partition.partition_index
+            errors[topic.name, number] = code = _error_code(context, topic.name, number)
+            if not code:
+                partitions.append(partition)
+            await slices.pause()
+        allowed.append(RequestTopic(name=topic.name, partitions=partitions))
     reply = await context.groups.delete_offsets(
-        OffsetDeleteRequest(group_id=request.group_id, topics=topics)
+        OffsetDeleteRequest(group_id=request.group_id, topics=allowed)
     )
-    codes = {
-        (topic.name, partition.partition_index): partition.error_code
-        for topic in reply.topics
-        for partition in topic.partitions
-    }
-
-    def answer(topic: RequestTopic) -> ResponseTopic:
-        return ResponseTopic(
-            name=topic.name,
-            partitions=[
-                ResponsePartition(
-                    partition_index=partition.partition_index,
-                    error_code=errors[_key(topic, partition)] or codes[_key(topic, partition)],
-                )
-                for partition in topic.partitions
-            ],
-        )
-
-    return OffsetDeleteResponse(topics=[answer(topic) for topic in request.topics])
-
-
-def _key(topic: RequestTopic, partition: RequestPartition) -> tuple[str, int]:
-    return topic.name, partition.partition_index
+    for topic, answer in zip(request.topics, reply.topics, strict=True):
+        answers, answer.partitions = iter(answer.partitions), []
+        for partition in topic.partitions:
+            number = partition.partition_index
+            code = errors[topic.name, number]
+            refusal = ResponsePartition(partition_index=number, error_code=code) if code else None
+            answer.partitions.append(refusal or next(answers))
+            await slices.pause()
+    return reply
 
 
 def _error_code(context: Context, topic: str, partition: int) -> int:

@@ -12,11 +12,12 @@ session's partitions; its answer holds only those with a change. Rules, as Kafka
   of lower rank: a follower's replaces a consumer's, a larger one a smaller one that is not new.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
 from kwire import attrs
+from kwire.drive import run_steps
 from kwire.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 
 NO_SESSION: Final = 0
@@ -218,17 +219,28 @@ class FetchSessions:
     def finish(
         self, context: FetchContext, answers: list[A], now: float
     ) -> tuple[int, list[tuple[FetchPartition, A]]]:
+        """Return the result of :meth:`finishing`, with all its steps taken at once."""
+        return run_steps(self.finishing(context, answers, now))
+
+    def finishing(
+        self, context: FetchContext, answers: list[A], now: float
+    ) -> Generator[None, None, tuple[int, list[tuple[FetchPartition, A]]]]:
         """Return the session id to answer with, and the partitions' answers to send.
 
-        ``answers`` have the order of ``context.partitions``.
+        ``answers`` have the order of ``context.partitions``. It pauses after each of them; a new
+        session begins with the last step.
         """
         session = context.session
         pairs = list(zip(context.partitions, answers, strict=True))
         if session is None:
-            return (self._open(context, pairs, now) if context.opens else NO_SESSION), pairs
+            session_id = NO_SESSION
+            if context.opens:
+                session_id = yield from self._opening(context, pairs, now)
+            return session_id, pairs
         sent = []
         with_records = []
         for pair in pairs:
+            yield
             partition, answer = pair
             if not _has_changed(partition, answer):
                 continue
@@ -239,13 +251,16 @@ class FetchSessions:
         session.put_back(context.partitions, with_records)
         return session.id, sent
 
-    def _open(
+    def _opening(
         self, context: FetchContext, pairs: list[tuple[FetchPartition, A]], now: float
-    ) -> int:
-        if len(self._sessions) >= self.slots and not self._evict(context, now):
-            return NO_SESSION
+    ) -> Generator[None, None, int]:
+        partitions: dict[Ref, FetchPartition] = {}
         for partition, answer in pairs:
             _record_sent(partition, answer)
+            partitions[partition.ref] = partition
+            yield
+        if len(self._sessions) >= self.slots and not self._evict(context, now):
+            return NO_SESSION
         session_id = self.new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self.new_id()
@@ -256,7 +271,7 @@ class FetchSessions:
             epoch=INITIAL_EPOCH + 1,
             created_at=now,
             used_at=now,
-            partitions=(partitions := {p.ref: p for p in context.partitions}),
+            partitions=partitions,
             unsettled=dict(partitions),
         )
         return session_id

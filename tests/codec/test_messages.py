@@ -8,7 +8,7 @@ from kwire.codec.compile import decoder, decoder_in_steps, encode, encoder_in_st
 from kwire.codec.json import from_json, to_json
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.codec.schema import spec_of
-from kwire.raftmeta.metadata.image_loader import run_steps
+from kwire.drive import run_steps
 from tests.support.codec.vectors import by_message, check_count, classes, lines
 
 Lines = list[dict[str, Any]]

@@ -12,10 +12,12 @@ import trio.testing
 
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorNotAvailable,
+    GroupSubscribedToTopic,
     KafkaError,
     KafkaStorageError,
     NonEmptyGroup,
@@ -286,6 +288,51 @@ async def test_deletion_of_a_large_group_removes_offsets_committed_meanwhile(
     assert result.error_code == 0
     assert await count_commits(node) == {}
     assert await node.groups.list_groups([], []) == []
+
+
+def large_offset_deletion() -> OffsetDeleteRequest:
+    """Return the deletion of the offsets of all topics of a large commit but two."""
+    shape = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    partitions = [shape.OffsetDeleteRequestPartition(partition_index=p) for p in range(330)]
+    topics = [shape(name=f"t{number}", partitions=partitions) for number in range(2, 10)]
+    return OffsetDeleteRequest(group_id="g", topics=topics)
+
+
+async def test_deletion_of_many_offsets_leaves_the_others() -> None:
+    node = make_node()
+    index = node.groups.partition_of("g")
+    node.service.on_elected(index, 0)
+    await node.groups.commit(large_commit_request(1))
+    reply = await node.groups.delete_offsets(large_offset_deletion())
+    assert [len(topic.partitions) for topic in reply.topics] == [330] * 8
+    assert not any(p.error_code for topic in reply.topics for p in topic.partitions)
+    assert await count_commits(node) == {1: 660}
+    await check_successor_has_same_state(node, index)
+    batch_count = len(node.log.data[index])
+    await node.groups.delete_offsets(large_offset_deletion())
+    assert len(node.log.data[index]) == batch_count, "nothing is left to delete"
+
+
+async def test_many_offsets_stay_if_the_group_reads_their_topics_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    """Invariant 76: none is removed if a member joins while the tombstones are encoded."""
+    node = make_node()
+    node.service.on_elected(node.groups.partition_of("g"), 0)
+    await node.groups.commit(large_commit_request(1))
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.service.run)
+
+        async def join() -> None:
+            await node.groups.join(join_request(), CLIENT)
+
+        async with pause_in_slices(monkeypatch, join):
+            reply = await node.groups.delete_offsets(large_offset_deletion())
+        codes = {p.error_code for topic in reply.topics for p in topic.partitions}
+        assert codes == {GroupSubscribedToTopic.code}
+        assert await count_commits(node) == {1: 3300}
+        nursery.cancel_scope.cancel()
 
 
 async def test_successor_loads_the_state_after_a_large_commit_and_deletion() -> None:

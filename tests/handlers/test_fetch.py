@@ -432,7 +432,7 @@ async def test_late_fetch_of_a_follower_that_was_started_again_keeps_no_file():
     "place",
     [
         "kwire.handlers.dispatch.response_parts",
-        "kwire.replica.fetch_sessions.FetchSessions.finish",
+        "kwire.replica.fetch_sessions.FetchSessions.finishing",
         "kwire.replica.service.ReplicaService.on_follower_fetched",
     ],
 )

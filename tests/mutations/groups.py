@@ -349,8 +349,8 @@ MUTATIONS = (
         name="delete-offsets-that-a-group-reads",
         invariants=(76,),
         path="kwire/group/requests.py",
-        old="        if not reads and (shard",
-        new="        if (shard",
+        old="return names & subscribed",
+        new="return frozenset()",
         test=f"{_MEMBERS}::test_groups_and_offsets_in_use_cannot_be_deleted",
     ),
     Mutation(
@@ -425,6 +425,14 @@ MUTATIONS = (
         old="group = deletable(shard, self.group_id)",
         new="group = shard.groups[self.group_id]",
         test=f"{_WRITING}::test_refused_deletion_of_a_large_group_removes_no_offset",
+    ),
+    Mutation(
+        name="delete-many-offsets-that-came-into-use",
+        invariants=(76,),
+        path="kwire/group/large_requests.py",
+        old="is_current = topics_in_use(shard, self.request) == self._read_topics",
+        new="is_current = True",
+        test=f"{_WRITING}::test_many_offsets_stay_if_the_group_reads_their_topics_meanwhile",
     ),
     Mutation(
         name="keep-offsets-committed-while-their-group-is-deleted",

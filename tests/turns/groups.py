@@ -11,6 +11,7 @@ from kwire.codec.messages.describe_groups import DescribeGroupsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from tests.support.turns.meter import TurnMeter
 from tests.support.turns.node import MeteredNode, metered_node
@@ -112,6 +113,31 @@ async def offset_fetch_by_name(node: MeteredNode, size: int) -> None:
     ]
     request = OffsetFetchRequest(groups=[shape(group_id="large", topics=topics)])
     await node.measure(request, version=9)
+
+
+@row("OffsetDelete", "offsets", OFFSETS, "OffsetDelete")
+async def offset_delete(node: MeteredNode, size: int) -> None:
+    await node.call(commit("large", TOPICS, TOPIC_OFFSETS), 9)
+    shape = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    topics = [
+        shape(
+            name=name,
+            partitions=[
+                shape.OffsetDeleteRequestPartition(partition_index=index)
+                for index in range(TOPIC_OFFSETS)
+            ],
+        )
+        for name in TOPICS
+    ]
+    request = OffsetDeleteRequest(group_id="large", topics=topics)
+    (answer,) = await node.measure(request)
+    assert not answer.error_code
+
+
+@row("DeleteGroups of a group with many offsets", "offsets", OFFSETS, "DeleteGroups")
+async def delete_large_group(node: MeteredNode, size: int) -> None:
+    await node.call(commit("large", TOPICS, TOPIC_OFFSETS), 9)
+    await node.measure(DeleteGroupsRequest(groups_names=["large"]))
 
 
 @row("expiry of offsets", "groups", GROUPS)

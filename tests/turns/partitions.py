@@ -13,6 +13,7 @@ from kwire.codec.messages.describe_configs import DescribeConfigsRequest
 from kwire.codec.messages.describe_log_dirs import DescribeLogDirsRequest
 from kwire.codec.messages.describe_producers import DescribeProducersRequest
 from kwire.codec.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.codec.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kwire.codec.messages.metadata import MetadataRequest
@@ -125,6 +126,35 @@ async def offset_for_leader_epoch(node: MeteredNode, size: int) -> None:
         for name in NAMES
     ]
     await node.measure(OffsetForLeaderEpochRequest(topics=topics))
+
+
+def fetch_of_all(session_id: int, epoch: int) -> FetchRequest:
+    shape = FetchRequest.FetchTopic
+    topics = [
+        shape(
+            topic=name,
+            partitions=[
+                shape.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1000)
+                for index in range(PARTITIONS)
+            ],
+        )
+        for name in NAMES
+    ]
+    return FetchRequest(
+        session_id=session_id, session_epoch=epoch, max_wait_ms=500, min_bytes=1, topics=topics
+    )
+
+
+@row("Fetch in a session", "partitions", ALL, "Fetch")
+async def fetch(node: MeteredNode, size: int) -> None:
+    """The first, of all; one that names all again; one of changes; one that ends the session."""
+    (first,) = await node.measure(fetch_of_all(0, 0), version=12)
+    assert sum(len(topic.partitions) for topic in first.responses) == size
+    (second,) = await node.measure(fetch_of_all(first.session_id, 1), version=12)
+    assert not second.error_code
+    third = fetch_of_all(first.session_id, 2)
+    third.topics = []
+    await node.measure(third, fetch_of_all(first.session_id, -1), version=12)
 
 
 @row("Produce", "partitions", ALL, "Produce")

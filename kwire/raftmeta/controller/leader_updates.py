@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from kwire.codec.messages.metadata_records import MetadataRecord
+from kwire.drive import run_steps
 from kwire.raftmeta.controller.leader_update_queue import INHERITED
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import PartitionImage
-from kwire.raftmeta.metadata.image_loader import Steps, run_steps
+from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.types import NO_LEADER, TopicIdPartition
 
 

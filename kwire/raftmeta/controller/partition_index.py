@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from kwire import attrs
+from kwire.drive import run_steps
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
-from kwire.raftmeta.metadata.image_loader import STEP_RECORDS, Steps, run_steps
+from kwire.raftmeta.metadata.image_loader import STEP_RECORDS, Steps
 from kwire.types import NO_LEADER, TopicIdPartition
 
 BUILD_PARTITIONS: Final = 1_000

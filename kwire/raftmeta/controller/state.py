@@ -17,7 +17,7 @@ from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.configs.topic import TopicConfig
-from kwire.drive import STEPS_AT_ONCE
+from kwire.drive import STEPS_AT_ONCE, run_steps
 from kwire.errors import NONE, KafkaError, PolicyViolation, StaleBrokerEpoch
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller.leader_update_queue import LeaderUpdateQueue
@@ -32,7 +32,7 @@ from kwire.raftmeta.metadata.image import (
     PartitionImage,
 )
 from kwire.raftmeta.metadata.image_change import apply
-from kwire.raftmeta.metadata.image_loader import Steps, applying, run_steps
+from kwire.raftmeta.metadata.image_loader import Steps, applying
 from kwire.raftmeta.storage.levels import ELR, level_of
 from kwire.types import NO_LEADER, DirectoryId, TopicIdPartition, random_uuid
 
@@ -57,7 +57,7 @@ class Decision(Generic[R]):
 
 
 Deciding: TypeAlias = Decision[R] | Steps[Decision[R]]
-"""What a decider returns: a decision, or the steps to it."""
+"""The result of a decider: a decision, or the steps to it."""
 
 
 def first_steps(deciding: Deciding[R]) -> Deciding[R]:

@@ -18,6 +18,7 @@ from kwire.codec.messages.metadata_records import (
     EndTransactionRecord,
     MetadataRecord,
 )
+from kwire.drive import run_steps
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import ImageChange, MetadataDelta
 
@@ -84,15 +85,6 @@ class ImageLoader:
         delta = yield from _comparing(before, fresh)
         self.image = image
         return image, delta
-
-
-def run_steps(steps: Steps[T]) -> T:
-    """Run all steps at once; return their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 def applying(

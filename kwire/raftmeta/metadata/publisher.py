@@ -17,11 +17,11 @@ from typing import Final
 import trio
 
 from kwire.codec.messages.metadata_records import MetadataRecord
-from kwire.drive import Slices
+from kwire.drive import Slices, run_steps
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import ImageChange, MetadataDelta
-from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps, run_steps
+from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.waits import OffsetWaits, Signal

@@ -1,0 +1,23 @@
+"""Operations whose longest turn is over the budget, each with its ceiling and the reason.
+
+A row above its ceiling fails like any other. An exception goes when its operation is sliced.
+"""
+
+from typing import Final, NamedTuple
+
+
+class Accepted(NamedTuple):
+    """An exception from the budget."""
+
+    units: int
+    """The most units of one turn, for the size of the row."""
+    reason: str
+
+
+ACCEPTED: Final = {
+    "Fetch in a session": Accepted(
+        200_000,
+        "the first Fetch looks for changes in all its partitions and begins its wait in one turn, "
+        "so that no append between the two is missed",
+    ),
+}
