@@ -160,7 +160,9 @@ class GroupCoordinator:
         """
         _check_id(request.group_id)
         response = OffsetCommitResponse()
+        slices = Slices()
         for part in requests.split(request):
+            await slices.pause()
             reply: OffsetCommitResponse = await self._call(
                 request.group_id, partial(_commit_in_transaction, part, producer)
             )

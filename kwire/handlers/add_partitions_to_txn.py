@@ -14,7 +14,7 @@ from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from kwire.drive import run_together
+from kwire.drive import SLICE_SECONDS, Slices, run_together
 from kwire.errors import (
     NONE,
     InvalidRequest,
@@ -45,24 +45,33 @@ async def add_partitions_to_txn(
     if request.from_broker:
         context.check_allowed("ClusterAction", "Cluster", CLUSTER)
     transactions = request.transactions
+    slices = Slices()
     calls = [partial(_answer, context, t, request.from_broker) for t in transactions]
     codes = await run_together(calls)
-    results = list(map(_result, transactions, codes))
+    results = [
+        await _result(transaction, codes_of, slices)
+        for transaction, codes_of in zip(transactions, codes, strict=True)
+    ]
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _answer(context: Context, transaction: Transaction, from_broker: bool) -> Codes:
+    slices = Slices(seconds=SLICE_SECONDS / 2)  # The decision follows in the same turn.
     partitions = [
         TopicPartition(topic.name, index)
         for topic in transaction.topics
         for index in topic.partitions
     ]
+    await slices.pause()
     allowed = from_broker or context.is_allowed(
         "Write", "TransactionalId", transaction.transactional_id
     )
     if not allowed:
         return dict.fromkeys(partitions, TransactionalIdAuthorizationFailed.code)
-    codes = {partition: _check(context, partition, from_broker) for partition in partitions}
+    codes = {}
+    for partition in partitions:
+        codes[partition] = _check(context, partition, from_broker)
+        await slices.pause()
     if any(codes.values()):
         return {partition: code or OperationNotAttempted.code for partition, code in codes.items()}
     try:
@@ -108,20 +117,17 @@ async def _decide(
     return dict.fromkeys(partitions, NONE)
 
 
-def _result(transaction: Transaction, codes: Codes) -> Result:
-    return Result(
-        transactional_id=transaction.transactional_id,
-        topic_results=[
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=index,
-                        partition_error_code=codes[TopicPartition(topic.name, index)],
-                    )
-                    for index in topic.partitions
-                ],
+async def _result(transaction: Transaction, codes: Codes, slices: Slices) -> Result:
+    result = Result(transactional_id=transaction.transactional_id)
+    for topic in transaction.topics:
+        answers: list[AddPartitionsToTxnPartitionResult] = []
+        result.topic_results.append(
+            AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=answers)
+        )
+        for index in topic.partitions:
+            code = codes[TopicPartition(topic.name, index)]
+            answers.append(
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
             )
-            for topic in transaction.topics
-        ],
-    )
+            await slices.pause()
+    return result

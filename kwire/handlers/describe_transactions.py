@@ -48,16 +48,18 @@ async def _describe(context: Context, transactional_id: str) -> State:
         context.check_allowed("Describe", "TransactionalId", transactional_id)
         if not transactional_id:
             raise InvalidRequest
-        return _state(context, await context.transactions.describe(transactional_id))
+        return await _state(context, await context.transactions.describe(transactional_id))
     except KafkaError as error:
         return _refuse_id(transactional_id, error)
 
 
-def _state(context: Context, transaction: Transaction) -> State:
+async def _state(context: Context, transaction: Transaction) -> State:
     topics: dict[str, State.TopicData] = {}
+    slices = Slices()
     for topic, index in sorted(transaction.partitions):
         if context.is_allowed("Describe", "Topic", topic):
             topics.setdefault(topic, State.TopicData(topic=topic)).partitions.append(index)
+        await slices.pause()
     return State(
         transactional_id=transaction.transactional_id,
         transaction_state=transaction.state.title,

@@ -4,9 +4,12 @@ The group's partition is verified with the transaction coordinator as a partitio
 (KIP-890).  Topics and partitions that do not exist fail alone.
 """
 
+from collections.abc import Generator
+
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.codec.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kwire.coordinator.decision import TransactionalProducer
+from kwire.drive import run_in_slices, run_steps
 from kwire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -31,7 +34,7 @@ ResponseTopic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 
 
 def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
-    return _response(offset_topics.refuse(_commit_of(request), error))
+    return run_steps(_response(offset_topics.refuse(run_steps(_commit_of(request)), error)))
 
 
 @handles(TxnOffsetCommitRequest, refuse=refuse)
@@ -46,52 +49,57 @@ async def txn_offset_commit(
         producer = TransactionalProducer(request.producer_id, request.producer_epoch, guard)
         return await context.groups.commit_in_transaction(existing, producer)
 
-    return _response(await offset_topics.commit_existing(context, _commit_of(request), commit))
+    requested = await run_in_slices(_commit_of(request))
+    return await run_in_slices(
+        _response(await offset_topics.commit_existing(context, requested, commit))
+    )
 
 
-def _commit_of(request: TxnOffsetCommitRequest) -> OffsetCommitRequest:
-    """Return the same offsets as a commit outside of a transaction."""
-    return OffsetCommitRequest(
+def _commit_of(
+    request: TxnOffsetCommitRequest,
+) -> Generator[None, None, OffsetCommitRequest]:
+    """Return the same offsets as a commit outside of a transaction, in steps."""
+    commit = OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        topics=[
-            CommitTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    CommitTopic.OffsetCommitRequestPartition(
-                        partition_index=partition.partition_index,
-                        committed_offset=partition.committed_offset,
-                        committed_leader_epoch=partition.committed_leader_epoch,
-                        committed_metadata=partition.committed_metadata,
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
     )
+    for topic in request.topics:
+        partitions: list[CommitTopic.OffsetCommitRequestPartition] = []
+        commit.topics.append(
+            CommitTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        )
+        for partition in topic.partitions:
+            partitions.append(
+                CommitTopic.OffsetCommitRequestPartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    committed_metadata=partition.committed_metadata,
+                )
+            )
+            yield
+    return commit
 
 
-def _response(response: OffsetCommitResponse) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            ResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    ResponseTopic.TxnOffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=partition.error_code,
-                    )
-                    for partition in topic.partitions
-                ],
+def _response(
+    response: OffsetCommitResponse,
+) -> Generator[None, None, TxnOffsetCommitResponse]:
+    answer = TxnOffsetCommitResponse()
+    for topic in response.topics:
+        partitions: list[ResponseTopic.TxnOffsetCommitResponsePartition] = []
+        answer.topics.append(
+            ResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        )
+        for partition in topic.partitions:
+            partitions.append(
+                ResponseTopic.TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=partition.error_code
+                )
             )
-            for topic in response.topics
-        ]
-    )
+            yield
+    return answer
 
 
 async def _verify(context: Context, request: TxnOffsetCommitRequest) -> Guard | None:

@@ -5,7 +5,10 @@ answer waits until the markers are replicated.  The results of one producer's ma
 as in Kafka.
 """
 
+from collections.abc import Generator
+
 from kwire.codec.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kwire.drive import Slices, run_in_slices, run_steps
 from kwire.errors import ClusterAuthorizationFailed, KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
@@ -37,6 +40,7 @@ async def write_txn_markers(
         "ClusterAction", "Cluster", CLUSTER
     ):
         raise ClusterAuthorizationFailed
+    slices = Slices()
     markers = [
         TransactionMarker(
             producer_id=marker.producer_id,
@@ -48,12 +52,14 @@ async def write_txn_markers(
         )
         for marker in request.markers
     ]
+    await slices.pause()
     codes: Codes = {}
     results = await context.services.markers.write_markers(markers)
     for marker, result in zip(markers, results, strict=True):
         for partition, code in result.items():
             _set(codes, marker.producer_id, partition, code)
-    return _answer(codes)
+            await slices.pause()
+    return await run_in_slices(_answering(codes))
 
 
 def _partitions(marker: RequestMarker) -> list[TopicPartition]:
@@ -70,21 +76,18 @@ def _set(codes: Codes, producer_id: int, partition: TopicPartition, code: int) -
 
 
 def _answer(codes: Codes) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
-        markers=[
-            Result(
-                producer_id=producer_id,
-                topics=[
-                    TopicResult(
-                        name=name,
-                        partitions=[
-                            PartitionResult(partition_index=index, error_code=code)
-                            for index, code in partitions.items()
-                        ],
-                    )
-                    for name, partitions in topics.items()
-                ],
-            )
-            for producer_id, topics in codes.items()
-        ]
-    )
+    return run_steps(_answering(codes))
+
+
+def _answering(codes: Codes) -> Generator[None, None, WriteTxnMarkersResponse]:
+    response = WriteTxnMarkersResponse()
+    for producer_id, topics in codes.items():
+        result = Result(producer_id=producer_id)
+        response.markers.append(result)
+        for name, partitions in topics.items():
+            answers: list[PartitionResult] = []
+            result.topics.append(TopicResult(name=name, partitions=answers))
+            for index, code in partitions.items():
+                answers.append(PartitionResult(partition_index=index, error_code=code))
+                yield
+    return response

@@ -97,6 +97,7 @@ class Markers:
                 await wait_committed()
             except KafkaError as error:
                 codes[partition] = _code(error)
+            await slices.pause()
         return results
 
     def _append(self, partition: TopicPartition, marker: TransactionMarker) -> WaitCommitted:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import trio
 
 from kwire import attrs
+from kwire.drive import Slices
 from kwire.errors import (
     NONE,
     InvalidProducerEpoch,
@@ -102,16 +103,21 @@ class MarkerSender:
 
     def send(self, ends: Iterable[TransactionEnd]) -> None:
         """Send the markers of these transactions to all their partitions."""
-        self._queue([(end, sorted(end.missing)) for end in ends])
+        if self._nursery is not None:
+            self._nursery.start_soon(self._queue, [(end, sorted(end.missing)) for end in ends])
 
-    def _queue(self, parts: Iterable[_Part]) -> None:
-        """Queue markers for the leaders; complete what misses none, since topics were deleted."""
+    async def _queue(self, parts: Iterable[_Part]) -> None:
+        """Queue markers for the leaders, in slices.
+
+        Transactions that miss none, since topics were deleted, are complete.
+        """
         nursery = self._nursery
         if nursery is None:
             return
         written, leaderless = [], []
+        slices = Slices()
         for end, partitions in parts:
-            for broker, led in self._by_leader(end, partitions).items():
+            for broker, led in (await self._by_leader(end, partitions, slices)).items():
                 if broker == NO_LEADER:
                     leaderless.append((end, led))
                     continue
@@ -127,8 +133,8 @@ class MarkerSender:
         if leaderless:
             nursery.start_soon(self._retry, leaderless)
 
-    def _by_leader(
-        self, end: TransactionEnd, partitions: Sequence[TopicPartition]
+    async def _by_leader(
+        self, end: TransactionEnd, partitions: Sequence[TopicPartition], slices: Slices
     ) -> dict[int, list[TopicPartition]]:
         """Return partitions by leader; those that do not exist need no marker."""
         parts: dict[int, list[TopicPartition]] = {}
@@ -139,6 +145,7 @@ class MarkerSender:
                 end.missing.discard(partition)
             else:
                 parts.setdefault(leader, []).append(partition)
+            await slices.pause()
         return parts
 
     async def _drain(self, broker: int) -> None:
@@ -203,4 +210,4 @@ class MarkerSender:
         for end, _ in parts:
             end.attempts += 1
         await trio.sleep(min(_RETRY_SECONDS * 2 ** min(attempt, 10), _RETRY_MAX_SECONDS))
-        self._queue([part for part in parts if self.is_current(part[0])])
+        await self._queue([part for part in parts if self.is_current(part[0])])

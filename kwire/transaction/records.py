@@ -5,6 +5,8 @@ tagged fields.
 """
 
 import struct
+from itertools import chain, groupby, repeat
+from operator import attrgetter
 from typing import Final
 
 from kwire.codec.compile import decode, encode
@@ -16,6 +18,8 @@ from kwire.types import TopicPartition
 
 _PREFIX: Final = struct.Struct(">h")
 _KEY_TYPE: Final = 0
+_TOPIC: Final = attrgetter("topic")
+_INDEX: Final = attrgetter("partition")
 
 Partitions = TransactionLogValue.PartitionsSchema
 
@@ -80,9 +84,10 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
         timeout_ms=value.transaction_timeout_ms,
         state=state,
         partitions=frozenset(
-            TopicPartition(topic.topic, index)
-            for topic in value.transaction_partitions or ()
-            for index in topic.partition_ids
+            chain.from_iterable(
+                map(TopicPartition, repeat(topic.topic), topic.partition_ids)
+                for topic in value.transaction_partitions or ()
+            )
         ),
         start_ms=value.transaction_start_timestamp_ms,
         update_ms=value.transaction_last_update_timestamp_ms,
@@ -94,7 +99,7 @@ def _topics(transaction: Transaction) -> list[Partitions] | None:
     """Return the partitions by topic, in order; None in Empty, as Kafka writes it."""
     if transaction.state is State.EMPTY:
         return None
-    topics: dict[str, Partitions] = {}
-    for topic, index in sorted(transaction.partitions):
-        topics.setdefault(topic, Partitions(topic=topic)).partition_ids.append(index)
-    return list(topics.values())
+    return [
+        Partitions(topic=topic, partition_ids=list(map(_INDEX, partitions)))
+        for topic, partitions in groupby(sorted(transaction.partitions), _TOPIC)
+    ]

@@ -140,7 +140,7 @@ async def delete_large_group(node: MeteredNode, size: int) -> None:
     await node.measure(DeleteGroupsRequest(groups_names=["large"]))
 
 
-@row("expiry of offsets", "groups", GROUPS)
+@row("expiry of offsets", "groups", GROUPS, "_steps.run")
 async def expire(node: MeteredNode, size: int) -> None:
     """The interval's check finds nothing that has expired."""
     with node.meter.measuring():

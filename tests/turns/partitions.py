@@ -33,7 +33,15 @@ NAMES: Final = [f"topic-{number}" for number in range(TOPICS)]
 
 @asynccontextmanager
 async def node_with_partitions(meter: TurnMeter) -> AsyncIterator[MeteredNode]:
-    async with metered_node(meter, metadata_log_max_snapshot_interval_ms="60000") as node:
+    settings = {
+        "metadata_log_max_snapshot_interval_ms": "60000",
+        "offsets_topic_num_partitions": "1",
+        "offsets_topic_replication_factor": "1",
+        "transaction_state_log_num_partitions": "1",
+        "transaction_state_log_replication_factor": "1",
+        "transaction_state_log_min_isr": "1",
+    }
+    async with metered_node(meter, **settings) as node:
         for name in NAMES:
             await node.create(name, PARTITIONS)
         assert len(node.server.services.replicas.partitions) == ALL

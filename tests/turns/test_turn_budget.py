@@ -1,8 +1,8 @@
 """No operation holds the event loop for longer than a few milliseconds, however much there is.
 
 Each scene of the table sets up thousands of something and runs operations on it, with the work of
-every turn counted (:mod:`tests.support.turns.meter`). A new task of a log directory
-needs a row.
+every turn counted (:mod:`tests.support.turns.meter`). A new API and a new periodic task need a row,
+or an entry in :mod:`tests.turns.exempt` that says why their work cannot grow.
 """
 
 import ast
@@ -11,16 +11,15 @@ from typing import Any, Final
 
 import pytest
 
+from kwire.handlers import SERVED
 from tests.support.turns.meter import BUDGET
 from tests.support.turns.table import Operation, Scene
+from tests.turns import exempt
 from tests.turns.accepted import ACCEPTED
-from tests.turns.controller import DECISIONS
-from tests.turns.groups import GROUPED
 from tests.turns.logs import LOGS
-from tests.turns.partitions import PARTITIONED
+from tests.turns.scenes import SCENES
 
 KWIRE: Final = Path(__file__).resolve().parents[2] / "kwire"
-SCENES: Final = (LOGS, PARTITIONED, GROUPED, DECISIONS)
 COVERED: Final = {
     name for scene in SCENES for operation in scene.operations for name in operation.covers
 }
@@ -69,7 +68,26 @@ def started_in(path: str, function: str) -> set[str]:
     }
 
 
-def test_every_task_of_a_log_directory_has_a_row() -> None:
-    tasks = started_in("log/directories/service.py", "run")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "log/directories/service.py",
+        "raftmeta/controller/periodic_tasks.py",
+        "coordinator/service.py",
+        "transaction/service.py",
+    ],
+)
+def test_every_periodic_task_has_a_row(path: str) -> None:
+    tasks = started_in(path, "run")
     assert tasks
-    assert not tasks - COVERED
+    assert not tasks - COVERED - exempt.TASKS.keys()
+
+
+def test_every_api_has_a_row() -> None:
+    names = {api.name for api in SERVED}
+    assert not names - COVERED - exempt.APIS.keys()
+
+
+def test_exemptions_are_apis_and_tasks_without_a_row() -> None:
+    assert not COVERED & (exempt.APIS.keys() | exempt.TASKS.keys())
+    assert exempt.APIS.keys() <= {api.name for api in SERVED}

@@ -67,6 +67,7 @@ def decide_incremental_alter(
         operations = [(c.name, c.config_operation, c.value) for c in item.configs]
         change = partial(operate, operations=operations, resource=resource)
         alterations.append(Alteration(resource, [name for name, _, _ in operations], change))
+        yield
     shape = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
     responses, records = yield from _alter_all(state, alterations, shape)
     reply = IncrementalAlterConfigsResponse(responses=responses)
@@ -83,6 +84,7 @@ def decide_alter(
         texts = {config.name: config.value for config in item.configs}
         resource = (item.resource_type, item.resource_name)
         alterations.append(Alteration(resource, list(texts), partial(_replace, new=texts)))
+        yield
     shape = AlterConfigsResponse.AlterConfigsResourceResponse
     responses, records = yield from _alter_all(state, alterations, shape)
     reply = AlterConfigsResponse(responses=responses)

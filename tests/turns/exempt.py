@@ -1,0 +1,43 @@
+"""APIs and tasks without a row of their own, because their work in one turn cannot grow."""
+
+from typing import Final
+
+_ONE_MEMBER: Final = "one member of one group"
+_QUORUM: Final = "the voters of the quorum, a few nodes"
+_CONNECTION: Final = "one connection"
+
+APIS: Final = {
+    "AddOffsetsToTxn": "adds one partition to a transaction",
+    "AddRaftVoter": _QUORUM,
+    "AllocateProducerIds": "one block of producer ids",
+    "AlterClientQuotas": "a few quotas, which administrators name",
+    "ApiVersions": "the APIs, of which there is a fixed number",
+    "BeginQuorumEpoch": _QUORUM,
+    "ControllerRegistration": "one controller",
+    "DescribeAcls": "there are none",
+    "DescribeClientQuotas": "a few quotas, which administrators set",
+    "DescribeCluster": "the brokers of the cluster",
+    "DescribeQuorum": _QUORUM,
+    "EndQuorumEpoch": _QUORUM,
+    "Envelope": "one request, which has a row of its own",
+    "FetchSnapshot": "one piece of a file",
+    "Heartbeat": _ONE_MEMBER,
+    "JoinGroup": "the members of one group, at most group.max.size",
+    "LeaveGroup": "the members of one group, at most group.max.size",
+    "RemoveRaftVoter": _QUORUM,
+    "SaslAuthenticate": _CONNECTION,
+    "SaslHandshake": _CONNECTION,
+    "SyncGroup": "the members of one group, at most group.max.size",
+    "UpdateFeatures": "the features, of which there is a fixed number",
+    "UpdateRaftVoter": _QUORUM,
+    "Vote": _QUORUM,
+}
+
+TASKS: Final = {
+    "_write_no_ops": "one record",
+    "_load_all": "starts a task for each partition that is to be loaded",
+    "_keep_deadlines": "the deadlines that pass together; each begins steps of its own",
+    "_wakes.run": "wakes a fixed number of tasks in a turn",
+    "_dispatch_all": "starts a task for each partition of __transaction_state",
+    "_abort_with_ids": "one transaction at a time",
+}

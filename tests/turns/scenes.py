@@ -1,0 +1,18 @@
+"""All scenes of the table."""
+
+from typing import Any, Final
+
+from tests.support.turns.table import Scene
+from tests.turns.controller import DECISIONS
+from tests.turns.groups import GROUPED
+from tests.turns.logs import LOGS
+from tests.turns.topics import TOPICS
+from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
+
+SCENES: Final[tuple[Scene[Any], ...]] = (
+    LOGS,
+    TOPICS,
+    PARTITIONED_WITH_TRANSACTIONS,
+    GROUPED,
+    DECISIONS,
+)
