@@ -35,7 +35,6 @@ APIS: Final = {
 
 TASKS: Final = {
     "_write_no_ops": "one record",
-    "_load_all": "starts a task for each partition that is to be loaded",
     "_keep_deadlines": "the deadlines that pass together; each begins steps of its own",
     "_wakes.run": "wakes a fixed number of tasks in a turn",
     "_dispatch_all": "starts a task for each partition of __transaction_state",

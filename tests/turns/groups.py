@@ -115,6 +115,18 @@ async def offset_fetch_by_name(node: MeteredNode, size: int) -> None:
     await node.measure(request, version=9)
 
 
+@row("loading of a partition", "groups", GROUPS, "_load_all")
+async def load(node: MeteredNode, size: int) -> None:
+    """Their offsets are as many, beside those of the group with many offsets."""
+    service = node.server.services.groups.service
+    with node.meter.measuring():
+        service.on_resigned(0)
+        service.on_elected(0, 1)
+        await trio.sleep(10)
+    answer = await node.call(ListGroupsRequest())
+    assert len(answer.groups) >= size
+
+
 @row("OffsetDelete", "offsets", OFFSETS, "OffsetDelete")
 async def offset_delete(node: MeteredNode, size: int) -> None:
     await node.call(commit("large", TOPICS, TOPIC_OFFSETS), 9)

@@ -6,11 +6,13 @@ from tests.support.turns.table import Scene
 from tests.turns.controller import DECISIONS
 from tests.turns.groups import GROUPED
 from tests.turns.logs import LOGS
+from tests.turns.roles import ROLES
 from tests.turns.topics import TOPICS
 from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
 
 SCENES: Final[tuple[Scene[Any], ...]] = (
     LOGS,
+    ROLES,
     TOPICS,
     PARTITIONED_WITH_TRANSACTIONS,
     GROUPED,
