@@ -351,7 +351,7 @@ class CoordinatorService(Generic[M]):
         try:
             self._perform(shard, shard.machine.due(name, self._time.moment()), name)
         except Exception as error:  # noqa: BLE001  A fault must not end the node.
-            shard.timers.set(name, now + log_failure(f"deadline {name}", shard.partition, error))
+            shard.timers.set(name, now + log_failure(f"deadline {name}", shard, error))
         return True
 
     def _queue(self, shard: Shard[M]) -> None:

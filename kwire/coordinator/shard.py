@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import attrs
@@ -63,6 +64,36 @@ class Wait:
         self.settle(None, 0)
 
 
+class Series:
+    """The steps that are left of a piece of long work, in their order.
+
+    It holds nothing of the attempts at a step: there may be one a second for weeks.
+    """
+
+    __slots__ = ("_first", "_rest", "is_repeated")
+
+    def __init__(self, steps: Iterable[Step], *, is_repeated: bool) -> None:
+        """``is_repeated``: a deadline begins the work again, also if a step is left out."""
+        self.is_repeated = is_repeated
+        self._first: Step | None = None
+        self._rest = iter(steps)
+
+    def __iter__(self) -> Iterator[Step]:
+        return self
+
+    def __next__(self) -> Step:
+        step, self._first = self._first, None
+        return next(self._rest) if step is None else step
+
+    def put_back(self, step: Step) -> None:
+        """Let this step be the next one."""
+        self._first = step
+
+    def postpone(self, step: Step) -> None:
+        """Let this step be the last one."""
+        self._rest = chain(self._rest, (step,))
+
+
 class Appender(Protocol):
     """The part of the log that a decision needs."""
 
@@ -89,12 +120,12 @@ class Shard(Generic[M]):
     failures: int = 0
     """The number of failed loads."""
     waiting: dict[int, Wait] = attrs.field(factory=dict)
-    series: dict[Hashable, Iterator[Step] | None] = attrs.field(factory=dict)
+    series: dict[Hashable, Series | None] = attrs.field(factory=dict)
     """The steps that are left of each series; None while it waits after a fault."""
     takes_steps: bool = False
     """Whether its series are being taken, or wait for a retry."""
     is_held_up: bool = False
-    """Whether the last step could not be written."""
+    """Whether a step or a deadline could not be written since the last write."""
 
     def next_series(self) -> Hashable | None:
         """Return the first series that does not wait after a fault; None if there is none."""
@@ -141,6 +172,7 @@ class Shard(Generic[M]):
             raise MessageTooLarge
         for stored, apply in batches_with_effect:
             self.written = to.append(self.partition, stored, producer.guard)
+            self.is_held_up = False
             apply()
 
     def _apply(self, piece: list[tuple[bytes, bytes | None, Record]], producer_id: int) -> None:

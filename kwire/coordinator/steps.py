@@ -4,22 +4,22 @@ A series is taken in its order, in slices. While a shard cannot be written its s
 retry a second tries the step that failed. A series that a deadline begins again and again, such as
 the abort of transactions that take too long, has a name: it does not begin while one of that name
 goes on. So a partition below ``min.insync.replicas`` for an hour holds no more work than at first.
+A step with a fault, or one that can never be written, holds up no other series: its own leaves it
+out if a deadline begins it again anyway, or else is continued later.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from itertools import chain
 from typing import Final, Generic, TypeVar
 
 import trio
 
 from kwire import attrs
 from kwire.coordinator.decision import Machine, Step
-from kwire.coordinator.shard import Phase, Shard
+from kwire.coordinator.shard import Phase, Series, Shard
 from kwire.drive import Slices
 from kwire.errors import KafkaError
-from kwire.types import TopicPartition
 from kwire.waits import Signal
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class StepRunner(Generic[M]):
         """Take these steps soon, unless a series of that name is under way."""
         key = object() if name is None else name
         if key not in shard.series:
-            shard.series[key] = iter(steps)
+            shard.series[key] = Series(steps, is_repeated=name is not None)
             self._queue(shard)
 
     def _queue(self, shard: Shard[M]) -> None:
@@ -67,31 +67,35 @@ class StepRunner(Generic[M]):
     async def _take_all(self, shard: Shard[M], slices: Slices, nursery: trio.Nursery) -> None:
         """Take the steps of a shard until none is left, it resigns, or one cannot be written."""
         while (key := shard.next_series()) is not None:
-            steps = shard.series[key]
-            assert steps is not None
-            for step in steps:
+            series = shard.series[key]
+            assert series is not None
+            for step in series:
                 if shard.phase is Phase.RESIGNED:
                     return
                 try:
                     self.take(shard, step)
-                except KafkaError as error:
-                    shard.series[key] = chain((step,), steps)
-                    if not shard.is_held_up:
-                        log_failure("step", shard.partition, error)
-                    shard.is_held_up = True
-                    nursery.start_soon(self._retry_shard, shard)
-                    return
                 except Exception as error:  # noqa: BLE001  A fault must not end the node.
-                    delay_s = log_failure("step", shard.partition, error)
-                    shard.series[key] = None
-                    rest = chain(steps, (step,))
-                    nursery.start_soon(self._retry_series, shard, key, rest, delay_s)
-                    break
-                shard.is_held_up = False
+                    if _may_pass(error):
+                        self._hold_up(shard, series, step, error, nursery)
+                        return
+                    delay_s = log_failure("step", shard, error)
+                    if not series.is_repeated:
+                        series.postpone(step)
+                        shard.series[key] = None
+                        nursery.start_soon(self._retry_series, shard, key, series, delay_s)
+                        break
                 await slices.pause()
             else:
                 del shard.series[key]
         shard.takes_steps = False
+
+    def _hold_up(
+        self, shard: Shard[M], series: Series, step: Step, error: Exception, nursery: trio.Nursery
+    ) -> None:
+        """Try this step again later, before any other of the shard."""
+        series.put_back(step)
+        log_failure("step", shard, error)
+        nursery.start_soon(self._retry_shard, shard)
 
     async def _retry_shard(self, shard: Shard[M]) -> None:
         await trio.sleep(RETRY_SECONDS)
@@ -99,17 +103,28 @@ class StepRunner(Generic[M]):
         self._queue(shard)
 
     async def _retry_series(
-        self, shard: Shard[M], key: Hashable, steps: Iterable[Step], delay_s: float
+        self, shard: Shard[M], key: Hashable, series: Series, delay_s: float
     ) -> None:
         await trio.sleep(delay_s)
-        shard.series[key] = iter(steps)
+        shard.series[key] = series
         self._queue(shard)
 
 
-def log_failure(subject: str, partition: TopicPartition, error: Exception) -> float:
-    """Log an error and return the seconds after which to try again: after a fault later."""
-    if isinstance(error, KafkaError):
+def _may_pass(error: Exception) -> bool:
+    """Whether the partition cannot be written now; other errors are of one step alone."""
+    return isinstance(error, KafkaError) and error.retriable
+
+
+def log_failure(subject: str, shard: Shard[M], error: Exception) -> float:
+    """Log an error and return the seconds after which to try again: after a fault later.
+
+    That a shard cannot be written is logged once.
+    """
+    partition = shard.partition
+    if not _may_pass(error):
+        log.error("%s failed partition=%s", subject, partition, exc_info=error)
+        return _RETRY_AFTER_FAULT_SECONDS
+    if not shard.is_held_up:
         log.warning("%s put off partition=%s error=%r", subject, partition, error)
-        return RETRY_SECONDS
-    log.error("%s failed partition=%s", subject, partition, exc_info=error)
-    return _RETRY_AFTER_FAULT_SECONDS
+        shard.is_held_up = True
+    return RETRY_SECONDS
