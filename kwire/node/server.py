@@ -140,9 +140,9 @@ class Server:
         await nursery.start(core.periodic_tasks.run)
         if self.config.is_controller and self.config.broker_early_fencing_enable:
             nursery.start_soon(self._watch_brokers)
-        alone = core.controller.is_alone
-        if alone:
+        if core.controller.is_alone:
             await core.local.ask(core.registration())
+            self._accept_from_nodes()
         else:
             await self._join(nursery)
         if self.broker is not None:
@@ -150,10 +150,18 @@ class Server:
         else:
             await nursery.start(core.publisher.run)
         await nursery.start(core.snapshotter.run)
-        early = set() if alone else {endpoint.name for endpoint in core.controller_listeners}
+        early = {endpoint.name for endpoint in core.controller_listeners}
         for name in core.net.listeners:
             if name not in early:
                 core.accept(name)
+
+    def _accept_from_nodes(self) -> None:
+        """Serve the other nodes before the logs are open, which may take minutes.
+
+        While a controller that may fence brokers refuses their connections, they take it for ended.
+        """
+        for endpoint in self.core.controller_listeners:
+            self.core.accept(endpoint.name)
 
     async def _watch_brokers(self) -> None:
         """Watch the processes of the other brokers, once there are any."""
@@ -169,8 +177,7 @@ class Server:
     async def _join(self, nursery: trio.Nursery) -> None:
         """Join a quorum of several nodes; accept first, as the others need this node to start."""
         core = self.core
-        for endpoint in core.controller_listeners:
-            core.accept(endpoint.name)
+        self._accept_from_nodes()
         if self.config.is_controller:
             nursery.start_soon(register_controller, core.local.ask, core.registration())
         self._warn_of_other_voters()

@@ -2,16 +2,21 @@
 
 import errno
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 
+from kwire.codec.messages.describe_cluster import DescribeClusterRequest
+from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
+from kwire.log.service import LogManager
 from kwire.net.service import NetService
 from kwire.node.server import Server, format_node
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.storage_format.directories import CannotOpenError
+from kwire.testing.wire import TrioWireClient
 from kwire.types import NO_LEADER, uuid_text
 from tests.support.log.batches import old_format_segment
 from tests.support.server.nodes import config, create, running, topics
@@ -182,6 +187,40 @@ async def test_node_that_waits_for_its_quorum_refuses_clients(tmp_path: Path) ->
             await _connect_eventually(controllers.host, controllers.port)
         with pytest.raises(OSError, match="connect"):
             await trio.open_tcp_stream(*server.address)
+        server.stop()
+
+
+async def test_only_controller_answers_other_nodes_while_its_logs_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers whose connections it refused would take it for ended, and lead on."""
+    may_open, opened = trio.Event(), LogManager.open
+
+    async def open_late(logs: LogManager, configs: Callable[[str], LogConfig]) -> None:
+        await may_open.wait()
+        await opened(logs, configs)
+
+    monkeypatch.setattr(LogManager, "open", open_late)
+    server = Server(config(tmp_path))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        (controllers,) = server.core.controller_listeners
+        with trio.fail_after(20):
+            await _connect_eventually(controllers.host, controllers.port)
+            client = await TrioWireClient.connect(controllers.host, controllers.port)
+            async with client:
+                answer = await client.call(
+                    DescribeClusterRequest(
+                        endpoint_type=2, include_cluster_authorized_operations=False
+                    ),
+                    1,
+                )
+        assert answer.controller_id == 1
+        with pytest.raises(OSError, match="connect"):
+            await trio.open_tcp_stream(*server.address)
+        may_open.set()
+        with trio.fail_after(20):
+            await server.ready.wait()
         server.stop()
 
 
