@@ -4,6 +4,14 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="any-fetch-vouches-for-the-leader",
+        invariants=(34,),
+        path="kwire/raftmeta/raft/progress.py",
+        old="lambda replica: replica.followed_at > since",
+        new="lambda replica: replica.fetched_at > since",
+        test="tests/raftmeta/raft/test_check_quorum.py",
+    ),
+    Mutation(
         name="count-strangers-in-check-quorum",
         invariants=(44,),
         path="kwire/raftmeta/raft/progress.py",

@@ -5,6 +5,7 @@ the leader's own epoch (Raft 5.4.2); the leader's own disk counts as one voter l
 if it is a voter at all; a leader that a majority stopped fetching from resigns (KIP-595).
 """
 
+from collections.abc import Callable
 from itertools import takewhile
 from math import inf
 
@@ -125,7 +126,7 @@ def update_high_watermark(state: RaftState) -> bool:
 # Check-quorum, BeginQuorumEpoch -------------------------------------------------------------
 def on_fetch_of(state: RaftState, role: Leader, replica: Replica) -> None:
     """Record a replica's fetch; a majority of fetching voters extends the leader's deadline."""
-    replica.fetched_at = state.now
+    replica.fetched_at, replica.followed_at = state.now, replica.answered_at
     replica.fetched_at_ms = state.now_ms
     replica.begin_at = state.now + state.config.fetch_timeout_s
     role.replicas[replica.key] = role.replicas.pop(replica.key)
@@ -141,17 +142,18 @@ def _recent_voters(state: RaftState, role: Leader) -> list[int]:
 
     A replica with another directory is not the voter whose id it has.
     """
-    return _voters_since(state, role, role.check_at - _check_timeout(state))
+    since = role.check_at - _check_timeout(state)
+    return _voters_where(state, role, lambda replica: replica.fetched_at > since)
 
 
-def _voters_since(state: RaftState, role: Leader, since: float) -> list[int]:
-    """Return the voters that fetched after ``since``, including this node."""
-    recent = [state.config.node_id] if state.voters.has(state.key) else []
+def _voters_where(state: RaftState, role: Leader, meets: Callable[[Replica], bool]) -> list[int]:
+    """Return the voters whose replicas meet a condition, including this node."""
+    voters = [state.config.node_id] if state.voters.has(state.key) else []
     for node in state.other_voters:
         replica = role.replicas.get(_key_of(state, role, node.id))
-        if replica is not None and replica.fetched_at > since:
-            recent.append(node.id)
-    return recent
+        if replica is not None and meets(replica):
+            voters.append(node.id)
+    return voters
 
 
 def is_alone(state: RaftState) -> bool:
@@ -192,16 +194,18 @@ def has_lost_majority(state: RaftState) -> bool:
 
 
 def may_be_replaced(state: RaftState, now: float) -> bool:
-    """Whether the other voters may have elected another leader: too few fetched of late.
+    """Whether the other voters may have elected another leader: too few follow of late.
 
     A voter that was answered grants no pre-vote until its fetch timeout (KIP-996), which is shorter
-    than the time after which the leader resigns.
+    than the time after which the leader resigns. The time of a Fetch proves nothing: after a pause,
+    the leader reads those that were sent long ago.
     """
     role = state.role
     if not isinstance(role, Leader) or state.voters.is_only(state.key):
         return False
     since = now - state.config.fetch_timeout_s
-    return not state.voters.has_majority(_voters_since(state, role, since))
+    following = _voters_where(state, role, lambda replica: replica.followed_at > since)
+    return not state.voters.has_majority(following)
 
 
 def tell_voters(state: RaftState) -> None:

@@ -60,7 +60,14 @@ def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
     if response is None:
         role.held_fetches.add(fetch)
     else:
-        state.emit(Reply(token, response))
+        _reply(state, role, fetch, response)
+
+
+def _reply(state: RaftState, role: Leader, fetch: HeldFetch, response: FetchResponse) -> None:
+    state.emit(Reply(fetch.token, response))
+    replica = role.replicas.get(_sender(fetch.request))
+    if replica is not None:
+        replica.answered_at = state.now
 
 
 def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:
@@ -77,10 +84,10 @@ def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> Non
     """Record that the sender has all before its fetch offset, if its log is a prefix of ours."""
     partition = messages.partition_of(request)
     assert partition is not None
-    node_id = replica_id(request)
-    if node_id < 0 or node_id == state.config.node_id:
+    key = _sender(request)
+    if key.id < 0 or key.id == state.config.node_id:
         return
-    replica = progress.replica_of(state, role, ReplicaKey(node_id, partition.replica_directory_id))
+    replica = progress.replica_of(state, role, key)
     progress.on_fetch_of(state, role, replica)
     if not isinstance(
         state.log.validate(partition.fetch_offset, partition.last_fetched_epoch), Valid
@@ -93,6 +100,12 @@ def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> Non
     replica.last_end_offset = state.log.end_offset
     replica.end_offset = partition.fetch_offset
     progress.update_high_watermark(state)
+
+
+def _sender(request: FetchRequest) -> ReplicaKey:
+    partition = messages.partition_of(request)
+    assert partition is not None
+    return ReplicaKey(replica_id(request), partition.replica_directory_id)
 
 
 def replica_id(request: FetchRequest) -> int:
@@ -144,7 +157,7 @@ def poll_held(state: RaftState) -> None:
         if response is None:
             role.held_fetches.add(fetch)
         else:
-            state.emit(Reply(fetch.token, response))
+            _reply(state, role, fetch, response)
 
 
 # The follower's side ------------------------------------------------------------------------

@@ -89,6 +89,10 @@ class Replica:
     end_offset: int = -1
     fetched_at: float = -inf
     fetched_at_ms: int = -1
+    answered_at: float = -inf
+    """The time of the last answer to a Fetch."""
+    followed_at: float = -inf
+    """The time of the last answer that was followed by another Fetch, so that it has arrived."""
     caught_up_at_ms: int = -1
     last_end_offset: int = -1
     """The leader's log end offset at this replica's last Fetch."""

@@ -46,7 +46,9 @@ def _answer(state: RaftState, request: FetchSnapshotRequest) -> FetchSnapshotRes
     assert isinstance(role, Leader)
     if request.replica_id >= 0 and request.replica_id != state.config.node_id:
         key = ReplicaKey(request.replica_id, partition.replica_directory_id)
-        progress.on_fetch_of(state, role, progress.replica_of(state, role, key))
+        replica = progress.replica_of(state, role, key)
+        progress.on_fetch_of(state, role, replica)
+        replica.answered_at = state.now
     limit = max(1, min(request.max_bytes, state.config.snapshot_max_bytes))
     piece = SnapshotSlice(snapshot, partition.position, limit)
     return messages.snapshot_response(state, snapshot, position=partition.position, piece=piece)

@@ -16,6 +16,16 @@ def key_of(node_id: int) -> ReplicaKey:
     return ReplicaKey(node_id, directory_of(node_id))
 
 
+def say_fetch(raft: Raft, key: ReplicaKey, now: float) -> None:
+    """Let a replica fetch that has everything; the leader holds the Fetch for half a second."""
+    log = raft.state.log
+    request = fetch(
+        key.id, epoch=raft.state.epoch, offset=log.end_offset, last_epoch=log.last_epoch
+    )
+    request.topics[0].partitions[0].replica_directory_id = key.directory_id
+    say(raft, request, now)
+
+
 def leads_while_fetched_by(raft: Raft, *replicas: ReplicaKey) -> bool:
     """Whether the leader leads on while these replicas fetch twice a second."""
     state = raft.state
@@ -23,10 +33,7 @@ def leads_while_fetched_by(raft: Raft, *replicas: ReplicaKey) -> bool:
     while state.now < until and isinstance(state.role, Leader):
         raft.step(None, state.now + 0.5, 0)
         for key in replicas:
-            end = state.log.end_offset
-            request = fetch(key.id, epoch=state.epoch, offset=end, last_epoch=state.log.last_epoch)
-            request.topics[0].partitions[0].replica_directory_id = key.directory_id
-            say(raft, request, state.now)
+            say_fetch(raft, key, state.now)
     return isinstance(state.role, Leader)
 
 
@@ -65,7 +72,26 @@ def test_leader_may_be_replaced_from_the_fetch_timeout_of_its_followers_on() -> 
     raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
     assert leads_while_fetched_by(raft, key_of(2))
     fetched_at = raft.state.now
-    before, after = fetched_at + 0.9 * FETCH_TIMEOUT_S, fetched_at + 1.1 * FETCH_TIMEOUT_S
+    answered_at = fetched_at - 0.5
+    before, after = answered_at + 0.9 * FETCH_TIMEOUT_S, fetched_at + 1.1 * FETCH_TIMEOUT_S
     assert not progress.may_be_replaced(raft.state, before)
     assert progress.may_be_replaced(raft.state, after)
     assert isinstance(raft.state.role, Leader)
+
+
+def test_fetch_that_waited_during_a_pause_does_not_vouch_for_the_leader() -> None:
+    """Invariant 34: its sender may have elected another leader after it had sent it."""
+    raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
+    assert leads_while_fetched_by(raft, key_of(2))
+    state = raft.state
+    raft.step(None, state.now + 0.6, 0)
+    role = state.role
+    assert isinstance(role, Leader)
+    assert not role.held_fetches, "the pause begins while the next one is on its way"
+    woken_at = state.now + 5 * FETCH_TIMEOUT_S
+    say_fetch(raft, key_of(2), woken_at)
+    assert state.role is role
+    assert progress.may_be_replaced(state, woken_at)
+    raft.step(None, woken_at + 0.6, 0)
+    say_fetch(raft, key_of(2), woken_at + 0.6)
+    assert not progress.may_be_replaced(state, woken_at + 0.7)
