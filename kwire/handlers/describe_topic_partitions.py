@@ -53,7 +53,7 @@ async def describe_topic_partitions(
     limit = context.config.max_request_partition_size_limit
     remaining = max(1, min(limit, request.response_partition_limit))
     response = DescribeTopicPartitionsResponse()
-    slices = Slices(context.clock.now)
+    slices, view = Slices(context.clock.now), ClientView(image, context.listener)
     denied = []
     for name in sorted(name for name in named if name >= first_topic):
         if not context.is_allowed("Describe", "Topic", name):
@@ -70,7 +70,7 @@ async def describe_topic_partitions(
             response.topics.append(unknown)
             continue
         start = first_partition if name == first_topic else 0
-        described = await _topic(context, topic, start, remaining, slices)
+        described = await _topic(context, view, topic, start, remaining, slices)
         response.topics.append(described)
         remaining -= len(described.partitions)
         if start + len(described.partitions) < len(topic.partitions):
@@ -88,10 +88,14 @@ def _refuse_topic(name: str, code: int) -> Topic:
 
 
 async def _topic(
-    context: Context, topic: TopicImage, start: int, limit: int, slices: Slices
+    context: Context,
+    view: ClientView,
+    topic: TopicImage,
+    start: int,
+    limit: int,
+    slices: Slices,
 ) -> Topic:
     partitions = []
-    view = ClientView(context.image, context.listener)
     for index in range(start, min(start + limit, len(topic.partitions))):
         partition_image = topic.partitions[index]
         partition = view.describe(Partition, index, partition_image)

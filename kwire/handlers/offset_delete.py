@@ -5,6 +5,7 @@ from kwire.drive import Slices
 from kwire.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from kwire.raftmeta.metadata.image import TopicImage
 
 RequestTopic = OffsetDeleteRequest.OffsetDeleteRequestTopic
 ResponsePartition = OffsetDeleteResponse.OffsetDeleteResponseTopic.OffsetDeleteResponsePartition
@@ -13,13 +14,14 @@ ResponsePartition = OffsetDeleteResponse.OffsetDeleteResponseTopic.OffsetDeleteR
 @handles(OffsetDeleteRequest)
 async def offset_delete(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     context.check_allowed("Delete", "Group", request.group_id)
-    slices = Slices()
+    slices, image = Slices(), context.image
     allowed, errors = [], dict[tuple[str, int], int]()
     for topic in request.topics:
-        partitions = []
+        partitions, topic_image = [], image.topic(topic.name)
         for partition in topic.partitions:
             number = partition.partition_index
-            errors[topic.name, number] = code = _error_code(context, topic.name, number)
+            code = _error_code(context, topic_image, topic.name, number)
+            errors[topic.name, number] = code
             if not code:
                 partitions.append(partition)
             await slices.pause()
@@ -38,11 +40,10 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
     return reply
 
 
-def _error_code(context: Context, topic: str, partition: int) -> int:
+def _error_code(context: Context, image: TopicImage | None, topic: str, partition: int) -> int:
     """Return the error code that refuses this partition; 0 if the coordinator must be asked."""
     if not context.is_allowed("Read", "Topic", topic):
         return TopicAuthorizationFailed.code
-    image = context.image.topic(topic)
     if image is None or partition not in image.partitions:
         return UnknownTopicOrPartition.code
     return 0

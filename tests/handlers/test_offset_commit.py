@@ -9,11 +9,13 @@ import attrs
 import pytest
 import trio.testing
 
+from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.errors import RecordListTooLarge
 from kwire.group.shard import GroupShard
+from kwire.handlers import offset_delete
 from kwire.records import build
 from kwire.records.build import New
 from kwire.replica.coordinator_log import CoordinatorLog
@@ -239,6 +241,33 @@ async def delete(node: GroupNode, group: str, topic: str, partition: int) -> tup
         OffsetDeleteRequest(group_id=group, topics=[shape(name=topic, partitions=[spot])])
     )
     return reply.error_code, [p.error_code for t in reply.topics for p in t.partitions]
+
+
+async def test_offset_delete_answers_each_partition_if_its_topic_is_deleted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition that is named twice has one answer, also when it is there the first time only."""
+    async with group_node() as node:
+        await node.commit({"t": {0: 10, 1: 11}})
+
+        class DeletingSlices:
+            count = 0
+
+            async def pause(self) -> None:
+                self.count += 1
+                if self.count == 2:
+                    await node.broker.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+
+        monkeypatch.setattr(offset_delete, "Slices", DeletingSlices)
+        shape = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        spots = [shape.OffsetDeleteRequestPartition(partition_index=index) for index in (0, 1, 0)]
+        topics = [shape(name="t", partitions=spots)]
+        (answer,) = (await node.ask(OffsetDeleteRequest(group_id="g", topics=topics))).topics
+        assert [(p.partition_index, p.error_code) for p in answer.partitions] == [
+            (0, 0),
+            (1, 0),
+            (0, 0),
+        ]
 
 
 async def test_offset_delete_returns_kafkas_codes() -> None:
