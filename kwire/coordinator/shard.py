@@ -137,7 +137,8 @@ class Shard(Generic[M]):
         Raises KafkaError if it could not be written: MessageTooLarge, before anything is written,
         if a batch is larger than the topic allows.
         """
-        if decision.records or decision.draft is not None:
+        draft = decision.draft
+        if decision.records or (draft is not None and draft.count):
             self._write(decision, to, wall_ms)
         self.machine.adopt(decision.state)
         for name, at in decision.timers:

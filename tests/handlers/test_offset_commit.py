@@ -137,6 +137,27 @@ async def test_group_without_a_name_takes_offsets() -> None:
         assert await node.commit({}, "g") == {}
 
 
+async def test_commit_writes_nothing_if_all_metadata_is_too_long() -> None:
+    """A batch without records would end before it begins; followers could not append it."""
+    async with group_node({"offset.metadata.max.bytes": "0"}) as node:
+        await node.broker.create("wide", partitions=300)
+        shape = OffsetCommitRequest.OffsetCommitRequestTopic
+        spots = [
+            shape.OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=1, committed_metadata="long"
+            )
+            for index in range(300)
+        ]
+        request = OffsetCommitRequest(
+            group_id="g", member_id="", topics=[shape(name="wide", partitions=spots)]
+        )
+        (answer,) = (await node.ask(request, 9)).topics
+        assert {partition.error_code for partition in answer.partitions} == {12}
+        files = node.broker.disk.files.items()
+        logs = [inode for path, inode in files if path.endswith(".log")]
+        assert not any(inode.data for inode in logs)
+
+
 async def test_too_long_metadata_fails_alone() -> None:
     async with group_node({"offset.metadata.max.bytes": "0"}) as node:
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
