@@ -7,12 +7,12 @@ import struct
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from operator import attrgetter
 from typing import Final
 
 from kwire import attrs
 from kwire.codec.apis import BY_KEY, BY_NAME, Api, ListenerType
 from kwire.codec.compile import Decoder, Part, decoder, decoder_in_steps, encoder
+from kwire.codec.element_count import has_more_elements
 from kwire.codec.frame import (
     Body,
     leading_int32,
@@ -35,18 +35,12 @@ _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
 """The API keys of long polls that change nothing."""
 _PRODUCE: Final = BY_NAME["Produce"].key
-_PARTITIONS_OF: Final = {
-    BY_NAME["Fetch"].key: attrgetter("partitions"),
-    _PRODUCE: attrgetter("partition_responses"),
-}
-"""The partitions in a topic of an answer, by API key."""
 LARGE_FRAME_BYTES: Final = 64 << 10
 """The size from which a request is decoded in slices: a smaller one takes at most 4 ms."""
-LARGE_ANSWER_S: Final = 0.0005
-"""A handler's time from which its answer may be large, and is encoded in slices."""
-LARGE_COUNT: Final = 64
-"""The most topics, and partitions of one, that an answer to Produce or Fetch is encoded with at
-once; both may have waited, so their time says nothing about their size."""
+QUICK_ANSWER_S: Final = 0.0005
+"""The time below which a handler cannot have made a large answer, so that nothing is counted."""
+LARGE_COUNT: Final = 256
+"""The number of array elements from which an answer is encoded in slices."""
 _HEAD: Final = struct.Struct(">hhi")
 
 
@@ -230,7 +224,7 @@ class ConnectionRequests:
         frame: memoryview,
         started: float,
     ) -> list[Part] | None:
-        """Return the pieces of a handler's response, encoded in slices if it may be large."""
+        """Return the pieces of a handler's response, encoded in slices if it is large."""
         elapsed_s = self.context.services.clock.now() - started
         route.count.value += 1
         route.seconds.observe(elapsed_s)
@@ -241,7 +235,7 @@ class ConnectionRequests:
             self._throttle(key, response, len(frame))
             if route.narrow is not None:
                 response = route.narrow(response, version, request)
-            if _may_be_large(key, response, elapsed_s):
+            if elapsed_s >= QUICK_ANSWER_S and has_more_elements(response, LARGE_COUNT):
                 return await run_in_slices(
                     response_parts_in_steps(key, version, correlation_id, response)
                 )
@@ -271,19 +265,6 @@ class ConnectionRequests:
         """Mute the connection for the throttle time, since old clients would not wait."""
         if wait_ms > 0:
             self.muted_s = wait_ms / 1000
-
-
-def _may_be_large(key: int, response: Body, elapsed_s: float) -> bool:
-    """Whether encoding a response may take longer than a slice."""
-    if elapsed_s < LARGE_ANSWER_S:
-        return False
-    partitions_of = _PARTITIONS_OF.get(key)
-    if partitions_of is None:
-        return True
-    topics = response.responses
-    return len(topics) > LARGE_COUNT or any(
-        len(partitions_of(topic)) > LARGE_COUNT for topic in topics
-    )
 
 
 _THROTTLED_SINCE: Final = {19: 2, 20: 1, 37: 0}
