@@ -7,13 +7,13 @@ twice does no harm: the partition has no open transaction of that producer then.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import trio
 
 from kwire import attrs
-from kwire.drive import Slices
+from kwire.drive import run_in_slices, run_steps
 from kwire.errors import (
     NONE,
     InvalidProducerEpoch,
@@ -30,6 +30,8 @@ from kwire.types import NO_LEADER, TopicPartition
 log = logging.getLogger(__name__)
 
 _MARKERS_AT_ONCE: Final = 500
+_QUEUED_AT_ONCE: Final = 64
+"""The most partitions that are queued without a pause."""
 _RETRY_SECONDS: Final = 0.05
 _RETRY_MAX_SECONDS: Final = 1.0
 _WRITTEN: Final = frozenset({NONE, UnsupportedForMessageFormat.code})
@@ -103,21 +105,30 @@ class MarkerSender:
 
     def send(self, ends: Iterable[TransactionEnd]) -> None:
         """Send the markers of these transactions to all their partitions."""
-        if self._nursery is not None:
-            self._nursery.start_soon(self._queue, [(end, sorted(end.missing)) for end in ends])
-
-    async def _queue(self, parts: Iterable[_Part]) -> None:
-        """Queue markers for the leaders, in slices.
-
-        Transactions that miss none, since topics were deleted, are complete.
-        """
         nursery = self._nursery
         if nursery is None:
             return
+        parts = [(end, sorted(end.missing)) for end in ends]
+        steps = self._queueing(parts, nursery)
+        if sum(len(partitions) for _, partitions in parts) <= _QUEUED_AT_ONCE:
+            run_steps(steps)  # Without a task, which costs as much as a marker.
+        else:
+            nursery.start_soon(run_in_slices, steps)
+
+    def _queueing(
+        self, parts: Iterable[_Part], nursery: trio.Nursery
+    ) -> Generator[None, None, None]:
+        """Queue markers for the leaders in small steps.
+
+        Transactions that miss none, since topics were deleted, are complete.
+        """
         written, leaderless = [], []
-        slices = Slices()
         for end, partitions in parts:
-            for broker, led in (await self._by_leader(end, partitions, slices)).items():
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for partition in partitions:
+                self._add(by_leader, end, partition)
+                yield
+            for broker, led in by_leader.items():
                 if broker == NO_LEADER:
                     leaderless.append((end, led))
                     continue
@@ -133,20 +144,19 @@ class MarkerSender:
         if leaderless:
             nursery.start_soon(self._retry, leaderless)
 
-    async def _by_leader(
-        self, end: TransactionEnd, partitions: Sequence[TopicPartition], slices: Slices
-    ) -> dict[int, list[TopicPartition]]:
-        """Return partitions by leader; those that do not exist need no marker."""
-        parts: dict[int, list[TopicPartition]] = {}
-        for partition in partitions:
-            leader = self.brokers.leader_of(partition)
-            if leader is None:
-                log.info("marker dropped partition=%s: it does not exist", partition)
-                end.missing.discard(partition)
-            else:
-                parts.setdefault(leader, []).append(partition)
-            await slices.pause()
-        return parts
+    def _add(
+        self,
+        by_leader: dict[int, list[TopicPartition]],
+        end: TransactionEnd,
+        partition: TopicPartition,
+    ) -> None:
+        """Add a partition to those of its leader; one that does not exist needs no marker."""
+        leader = self.brokers.leader_of(partition)
+        if leader is None:
+            log.info("marker dropped partition=%s: it does not exist", partition)
+            end.missing.discard(partition)
+        else:
+            by_leader.setdefault(leader, []).append(partition)
 
     async def _drain(self, broker: int) -> None:
         """Send to one broker until nothing waits for it."""
@@ -210,4 +220,6 @@ class MarkerSender:
         for end, _ in parts:
             end.attempts += 1
         await trio.sleep(min(_RETRY_SECONDS * 2 ** min(attempt, 10), _RETRY_MAX_SECONDS))
-        await self._queue([part for part in parts if self.is_current(part[0])])
+        if self._nursery is not None:
+            current = [part for part in parts if self.is_current(part[0])]
+            await run_in_slices(self._queueing(current, self._nursery))
