@@ -94,6 +94,15 @@ def parser() -> Parser:
     dump.add_argument(
         "--records", action="store_true", help="print each record too, metadata by its fields"
     )
+    check = commands.add_parser(
+        "check-log",
+        help="look for damage in the files of logs",
+        description="Read every batch and index of logs and report damage, one line each. For data "
+        "that no broker uses. Exit code 0: no damage, 2: damage, or a file that cannot be read.",
+    )
+    check.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a data directory, a partition or *.log"
+    )
     commands.add_parser(
         "random-uuid",
         help="print a new uuid, for a cluster or a directory",
@@ -309,6 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "cluster": cluster,
         "format": format_,
         "dump-log": dump_log,
+        "check-log": check_log,
         "random-uuid": random_uuid,
     }
     try:
@@ -558,3 +568,27 @@ def dump_log(options: argparse.Namespace) -> None:
             )
         except ValueError as error:
             fail(f"{path}: {error}", BAD_DATA)
+
+
+def check_log(options: argparse.Namespace) -> None:
+    from kwire.log.check import Check
+
+    check, damage_count = Check(), 0
+    for path in options.paths:
+        try:
+            for damage in check.run(path):
+                damage_count += 1
+                print(damage, flush=True)
+        except BrokenPipeError:
+            sys.stdout = None  # The reader closed the pipe.
+            sys.exit(BAD_DATA)
+        except OSError as error:
+            fail(f"cannot read {error.filename or path}: {error.strerror}", BAD_DATA)
+        except ValueError as error:
+            fail(error, BAD_DATA)
+    print(
+        f"checked segments={check.segment_count} batches={check.batch_count} "
+        f"bytes={check.byte_count} damage={damage_count}"
+    )
+    if damage_count:
+        sys.exit(BAD_DATA)

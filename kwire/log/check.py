@@ -1,0 +1,298 @@
+"""The verdict of ``kwire check-log``: damage in the files of a log, by file, offset and reason.
+
+It only reads, and holds one batch and the indexes of one segment in memory. Rules: a damaged batch
+does not hide the batches behind it, unless its length is impossible; an index is compared with the
+batches that it points to; the torn end that a crash leaves, which recovery cuts off, is reported as
+well. An index may name a later batch than the one at its position, as those of Kafka up to 4.0 do.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from itertools import pairwise
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import IO, Any, Final, TypeAlias, TypeVar
+
+from kwire import attrs
+from kwire.errors import CorruptMessage
+from kwire.log import epochs
+from kwire.log.formats import checkpoints, names, offset_index, time_index, txn_index
+from kwire.log.producers import CorruptSnapshot, read_snapshot
+from kwire.records.compression import BadPayload, decompress
+from kwire.records.header import HEADER_SIZE, LENGTH_END, BatchHeader, crc_ok, parse
+from kwire.records.iterate import BadRecords, unpacked_records
+
+READ_BYTES: Final = 1 << 20
+PAYLOAD_MAX: Final = 256 << 20
+"""The largest decompressed payload that is looked into, in bytes."""
+T = TypeVar("T")
+# Any: offsets and timestamps, or pairs of them, which have an order.
+Ordered: TypeAlias = Any
+NO_EPOCHS: Final = (b"", b"0\n0\n")
+"""The files of leader epochs of a log without batches."""
+INDEX_SUFFIXES: Final = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
+
+
+@attrs.frozen
+class Damage:
+    """One finding: where it is, and what is wrong there."""
+
+    path: Path
+    reason: str
+    offset: int | None = None
+    """The base offset of the batch, or the offset that an index entry names."""
+    position: int | None = None
+    """The position of the batch in its file, in bytes."""
+
+    def __str__(self) -> str:
+        where = [
+            f"{name}={value}"
+            for name, value in (("offset", self.offset), ("position", self.position))
+            if value is not None
+        ]
+        return " ".join([f"{self.path}:", *where, f"problem: {self.reason}"])
+
+
+@attrs.define
+class Check:
+    """A check of logs, with the count of what it has read so far."""
+
+    segment_count: int = 0
+    batch_count: int = 0
+    byte_count: int = 0
+
+    def run(self, path: Path) -> Iterator[Damage]:
+        """Check a ``.log`` file, a partition's directory, or a directory of partitions.
+
+        Raises OSError for a path that cannot be read, ValueError for one without a log.
+        """
+        if path.is_file():
+            if not _is_segment(path):
+                raise ValueError(f"{path} is not a segment of a log: name a .log file or a folder")
+            yield from self._segment(path, 0)
+            return
+        directories = [path, *sorted(entry for entry in path.iterdir() if entry.is_dir())]
+        logs = [directory for directory in directories if any(map(_is_segment, _files(directory)))]
+        if not logs:
+            raise ValueError(f"{path} holds no log: name a data directory or a partition's folder")
+        for directory in logs:
+            yield from self._partition(directory)
+
+    def _partition(self, directory: Path) -> Iterator[Damage]:
+        """Check all files of one partition's directory."""
+        files = _files(directory)
+        end_offset = 0
+        for path in filter(_is_segment, files):
+            base_offset = int(path.stem)
+            if base_offset < end_offset:
+                reason = f"the segment before ends at {end_offset}, behind this one's first offset"
+                yield Damage(path, reason, base_offset)
+            end_offset = yield from self._segment(path, end_offset)
+        for path in files:
+            if (problem := _small_file_problem(path)) is not None:
+                yield Damage(path, problem)
+
+    def _segment(self, path: Path, end_offset: int) -> Generator[Damage, None, int]:
+        """Check a segment and its indexes; the log before it ends at ``end_offset``.
+
+        The generator's value is the offset behind the segment's last batch.
+        """
+        self.segment_count += 1
+        base_offset = int(path.stem)
+        indexes = _Indexes(path, base_offset)
+        yield from indexes.damage
+        end_offset = max(end_offset, base_offset)
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            batches = _Batches(path, file, size)
+            for position, header, data in batches:
+                self.batch_count += 1
+                if header.base_offset < end_offset or header.last_offset_delta < 0:
+                    yield Damage(
+                        path,
+                        f"offsets go back, the batch before ends at {end_offset}",
+                        header.base_offset,
+                        position,
+                    )
+                elif header.last_offset - base_offset >= 1 << 31:
+                    reason = "the offset is too far from the segment's first one for its indexes"
+                    yield Damage(path, reason, header.base_offset, position)
+                if (problem := _records_problem(header, data)) is not None:
+                    yield Damage(path, problem, header.base_offset, position)
+                yield from indexes.compare(position, header)
+                end_offset = max(end_offset, header.next_offset)
+            self.byte_count += batches.end
+            if batches.problem is not None:
+                yield batches.problem
+            yield from indexes.finish(end_offset)
+        return end_offset
+
+
+class _Batches:
+    """The batches of one file, up to the first length that no batch can have."""
+
+    def __init__(self, path: Path, file: IO[bytes], size: int) -> None:
+        self._path = path
+        self._file = file
+        self._size = size
+        self.end = 0
+        """The position behind the last batch."""
+        self.problem: Damage | None = None
+        """The reason why the batches end before the end of the file."""
+
+    def __iter__(self) -> Iterator[tuple[int, BatchHeader, bytes]]:
+        buffer, start = b"", 0
+        while self.end < self._size:
+            position = self.end
+            if position + HEADER_SIZE > start + len(buffer):
+                start, buffer = position, self._read(position, READ_BYTES)
+            if len(buffer) - (position - start) < HEADER_SIZE:
+                self._stop("cut off inside the header of a batch")
+                return
+            header = parse(buffer, position - start)
+            if header.magic != 2 or header.length < HEADER_SIZE - LENGTH_END:
+                self._stop(f"not a batch: length {header.length}, magic {header.magic}")
+                return
+            if position + header.size > self._size:
+                self._stop(f"cut off inside a batch of {header.size} bytes", header.base_offset)
+                return
+            if position + header.size > start + len(buffer):
+                start, buffer = position, self._read(position, max(header.size, READ_BYTES))
+            data = buffer[position - start : position - start + header.size]
+            yield position, header, data
+            self.end = position + header.size
+
+    def _read(self, position: int, size: int) -> bytes:
+        self._file.seek(position)
+        return self._file.read(size)
+
+    def _stop(self, reason: str, offset: int | None = None) -> None:
+        unread = self._size - self.end
+        text = f"{reason}; {unread} bytes from here on were not checked"
+        self.problem = Damage(self._path, text, offset, self.end)
+
+
+def _records_problem(header: BatchHeader, data: bytes) -> str | None:
+    """Return what is wrong with the content of one batch; None if it is sound."""
+    if not crc_ok(data, 0, header):
+        return "wrong CRC"
+    try:
+        payload = decompress(header.compression, memoryview(data)[HEADER_SIZE:], PAYLOAD_MAX)
+        previous = header.base_offset - 1
+        for record in unpacked_records(bytes(payload), header):
+            if not previous < record.offset <= header.last_offset:
+                return f"the record at offset {record.offset} is out of order"
+            previous = record.offset
+    except (BadPayload, BadRecords, CorruptMessage) as error:
+        return f"records cannot be read: {error}"
+    return None
+
+
+class _Indexes:
+    """The index files of one segment, compared with its batches while these are read."""
+
+    def __init__(self, log: Path, base_offset: int) -> None:
+        self.damage: list[Damage] = []
+        """The damage of the files themselves."""
+        self._paths = {suffix: log.with_suffix(suffix) for suffix in INDEX_SUFFIXES}
+        offsets = offset_index.entries(
+            self._load(names.INDEX, offset_index.ENTRY_SIZE), base_offset
+        )
+        times = time_index.entries(self._load(names.TIME_INDEX, time_index.ENTRY_SIZE), base_offset)
+        aborted = txn_index.entries(self._load(names.TXN_INDEX, txn_index.ENTRY_SIZE))
+        self._offsets = iter(self._ascending(names.INDEX, offsets, itemgetter(0, 1)))
+        self._times = iter(self._ascending(names.TIME_INDEX, times, itemgetter(0, 1)))
+        self._aborted = iter(self._ascending(names.TXN_INDEX, aborted, attrgetter("last_offset")))
+        self._offset = next(self._offsets, None)
+        self._time = next(self._times, None)
+        self._marker = next(self._aborted, None)
+        self._largest = -1
+        if log.with_suffix(names.ABORTED).exists() and not self._paths[names.TXN_INDEX].exists():
+            self._note(names.TXN_INDEX, "the file is missing")
+
+    def compare(self, position: int, header: BatchHeader) -> Iterator[Damage]:
+        """Compare the entries that concern a batch with it."""
+        while self._offset is not None and self._offset[1] <= position:
+            offset, at = self._offset
+            self._offset = next(self._offsets, None)
+            if at != position:
+                yield self._at(names.INDEX, f"no batch begins at position {at}", offset)
+            elif offset < header.base_offset:
+                reason = f"the batch at position {at} begins at offset {header.base_offset}"
+                yield self._at(names.INDEX, reason, offset)
+        self._largest = max(self._largest, header.max_timestamp)
+        while self._time is not None and self._time[1] <= header.last_offset:
+            timestamp, offset = self._time
+            self._time = next(self._times, None)
+            if timestamp > self._largest:
+                reason = f"timestamp {timestamp}, but the largest one so far is {self._largest}"
+                yield self._at(names.TIME_INDEX, reason, offset)
+        while self._marker is not None and self._marker.last_offset <= header.last_offset:
+            marker = self._marker
+            self._marker = next(self._aborted, None)
+            if not header.is_control or marker.last_offset < header.base_offset:
+                reason = "no marker of a transaction is at this offset"
+                yield self._at(names.TXN_INDEX, reason, marker.last_offset)
+            elif marker.producer_id != header.producer_id:
+                reason = f"producer {marker.producer_id}, the marker's is {header.producer_id}"
+                yield self._at(names.TXN_INDEX, reason, marker.last_offset)
+
+    def finish(self, end_offset: int) -> Iterator[Damage]:
+        """Report entries behind the last batch."""
+        if self._offset is not None:
+            reason = f"no batch begins at position {self._offset[1]}"
+            yield self._at(names.INDEX, reason, self._offset[0])
+        if self._time is not None and self._time[1] >= end_offset:
+            yield self._at(names.TIME_INDEX, f"the log ends at {end_offset}", self._time[1])
+        if self._marker is not None:
+            reason = f"the segment ends at {end_offset}"
+            yield self._at(names.TXN_INDEX, reason, self._marker.last_offset)
+
+    def _load(self, suffix: str, entry_bytes: int) -> bytes:
+        """Return the content of an index file, empty if there is none.
+
+        Apache Kafka reserves zeros behind the entries while a segment is active.
+        """
+        try:
+            data = self._paths[suffix].read_bytes()
+        except FileNotFoundError:
+            return b""
+        if len(data) % entry_bytes:
+            self._note(suffix, f"{len(data)} bytes are not a whole number of entries")
+        used = len(data.rstrip(b"\0"))
+        return data[: -(-used // entry_bytes) * entry_bytes]
+
+    def _ascending(self, suffix: str, entries: list[T], key: Callable[[T], Ordered]) -> list[T]:
+        """Return the entries, none of them if they do not ascend: they could not be compared."""
+        keys = [key(entry) for entry in entries]
+        if all(before < after for before, after in pairwise(keys)):
+            return entries
+        self._note(suffix, "entries are out of order")
+        return []
+
+    def _note(self, suffix: str, reason: str) -> None:
+        self.damage.append(Damage(self._paths[suffix], reason))
+
+    def _at(self, suffix: str, reason: str, offset: int) -> Damage:
+        return Damage(self._paths[suffix], reason, offset)
+
+
+def _small_file_problem(path: Path) -> str | None:
+    """Return what is wrong with one of a partition's other files, by its checksum or its form."""
+    try:
+        if path.name.endswith(names.SNAPSHOT):
+            read_snapshot(path.read_bytes())
+        elif path.name == names.EPOCHS_FILE and path.read_bytes() not in NO_EPOCHS:
+            epochs.from_text(path.read_bytes())
+        elif path.name == names.PARTITION_METADATA:
+            checkpoints.parse_partition_metadata(path.read_bytes())
+    except (CorruptSnapshot, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(entry for entry in directory.iterdir() if entry.is_file())
+
+
+def _is_segment(path: Path) -> bool:
+    return path.suffix == names.LOG and names.stem_offset(path.stem) is not None
