@@ -222,13 +222,15 @@ class ReplicaService:
         """Wait until a batch may be acknowledged: stored here and, for acks=all, committed.
 
         The deadline applies to the followers. This broker's own disk has none: the queued writes
-        are in memory, and bounded because their producers wait too.
+        are in memory, and bounded because their producers wait too. Raises NotLeaderOrFollower if
+        the lease ended meanwhile, since another broker may lead by now.
         """
         end_offset, epoch = produced.end_offset, produced.leader_epoch
         await self._wait_stored(partition, end_offset, epoch)
         if acks == ACKS_ALL:
             left_s = max(0.0, deadline - self.now())
             await self.wait_committed(partition, end_offset, left_s, epoch)
+        self.check_lease()
 
     async def _wait_stored(self, partition: Partition, end_offset: int, epoch: int) -> None:
         if self._checked_leader(partition, epoch).log_end < end_offset:

@@ -15,6 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kwire import errors
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.log.config import LogConfig
+from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.records import header
 from kwire.replica.partition import Partition, ProduceResult
 from kwire.types import CONSUMER_OFFSETS
@@ -336,3 +337,25 @@ async def test_partition_without_a_descriptor_fails_alone(
     monkeypatch.undo()
     (answer,) = await produce(subject, ("bad", 0, one_batch(timestamp_ms=NOW_MS)))
     assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_batch_that_is_synced_after_the_lease_is_not_acknowledged(
+    acks: int, autojump_clock: MockClock
+) -> None:
+    """Invariant 34: the broker was paused while its disk synced the batch."""
+    async with hold_fsyncs() as (subject, disk), trio.open_nursery() as nursery:
+        await create_topic(subject, flush_messages=1)
+        answers: list[Any] = []
+
+        async def send() -> None:
+            answers.extend(await produce(subject, ("t", 0, one_batch(b"v")), acks=acks))
+
+        lease = subject.replicas.lease = SessionLease(9.0)
+        nursery.start_soon(send)
+        await wait_all_tasks_blocked()
+        assert not answers
+        lease.end = subject.replicas.now()
+        disk.let_go.set()
+        await wait_all_tasks_blocked()
+        assert [answer.error_code for answer in answers] == [errors.NotLeaderOrFollower.code]
