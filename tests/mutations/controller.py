@@ -4,6 +4,15 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="brokers-are-fenced-before-their-waiting-heartbeats",
+        invariants=(44,),
+        path="kwire/raftmeta/controller/periodic_tasks.py",
+        old="            await give_way()  # Heartbeats",
+        new="            # Heartbeats",
+        test="tests/raftmeta/controller/test_large_decisions.py::"
+        "test_heartbeats_that_waited_for_a_large_decision_come_before_the_fencing",
+    ),
+    Mutation(
         name="broker-epoch-is-no-offset",
         invariants=(47,),
         path="kwire/raftmeta/controller/brokers.py",

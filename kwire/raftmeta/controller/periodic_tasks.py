@@ -5,11 +5,13 @@ task decides in slices and ends without an error when leadership is lost.
 """
 
 import math
+from contextlib import suppress
 
 import trio
 
 from kwire import attrs, errors
 from kwire.clock import Clock
+from kwire.drive import give_way
 from kwire.raftmeta.controller.brokers import decide_fence_stale
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.service import Controller, Decide
@@ -41,7 +43,11 @@ class PeriodicTasks:
                 with trio.move_on_after(timeout_s):
                     await controller.wait_change()
                 continue
-            await self._run(decide_fence_stale)
+            await controller.wait_ready()
+            await give_way()  # Heartbeats that waited for a large decision are decided on first.
+            if controller.is_ready:
+                with suppress(errors.NotController):
+                    await controller.call(decide_fence_stale, None)
 
     async def _update_leaders(self) -> None:
         """Continue changes that are too large for one decision, also a predecessor's."""

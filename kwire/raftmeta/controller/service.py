@@ -124,6 +124,11 @@ class Controller:
             await self._publisher.wait_applied(commit.offset)
         return decision.reply
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether a decision would be made at once."""
+        return self._large_decision is None
+
     async def wait_ready(self) -> None:
         """Wait for a large decision in progress; build the index of a new active controller."""
         while True:

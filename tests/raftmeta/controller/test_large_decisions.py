@@ -5,24 +5,29 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.drive import STEPS_AT_ONCE
 from kwire.raftmeta.controller import service as controller_service
-from kwire.raftmeta.controller.brokers import decide_fence_stale
+from kwire.raftmeta.controller.brokers import decide_fence_stale, decide_heartbeat
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates
 from kwire.raftmeta.controller.partition_index import PartitionIndex
+from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.controller.service import Controller
-from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
+from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.publisher import AT_ONCE
 from kwire.records import build
-from tests.support.raftmeta.clusters import cluster_of
+from kwire.simulation.raft_quorums import TestClock
+from tests.support.raftmeta.clusters import Cluster, cluster_of
 from tests.support.raftmeta.metadata_node import running_node
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
-from tests.support.raftmeta.requests import create
+from tests.support.raftmeta.requests import beat, create
 
 
 async def test_others_have_turns_while_a_large_topic_is_created() -> None:
@@ -148,6 +153,34 @@ async def test_a_large_decision_is_made_again_when_its_offsets_are_taken() -> No
         assert offsets == [offsets[0], offsets[0] + 1]
         assert node.watcher.batches[-1].base_offset == offsets[1]
         assert node.controller.state.image.topics == node.publisher.image.topics
+
+
+async def test_heartbeats_that_waited_for_a_large_decision_come_before_the_fencing(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 44: a decision that takes a whole session fences no broker that sent heartbeats."""
+    quorum = OneLeader(at_once=True)
+    controller = active_controller(quorum, Cluster(range(1, 9)))
+    brokers = controller.state.image.brokers.values()
+
+    def decide_slowly(*_: Any) -> Steps[Decision[None]]:
+        for number in range(100 * STEPS_AT_ONCE):
+            if number == 50 * STEPS_AT_ONCE:
+                mock_clock.jump(10)
+            yield
+        return Decision((), None)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(PeriodicTasks(controller, TestClock()).run)
+        for _ in range(10):
+            async with trio.open_nursery() as calls:
+                calls.start_soon(controller.call, decide_slowly, None)
+                while controller._large_decision is None:
+                    await trio.lowlevel.checkpoint()
+                for request in [beat(broker.id, broker.epoch) for broker in brokers]:
+                    calls.start_soon(controller.call, decide_heartbeat, request)
+        nursery.cancel_scope.cancel()
+    assert [type(record).__name__ for record in quorum.written] == []
 
 
 async def with_offsets_taken(quorum: OneLeader, controller: Controller, decide: Any) -> bool:
