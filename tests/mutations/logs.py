@@ -191,6 +191,15 @@ MUTATIONS = (
         test="tests/log/test_recovery.py",
     ),
     Mutation(
+        name="cut-segments-are-removed-on-the-event-loop",
+        invariants=(91,),
+        path="kwire/log/directories/service.py",
+        old="log.on_removed = self._remove_later",
+        new="log.on_removed = remove_files",
+        test="tests/log/test_cut_segments.py"
+        "::test_files_of_cut_segments_are_removed_after_the_delay",
+    ),
+    Mutation(
         name="recovery-cuts-damage-before-what-lies-behind-it",
         invariants=(83,),
         path="kwire/log/recovery.py",
