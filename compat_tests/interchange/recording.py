@@ -9,7 +9,7 @@ Each set becomes ``tests/vectors/disk/NAME.tar.gz`` (the data directory) and ``N
   release, with transactions in every state, and topic settings that 4.3 rejects or does not know;
 - ``cleaner-cleaned``, ``cleaner-swap``: Apache Kafka 4.3.1, killed while its cleaner wrote
   ``.cleaned`` files, and while it renamed ``.swap`` files into place (strace delays each rename);
-- ``first-release``: written by kwire as of commit 218fdd96, and killed.
+- ``first-release``: written by kwire as of :data:`FIRST_RELEASE`, and killed.
 
 Where Apache Kafka was killed, the view is its own after it opened a copy of the directory: the log
 start that DeleteRecords set shortly before, for example, is lost then.
@@ -26,7 +26,8 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ CLEANING = {
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.cleaner.threads": "1",
 }
+FIRST_RELEASE = "218fdd96"
+"""The commit of kwire's first release."""
 GROUPS = (*filling.GROUPS, *transactions.GROUPS)
 Snapshot = dict[str, Any]
 
@@ -87,12 +90,13 @@ def record_kafka(node: Broker, release: str, end: str) -> Snapshot:
     return snapshot
 
 
-def record_first_release(node: Broker) -> Snapshot:
-    """Fill a node of kwire's first release, checked out beside this tree."""
+@contextmanager
+def first_release(node: Broker) -> Iterator[None]:
+    """Run a node with kwire's first release, checked out beside this tree."""
     with tempfile.TemporaryDirectory() as scratch:
         checkout = Path(scratch) / "kwire"
         git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--detach", str(checkout), "218fdd96"], check=True)
+        subprocess.run([*git, "add", "--detach", str(checkout), FIRST_RELEASE], check=True)
         try:
             command = [sys.executable, "-m", "kwire", "serve", "--config", "server.properties"]
             environment = {**os.environ, "PYTHONPATH": str(checkout)}
@@ -101,11 +105,18 @@ def record_first_release(node: Broker) -> Snapshot:
             )
             assert node.process.stdout is not None
             assert node.process.stdout.readline().startswith(b"kwire ready on ")
-            filling.fill(node.address)
-            snapshot = dict(view.everything(node.address, filling.GROUPS))
-            node.kill()
+            yield
         finally:
+            node.close()
             subprocess.run([*git, "remove", "--force", str(checkout)], check=True)
+
+
+def record_first_release(node: Broker) -> Snapshot:
+    """Fill a node of kwire's first release."""
+    with first_release(node):
+        filling.fill(node.address)
+        snapshot = dict(view.everything(node.address, filling.GROUPS))
+        node.kill()
     return snapshot
 
 

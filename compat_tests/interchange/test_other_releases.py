@@ -18,7 +18,14 @@ from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
 from compat_tests.interchange import filling, transactions, view
 from compat_tests.interchange.node import complaints, hand_over, prepare
-from compat_tests.interchange.recording import FOLDER, GROUPS, SETS, SMALL, plain
+from compat_tests.interchange.recording import (
+    FOLDER,
+    GROUPS,
+    SETS,
+    SMALL,
+    first_release,
+    plain,
+)
 
 OLD = ("kafka-3.9-stopped", "kafka-3.9-killed", "kafka-4.0-killed")
 KEPT = {
@@ -42,14 +49,9 @@ COMMITTED = {
 @pytest.fixture(params=SETS)
 def recorded_node(request, tmp_path):
     """The name of a set, a started kwire on a copy of it, and the view of the clients then."""
-    name = request.param
-    broker = prepare(tmp_path / "node", overrides=KEPT)
-    with tarfile.open(FOLDER / f"{name}.tar.gz") as tar:
-        tar.extractall(tmp_path / "node", filter="data")
-    with gzip.open(FOLDER / f"{name}.view.json.gz") as file:
-        snapshot = json.load(file)
+    broker, snapshot = _unpack(tmp_path, request.param)
     broker.start()
-    yield name, broker, snapshot
+    yield request.param, broker, snapshot
     broker.close()
 
 
@@ -77,9 +79,7 @@ def test_topic_settings_of_another_release_do_not_stop_a_node(tmp_path, name):
 
     Apache Kafka 4.3 ends at the start in the first case.
     """
-    node = prepare(tmp_path / "node", overrides=KEPT)
-    with tarfile.open(FOLDER / f"{name}.tar.gz") as tar:
-        tar.extractall(tmp_path / "node", filter="data")
+    node, _ = _unpack(tmp_path, name)
     try:
         node.start()
         shown = view.configs(node.address, ["cut", "of-3.9"])
@@ -134,6 +134,71 @@ def test_an_earlier_kafka_hands_its_directory_over_and_takes_it_back(
         transactions.go_on(node.address)
     finally:
         node.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("name", ["cleaner-cleaned", "cleaner-swap"])
+def test_kafka_takes_back_what_its_cleaner_left_unfinished(tmp_path, name, end):
+    """Apache Kafka 4.3 takes the segments that kwire has put in place or thrown away."""
+    node, snapshot = _unpack(tmp_path, name)
+    try:
+        node.start()
+        _send(node, snapshot)
+        node.kill()
+        node.start()
+        before = _of_users(node)
+        getattr(node, end)()
+        hand_over(node, "kafka")
+        assert _of_users(node) == before
+        _send(node, snapshot)
+        filled = _of_users(node)
+        getattr(node, end)()
+        hand_over(node, "kwire")
+        assert _of_users(node) == filled
+    finally:
+        node.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_first_release_takes_its_directory_back(tmp_path, end):
+    """An upgrade of a node can be undone."""
+    node, snapshot = _unpack(tmp_path, "first-release")
+    try:
+        node.start()
+        _send(node, snapshot)
+        node.kill()
+        node.start()
+        before = view.everything(node.address, filling.GROUPS)
+        getattr(node, end)()
+        with first_release(node):
+            assert view.everything(node.address, filling.GROUPS) == before
+            filling.send(node.address, "zstd", idempotent=True, number=11)
+            filled = view.everything(node.address, filling.GROUPS)
+            getattr(node, end)()
+        hand_over(node, "kwire")
+        assert view.everything(node.address, filling.GROUPS) == filled
+    finally:
+        node.close()
+
+
+def _of_users(node):
+    """Return what clients see without internal topics, which a consumer may create."""
+    everything = view.everything(node.address, [])
+    return {
+        part: {key: value for key, value in shown.items() if not str(key).startswith("__")}
+        for part, shown in everything.items()
+    }
+
+
+def _unpack(folder, name):
+    """Return a node on a copy of a recorded set, not started, and the view of its clients."""
+    node = prepare(folder / "node", overrides=KEPT)
+    with tarfile.open(FOLDER / f"{name}.tar.gz") as tar:
+        tar.extractall(folder / "node", filter="data")
+    with gzip.open(FOLDER / f"{name}.view.json.gz") as file:
+        return node, json.load(file)
 
 
 def _without_transactions(snapshot):
