@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from kwire.coordinator.decision import NOTHING, Decision, Moment
+from kwire.coordinator.shard import Series
 from kwire.errors import CoordinatorNotAvailable, NotEnoughReplicas
 from kwire.group.records import group_tombstone
 from kwire.replica.verification import Guard
@@ -32,6 +33,9 @@ async def test_partition_that_cannot_be_written_for_long_is_tried_once_a_second(
             await subject.add(producer, T0, name=name)
         subject.log.failure = NotEnoughReplicas()
         await trio.sleep(600)
+        series = [each for each in gc.get_objects() if isinstance(each, Series)]
+        assert len(series) == 1, "what waits does not grow"
+        del series
         attempts = 0
         append = FakeLog.append
 

@@ -386,6 +386,23 @@ async def test_large_commit_or_deletion_is_refused_as_a_whole_when_the_disk_fill
     assert await count_commits(node) == {}
 
 
+async def test_small_commit_or_deletion_is_refused_as_a_whole_when_its_batch_is_too_large() -> None:
+    """Two batches would leave a part of the request when the second one cannot be written."""
+    node = make_node()
+    index = node.groups.partition_of("g")
+    node.service.on_elected(index, 0)
+    request = large_commit_request(1, topics=1, partitions=100)
+    await node.groups.commit(request)
+    assert len(node.log.data[index]) == 1
+    node.log.max_bytes = 1_000
+    with pytest.raises(UnknownServerError):
+        await node.groups.commit(request)
+    (result,) = await node.groups.delete(["g"])
+    assert result.error_code == UnknownServerError.code
+    assert await count_commits(node) == {1: 100}
+    assert len(node.log.data[index]) == 1
+
+
 async def test_offsets_of_a_deleted_topic_are_removed_in_batches_that_fit(
     autojump_clock: object,
 ) -> None:

@@ -1,12 +1,14 @@
 """The replay of producers from a log's batches, and the transactions that hold back readers."""
 
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.producers import Marker, ProducerStates
+from kwire.log.producers import Closed, Marker, ProducerStates
 from kwire.log.recovery import StoredOffsets, opening
 from kwire.records.header import parse
 from kwire.simulation.disk import SimDisk
@@ -89,3 +91,41 @@ def test_last_stable_offset_is_the_start_of_the_first_transaction_without_a_visi
             unstable = [first for first, end in ends.items() if end >= high_watermark]
             expected = min([*unstable, high_watermark])
             assert states.last_stable_offset(high_watermark) == expected
+
+
+class CountedOpen(OrderedDict[int, int]):
+    """Open transactions that count how many of them are looked at."""
+
+    count = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for first_offset in super().__iter__():
+            self.count += 1
+            yield first_offset
+
+
+def test_last_stable_offset_looks_at_one_of_many_open_transactions() -> None:
+    """It is asked at each append, fetch and move of the high watermark."""
+    states = ProducerStates()
+    states._open = looks = CountedOpen((offset, offset) for offset in range(5_000))
+    for high_watermark in range(100):
+        assert states.last_stable_offset(high_watermark + 1) == 0
+    assert looks.count <= 100
+
+
+def test_ended_transactions_are_looked_at_once_when_readers_see_their_ends() -> None:
+    """Thousands end between two moves of the high watermark."""
+    looks = 0
+
+    class CountedClosed(Closed):
+        @property
+        def last_offset(self) -> int:
+            nonlocal looks
+            looks += 1
+            return super().__getitem__(1)
+
+    states = ProducerStates()
+    states._unreplicated = deque(CountedClosed(offset, offset + 1) for offset in range(0, 2_000, 2))
+    for high_watermark in range(2_000):
+        states.last_stable_offset(high_watermark)
+    assert looks <= 2 * 2_000

@@ -12,6 +12,23 @@ _SERVICE = "tests/coordinator/test_service.py"
 
 MUTATIONS = (
     Mutation(
+        name="steps-of-a-deadline-pile-up",
+        invariants=(10,),
+        path="kwire/coordinator/steps.py",
+        old="key = object() if name is None else name",
+        new="key = object()",
+        test="tests/coordinator/test_steps.py",
+    ),
+    Mutation(
+        name="atomic-decision-fills-several-batches",
+        invariants=(71,),
+        path="kwire/coordinator/shard.py",
+        old="if piece and not decision.is_atomic and size",
+        new="if piece and size",
+        test="tests/coordinator/test_writing.py::"
+        "test_small_commit_or_deletion_is_refused_as_a_whole_when_its_batch_is_too_large",
+    ),
+    Mutation(
         name="answer-offset-of-an-earlier-topic",
         invariants=(40,),
         path="kwire/group/requests.py",

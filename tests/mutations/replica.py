@@ -6,6 +6,30 @@ SYNCED = "tests/handlers/test_synced_first.py"
 
 MUTATIONS = (
     Mutation(
+        name="replaced-controller-answers-the-brokers-of-other-nodes",
+        invariants=(34,),
+        path="kwire/handlers/broker_heartbeat.py",
+        old=", vouches=True",
+        new="",
+        test="tests/handlers/test_broker_heartbeat.py",
+    ),
+    Mutation(
+        name="lease-without-controllers-lasts-for-ten-minutes",
+        invariants=(34,),
+        path="kwire/raftmeta/broker/session_lease.py",
+        old="WITHOUT_CONTROLLERS_MAX_S: Final = 60.0",
+        new="WITHOUT_CONTROLLERS_MAX_S: Final = 600.0",
+        test="tests/raftmeta/broker/test_session_lease.py",
+    ),
+    Mutation(
+        name="clock-does-not-see-suspensions",
+        invariants=(34,),
+        path="kwire/clock.py",
+        old="time.clock_gettime(_BOOT_CLOCK) - ",
+        new="time.clock_gettime(time.CLOCK_MONOTONIC) - ",
+        test="tests/raftmeta/broker/test_session_lease.py",
+    ),
+    Mutation(
         name="append-to-a-settled-partition-is-not-visited",
         invariants=(18,),
         path="kwire/replica/fetch_waits.py",

@@ -8,6 +8,14 @@ _VERIFICATION = f"{_RECORDS}::TestVerification"
 
 MUTATIONS = (
     Mutation(
+        name="last-stable-offset-walks-all-open-transactions",
+        invariants=(13,),
+        path="kwire/log/producers.py",
+        old="first_open = next(iter(self._open), None)\n",
+        new="first_open = (list(self._open) or [None])[0]\n",
+        test="tests/log/test_producer_replay.py",
+    ),
+    Mutation(
         name="marker-of-a-former-coordinator-is-written",
         invariants=(60,),
         path="kwire/log/producers.py",

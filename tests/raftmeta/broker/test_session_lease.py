@@ -1,6 +1,7 @@
 """The lease of a broker's session: how long it may act as the leader that its metadata name."""
 
 import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -195,6 +196,16 @@ async def test_broker_serves_without_controllers_for_a_limited_time(
     assert len([r for r in caplog.records if r.getMessage().startswith("lease over")]) == 1
 
 
+def test_broker_serves_a_minute_at_the_longest_while_all_controllers_refuse_connections() -> None:
+    """Invariant 34: a firewall may refuse them while a controller fences the broker."""
+    lease = SessionLease(SESSION_S)
+    lease.renew(100.0, 100.0)
+    for asked_at in range(101, 160):
+        lease.on_controllers_ended(float(asked_at), float(asked_at))
+    assert not lease.is_over(159.9)
+    assert lease.is_over(160.0)
+
+
 def test_lease_longer_than_the_limit_without_controllers_is_not_shortened() -> None:
     lease = SessionLease(3600.0)
     lease.renew(100.0, 100.0)
@@ -282,6 +293,27 @@ def test_lease_goes_on_while_the_machine_is_suspended() -> None:
     lease.on_unfenced(100.7, 100.8, knows_fencing=False)
     assert not lease.is_over(109.6)
     assert lease.is_over(109.8)
+
+
+async def test_broker_stops_to_serve_when_its_machine_was_suspended_for_a_session(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 34: the boot clock goes on meanwhile, the monotonic one does not."""
+    suspended_s = 0.0
+
+    def gettime(clock: int) -> float:
+        return 1000.0 + (suspended_s if clock == time.CLOCK_BOOTTIME else 0.0)
+
+    monkeypatch.setattr(time, "clock_gettime", gettime)
+    lifecycle = make_lifecycle(Controllers(*UP))
+    async with trio.open_nursery() as nursery:
+        await lifecycle.start()
+        nursery.start_soon(lifecycle.run)
+        await trio.sleep(0.1)
+        assert not lifecycle.lease.is_over(trio.current_time())
+        suspended_s = SESSION_S
+        assert lifecycle.lease.is_over(trio.current_time())
+        nursery.cancel_scope.cancel()
 
 
 def test_time_of_deadlines_does_not_go_back_after_a_suspension() -> None:
