@@ -253,6 +253,8 @@ def test_roll_without_a_descriptor_leaves_no_segment() -> None:
     with pytest.raises(KafkaStorageError):
         append(log, [b"second" * 30])
     disk.mend()
+    logs = [entry.name for entry in disk.entries("t-0") if entry.name.endswith(".log")]
+    assert logs == [f"{0:020}.log"]
     append(log, [b"third"])
     append(log, [b"fourth" * 30])
     actual = content(log)

@@ -27,6 +27,7 @@ def roll_ages(log: PartitionLog, count: int = 1) -> list[int]:
     time = begun = TIME_MS
     segment = log.segments.active
     while len(ages) < count:
+        assert time - begun <= 3 * AGE_MS, "the segment is never rolled"
         append(log, [b"v"], timestamp_ms=time, now_ms=time)
         if log.segments.active is not segment:
             ages.append(time - begun)

@@ -200,6 +200,22 @@ MUTATIONS = (
         "::test_files_of_cut_segments_are_removed_after_the_delay",
     ),
     Mutation(
+        name="compacted-segments-roll-after-the-compaction-lag",
+        invariants=(87,),
+        path="kwire/log/config.py",
+        old="return min(self.max_compaction_lag_ms, self.segment_ms)",
+        new="return self.segment_ms",
+        test="tests/log/test_roll_age.py",
+    ),
+    Mutation(
+        name="failed-roll-leaves-an-empty-segment",
+        invariants=(83, 90),
+        path="kwire/log/log_segments.py",
+        old="                segment.files.remove(names.LOG)\n            raise",
+        new="                pass\n            raise",
+        test="tests/log/test_recovery.py::test_roll_without_a_descriptor_leaves_no_segment",
+    ),
+    Mutation(
         name="recovery-cuts-damage-before-what-lies-behind-it",
         invariants=(83,),
         path="kwire/log/recovery.py",
