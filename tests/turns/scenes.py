@@ -5,6 +5,7 @@ from typing import Any, Final
 from tests.support.turns.table import Scene
 from tests.turns.controller import DECISIONS
 from tests.turns.groups import GROUPED
+from tests.turns.images import IMAGES
 from tests.turns.logs import LOGS
 from tests.turns.roles import ROLES
 from tests.turns.topics import TOPICS
@@ -13,6 +14,7 @@ from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
 SCENES: Final[tuple[Scene[Any], ...]] = (
     LOGS,
     ROLES,
+    IMAGES,
     TOPICS,
     PARTITIONED_WITH_TRANSACTIONS,
     GROUPED,

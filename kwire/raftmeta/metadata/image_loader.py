@@ -52,7 +52,9 @@ class ImageLoader:
         self, records: Iterable[MetadataRecord], applied: Applied
     ) -> Steps[Published | None]:
         """Apply committed records step by step; the image changes with the last step."""
-        for record in records:
+        for count, record in enumerate(records, 1):
+            if count % STEP_RECORDS == 0:
+                yield
             if isinstance(record, BeginTransactionRecord):
                 self._transaction = []
             elif isinstance(record, EndTransactionRecord):
