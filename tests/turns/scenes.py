@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from tests.support.turns.table import Scene
 from tests.turns.controller import DECISIONS
+from tests.turns.fetchers import FOLLOWED
 from tests.turns.groups import GROUPED
 from tests.turns.images import IMAGES
 from tests.turns.logs import LOGS
@@ -14,6 +15,7 @@ from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
 SCENES: Final[tuple[Scene[Any], ...]] = (
     LOGS,
     ROLES,
+    FOLLOWED,
     IMAGES,
     TOPICS,
     PARTITIONED_WITH_TRANSACTIONS,

@@ -23,7 +23,6 @@ class FollowedPartition:
     leader_id: int
     leader_epoch: int
     failure_count: int = 0
-    retry_at: float = float("-inf")
     kept_start: int = -1
     """The log start that was stored last."""
     reported_at: float = float("-inf")

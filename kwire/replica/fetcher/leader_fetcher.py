@@ -15,18 +15,19 @@ Rules:
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
 from kwire import attrs, errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
-from kwire.drive import Slices
+from kwire.drive import Slices, run_in_slices, run_steps
 from kwire.errors import FencedLeaderEpoch, KafkaError
 from kwire.log.fetched_batches import UnexpectedOffset
 from kwire.replica.fetcher.config import FetcherConfig
+from kwire.replica.fetcher.delays import Delays
 from kwire.replica.fetcher.followed_partition import FollowedPartition
 from kwire.replica.fetcher.kept_starts import KeptStarts
 from kwire.replica.fetcher.log_reconciliation import LogReconciliation
@@ -52,6 +53,7 @@ _SESSION_ERRORS: Final = {
 Answer = FetchResponse.FetchableTopicResponse.PartitionData
 
 
+T = TypeVar("T")
 LogWork = Callable[[FollowedPartition], Awaitable[None]]
 """Work on a log that takes a while; raises KafkaError, UnexpectedOffset or LeaderUnreachable."""
 
@@ -73,8 +75,7 @@ class LeaderFetcher:
     _followed: dict[Key, FollowedPartition] = attrs.field(factory=dict)
     _changed: dict[Key, None] = attrs.field(factory=dict)
     """Partitions whose position may have changed since the last request."""
-    _delayed: dict[Key, None] = attrs.field(factory=dict)
-    """Partitions that are left out until their time."""
+    _delays: Delays = attrs.field(factory=Delays)
     _paused: dict[Key, None] = attrs.field(factory=dict)
     """Partitions that are left out until their log is written, synced or truncated."""
     _session: FetcherSession = attrs.field(init=False)
@@ -115,7 +116,7 @@ class LeaderFetcher:
         key = partition.topic_id, partition.partition
         if self._followed.pop(key, None) is not None:
             self._changed.pop(key, None)
-            self._delayed.pop(key, None)
+            self._delays.discard(key)
             self._paused.pop(key, None)
             self._session.remove(key)
             if not self._followed:
@@ -154,9 +155,9 @@ class LeaderFetcher:
         if self.broker_epoch() < 0:  # The leader could not tell this start from an older one.
             await trio.sleep(REGISTRATION_S)
             return
-        self._update_positions()
+        await self._run(self._update_positions())
         if self._nursery is not None and await self._kept_starts.keep(self._nursery):
-            self._update_positions()
+            await self._run(self._update_positions())
         if not self._session.positions:
             await self._sleep()
             return
@@ -174,32 +175,34 @@ class LeaderFetcher:
 
     async def _sleep(self) -> None:
         """Sleep until a partition is added or ready, or the time of a delayed one has come."""
-        with trio.move_on_after(max(0.0, self._next_retry_at() - self.now())):
+        with trio.move_on_after(max(0.0, self._delays.next_end - self.now())):
             await self._has_work.wait()
-
-    def _next_retry_at(self) -> float:
-        times = (self._followed[key].retry_at for key in self._delayed)
-        return min(times, default=float("inf"))
 
     def _max_wait_ms(self) -> int:
         """Return how long a fetch may wait at the leader: less while partitions are left out."""
         wait_ms = self.config.max_wait_ms
         if self._paused:
             wait_ms = min(wait_ms, int(RETRY_S * 1000))
-        if self._delayed:
-            wait_ms = min(wait_ms, max(1, int((self._next_retry_at() - self.now()) * 1000)))
+        if self._delays:
+            wait_ms = min(wait_ms, max(1, int((self._delays.next_end - self.now()) * 1000)))
         return wait_ms
 
-    def _update_positions(self) -> None:
-        now = self.now()
-        for key in [key for key in self._delayed if self._followed[key].retry_at <= now]:
-            del self._delayed[key]
-            self._changed[key] = None
-        changed, self._changed = {**self._paused, **self._changed}, {}
-        for key in changed:
+    async def _run(self, steps: Generator[None, None, T]) -> T:
+        """Run steps for partitions: in slices if there are many.
+
+        With few, none can be added before the request is sent: it names them, or is ended for them.
+        """
+        return run_steps(steps) if len(self._followed) <= ENDED_MAX else await run_in_slices(steps)
+
+    def _update_positions(self) -> Generator[None, None, None]:
+        """Give the session the positions that have changed, a partition at a time."""
+        self._changed.update(dict.fromkeys(self._delays.pop_ended(self.now())))
+        for key in {**self._paused, **self._changed}:
+            self._changed.pop(key, None)
             followed = self._followed.get(key)
-            if followed is not None and key not in self._delayed:
+            if followed is not None and key not in self._delays:
                 self._update_position(key, followed)
+            yield
 
     def _update_position(self, key: Key, followed: FollowedPartition) -> None:
         self._paused.pop(key, None)
@@ -208,8 +211,7 @@ class LeaderFetcher:
             return
         if self._must_hold_back(followed):
             self._session.remove(key)
-            followed.retry_at = self.now() + self.throttle.pause_s(self.now())
-            self._delayed[key] = None
+            self._delays.add(key, self.now() + self.throttle.pause_s(self.now()))
             return
         if followed.must_keep_start:
             self._kept_starts.add(followed)
@@ -232,7 +234,7 @@ class LeaderFetcher:
 
     async def _fetch(self) -> FetchResponse | None:
         """Return the leader's answer, None if it is to be tried again after a pause."""
-        config, part = self.config, self._session.next_request()
+        config, part = self.config, await self._run(self._session.next_request())
         request = FetchRequest(
             replica_state=FetchRequest.ReplicaState(
                 replica_id=config.node, replica_epoch=self.broker_epoch()
@@ -353,7 +355,6 @@ class LeaderFetcher:
         """Leave a partition out for a while, twice as long after each failure."""
         followed = self._followed.get(key)
         if followed is not None:
-            followed.retry_at = self.now() + self._pause_s(followed.failure_count)
+            self._delays.add(key, self.now() + self._pause_s(followed.failure_count))
             followed.failure_count += 1
             self._session.remove(key)
-            self._delayed[key] = None

@@ -8,6 +8,7 @@ Pure state. Rules:
 * The cost of a request grows with the changes since the last one, not with the partitions.
 """
 
+from collections.abc import Collection, Generator
 from typing import Final, NamedTuple
 
 from kwire import attrs
@@ -79,17 +80,23 @@ class FetcherSession:
             if key in self._sent:
                 self._removed[key] = None
 
-    def next_request(self) -> SessionPart:
-        """Return the session's part of the next request."""
+    def next_request(self) -> Generator[None, None, SessionPart]:
+        """Build the session's part of the next request, a partition at a time.
+
+        Partitions may be removed between two steps; the request after this one leaves them out.
+        """
+        removed: dict[Key, None] = {}
+        keys: Collection[Key] = list(self.positions)
         if self._epoch == INITIAL_EPOCH:
-            self._sent = set(self.positions)
-            topics, removed = self._topics(self.positions), []
+            self._sent = set(keys)
         else:
-            self._sent.update(self._changed)
-            self._sent.difference_update(self._removed)
-            topics, removed = self._topics(self._changed), _left_out(self._removed)
+            keys, removed = self._changed, self._removed
+            self._sent.update(keys)
+            self._sent.difference_update(removed)
         self._changed, self._removed = {}, {}
-        return SessionPart(self._id, self._epoch, topics, removed)
+        topics = yield from self._topics(keys)
+        left_out = yield from _left_out(removed)
+        return SessionPart(self._id, self._epoch, topics, left_out)
 
     def on_response(self, session_id: int) -> None:
         """Continue the session after an answer without an error."""
@@ -105,12 +112,14 @@ class FetcherSession:
         self._epoch = INITIAL_EPOCH
         self._changed, self._removed = {}, {}
 
-    def _topics(self, keys: dict[Key, None] | dict[Key, Position]) -> list[Topic]:
-        """Return the request's form of these partitions, grouped by topic."""
+    def _topics(self, keys: Collection[Key]) -> Generator[None, None, list[Topic]]:
+        """Build the request's form of these partitions, grouped by topic."""
         topics: dict[bytes, Topic] = {}
         for key in keys:
             topic_id, index = key
-            position = self.positions[key]
+            position = self.positions.get(key)
+            if position is None:
+                continue
             topic = topics.get(topic_id)
             if topic is None:
                 topic = topics[topic_id] = Topic(topic_id=topic_id)
@@ -124,12 +133,14 @@ class FetcherSession:
                     partition_max_bytes=self.partition_max_bytes,
                 )
             )
+            yield
         return list(topics.values())
 
 
-def _left_out(keys: dict[Key, None]) -> list[ForgottenTopic]:
+def _left_out(keys: Collection[Key]) -> Generator[None, None, list[ForgottenTopic]]:
     topics: dict[bytes, ForgottenTopic] = {}
     for topic_id, index in keys:
         topic = topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id))
         topic.partitions.append(index)
+        yield
     return list(topics.values())

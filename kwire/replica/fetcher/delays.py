@@ -1,0 +1,47 @@
+"""The partitions that a fetcher leaves out for a while, and when it fetches them again.
+
+Delays end on a grid of time, so that partitions which fail one after the other are fetched together
+again. Pure state.
+"""
+
+import math
+from typing import Final
+
+from kwire import attrs
+from kwire.replica.fetcher.session import Key
+
+GRID_S: Final = 0.02
+
+
+@attrs.define
+class Delays:
+    """The ends of the delays, in seconds."""
+
+    next_end: float = math.inf
+    """A time no later than the first end; infinity only without delays."""
+    _ends: dict[Key, float] = attrs.field(factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._ends
+
+    def add(self, key: Key, until: float) -> None:
+        """Leave a partition out until a time, or a little longer."""
+        end = self._ends[key] = math.ceil(until / GRID_S) * GRID_S
+        self.next_end = min(self.next_end, end)
+
+    def discard(self, key: Key) -> None:
+        """End a partition's delay, if it has one."""
+        self._ends.pop(key, None)
+
+    def pop_ended(self, now: float) -> list[Key]:
+        """Remove the delays that have ended; return their partitions."""
+        if now < self.next_end:
+            return []
+        keys = [key for key, end in self._ends.items() if end <= now]
+        for key in keys:
+            del self._ends[key]
+        self.next_end = min(self._ends.values(), default=math.inf)
+        return keys
