@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from kwire.codec.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kwire.drive import Slices
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.transaction.id_pattern import parse
@@ -15,17 +16,21 @@ async def list_transactions(
 ) -> ListTransactionsResponse:
     is_listed = _filter(request, context.clock.now_ms())
     transactions = await context.transactions.list_transactions(is_listed)
+    states = []
+    slices = Slices(context.clock.now)
+    for transaction in transactions:
+        await slices.pause()
+        if context.is_allowed("Describe", "TransactionalId", transaction.transactional_id):
+            states.append(
+                ListTransactionsResponse.TransactionState(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    transaction_state=transaction.state.title,
+                )
+            )
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in BY_TITLE],
-        transaction_states=[
-            ListTransactionsResponse.TransactionState(
-                transactional_id=transaction.transactional_id,
-                producer_id=transaction.producer_id,
-                transaction_state=transaction.state.title,
-            )
-            for transaction in transactions
-            if context.is_allowed("Describe", "TransactionalId", transaction.transactional_id)
-        ],
+        transaction_states=states,
     )
 
 

@@ -1,4 +1,4 @@
-"""Requests about transactions over 10,000 partitions, and about 2,000 transactional ids."""
+"""Requests about transactions over 10,000 partitions."""
 
 from typing import Final
 
@@ -12,14 +12,12 @@ from kwire.codec.messages.describe_transactions import DescribeTransactionsReque
 from kwire.codec.messages.end_txn import EndTxnRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest
-from kwire.codec.messages.list_transactions import ListTransactionsRequest
 from kwire.codec.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire.codec.messages.write_txn_markers import WriteTxnMarkersRequest
 from kwire.transaction.transitions import Producer
 from tests.support.turns.node import MeteredNode
 from tests.turns.partitions import ALL, NAMES, PARTITIONED, PARTITIONS
 
-IDS: Final = 2_000
 LARGE: Final = "large"
 PARTITIONED_WITH_TRANSACTIONS: Final = PARTITIONED
 """The scene of the partitions, with the rows of this module: they need as many partitions."""
@@ -151,13 +149,3 @@ async def commit_offsets(node: MeteredNode, size: int) -> None:
     await node.measure(end_request, version=5)
     with node.meter.measuring():
         await trio.sleep(5)
-
-
-@row("ListTransactions, DescribeTransactions", "transactional ids", IDS, "ListTransactions")
-async def list_transactions(node: MeteredNode, size: int) -> None:
-    names = [f"id-{number}" for number in range(size)]
-    for name in names:
-        await producer_of(node, name)
-    (listed,) = await node.measure(ListTransactionsRequest())
-    assert len(listed.transaction_states) >= size
-    await node.measure(DescribeTransactionsRequest(transactional_ids=names))
