@@ -56,6 +56,21 @@ class Answer(NamedTuple):
     reply: Opaque
 
 
+@attrs.frozen
+class LateAnswer:
+    """A reply that the request's own task makes, once it is woken.
+
+    So a decision that answers thousands of requests is not as long as all their replies.
+    """
+
+    ticket: int
+    make: Callable[[], Opaque]
+
+    @property
+    def reply(self) -> Opaque:
+        return self.make()
+
+
 class TransactionalProducer(NamedTuple):
     """The producer whose transaction a decision's records belong to."""
 
@@ -85,7 +100,7 @@ class Decision:
     """The records if they are encoded beforehand, in place of ``records``."""
     producer: TransactionalProducer = NO_TRANSACTION
     """The producer of the records; they take effect when its transaction commits."""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[Answer | LateAnswer, ...] = ()
     timers: tuple[Timer, ...] = ()
     state: Opaque = None
     """Unwritten state that the machine adopts once the records are written and applied."""

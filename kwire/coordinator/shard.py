@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from kwire.coordinator.decision import NO_TRANSACTION, Decision, Machine, Opaque, Record, Step
+from kwire.coordinator.decision import (
+    NO_TRANSACTION,
+    Answer,
+    Decision,
+    LateAnswer,
+    Machine,
+    Opaque,
+    Record,
+    Step,
+)
 from kwire.coordinator.timers import Timers
 from kwire.drive import Wakeable
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
@@ -48,16 +57,21 @@ class Wait:
     """A request whose answer is not decided, or not committed."""
 
     answered: bool = False
-    reply: Opaque = None
+    answer: Answer | LateAnswer | None = None
     end_offset: int = 0
     """The reply is valid once everything below this offset is committed."""
     error: KafkaError | None = None
     done: Wakeable | None = None
     """The event on which the request's task sleeps, None if no task sleeps."""
 
-    def settle(self, reply: Opaque, end_offset: int) -> None:
-        """Store the reply; the caller still has to set ``done``."""
-        self.reply, self.end_offset, self.answered = reply, end_offset, True
+    @property
+    def reply(self) -> Opaque:
+        """The reply of the answer, which a late one makes."""
+        return None if self.answer is None else self.answer.reply
+
+    def settle(self, answer: Answer | LateAnswer | None, end_offset: int) -> None:
+        """Store the answer; the caller still has to set ``done``."""
+        self.answer, self.end_offset, self.answered = answer, end_offset, True
 
     def fail(self, error: KafkaError) -> None:
         self.error = error
@@ -147,7 +161,7 @@ class Shard(Generic[M]):
         for answer in decision.answers:
             wait = self.waiting.get(answer.ticket)
             if wait is not None:
-                wait.settle(answer.reply, self.written)
+                wait.settle(answer, self.written)
                 answered.append(wait)
         return _events(answered)
 

@@ -1,12 +1,19 @@
 """The parts of one decision about groups, collected before it is returned as a whole."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from kwire import attrs
 from kwire.codec.messages.join_group import JoinGroupResponse
 from kwire.codec.messages.sync_group import SyncGroupResponse
-from kwire.coordinator.decision import Answer, Decision, Moment, Record, Timer
+from kwire.coordinator.decision import Answer, Decision, LateAnswer, Moment, Record, Timer
 from kwire.errors import KafkaError
 from kwire.group.model import ClassicGroup, Member
 from kwire.group.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from kwire.coordinator.draft import Draft
+    from kwire.group.group_change import GroupChange
 
 
 @attrs.frozen(kw_only=True)
@@ -27,8 +34,10 @@ class DecisionBuilder:
     ticket: int = -1
     """The ticket of the request; -1 for the decision on a deadline."""
     records: list[Record] = attrs.field(factory=list)
-    answers: list[Answer] = attrs.field(factory=list)
+    answers: list[Answer | LateAnswer] = attrs.field(factory=list)
     timers: list[Timer] = attrs.field(factory=list)
+    draft: "Draft[GroupChange] | None" = None
+    """The records if they are encoded beforehand."""
 
     def build(self, *groups: ClassicGroup) -> Decision:
         """Return the decision, with the changed groups as its state."""
@@ -36,12 +45,18 @@ class DecisionBuilder:
             records=tuple(self.records),
             answers=tuple(self.answers),
             timers=tuple(self.timers),
+            draft=self.draft,
             state=groups,
         )
 
     def answer(self, ticket: int | None, reply: object) -> None:
         if ticket is not None:
             self.answers.append(Answer(ticket, reply))
+
+    def answer_late(self, ticket: int | None, make: Callable[[], object]) -> None:
+        """Answer one of the many requests of a group's members."""
+        if ticket is not None:
+            self.answers.append(LateAnswer(ticket, make))
 
     def restart_session(self, group: ClassicGroup, member: Member) -> None:
         """Restart the member's session after a request from it."""

@@ -3,18 +3,27 @@
 A fenced commit writes no offset, a refused deletion removes nothing, and no reader sees a part.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+
+from immutables import Map
 
 from kwire import attrs
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.draft import Draft
 from kwire.errors import GroupSubscribedToTopic, OffsetMetadataTooLarge
 from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.group_change import GroupChange
+from kwire.group.model import ClassicGroup, Member, State
 from kwire.group.offsets import pack
-from kwire.group.records import group_tombstone, offset_tombstone, store
+from kwire.group.records import (
+    group_tombstone,
+    making_group_record,
+    offset_tombstone,
+    store,
+)
 from kwire.group.requests import (
     DECISION_OFFSETS_MAX,
     CommitTopicResponse,
@@ -133,6 +142,60 @@ class LargeOffsetDeletion:
         if not (is_current and self.draft.count):
             return builder.build()
         return attrs.evolve(builder.build(), draft=self.draft)
+
+
+@attrs.define
+class LargeSync:
+    """The SyncGroup of a leader, with the assignments of many members.
+
+    The draft holds until the decision: as long as the generation's assignments are awaited, its
+    members stay the same, and the data of each.
+    """
+
+    request: SyncGroupRequest
+    draft: Draft[GroupChange]
+    _group: ClassicGroup | None = None
+
+    def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+        """Find the group, if it waits for these assignments."""
+        group, request = shard.groups.get(self.request.group_id), self.request
+        if (
+            group is not None
+            and group.state is State.COMPLETING
+            and group.generation == request.generation_id
+            and group.leader == request.member_id
+        ):
+            self._group = group
+        builder = DecisionBuilder(moment, shard.settings(), ticket)
+        builder.answer(ticket, None)
+        return builder.build()
+
+    def encode(self) -> Generator[None, None, None]:
+        """Fill the draft with the record of the stable group, a member at a time."""
+        group = self._group
+        if group is None:
+            return
+        assignments = {each.member_id: each.assignment for each in self.request.assignments}
+        members: dict[str, Member] = {}
+        for member_id, member in group.members.items():
+            assignment = bytes(assignments.get(member_id, b""))
+            members[member_id] = member._replace(assignment=assignment)
+            yield
+        group = group.transition_to(State.STABLE, self.draft.wall_ms)
+        record = yield from making_group_record(group._replace(members=Map(members)))
+        self.draft.add(*store(record))
+
+    def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+        """Decide as on any SyncGroup; the draft is not used unless the group still waits."""
+        group = shard.groups.get(self.request.group_id)
+        is_current = (
+            self._group is not None
+            and group is not None
+            and group.state is State.COMPLETING
+            and group.generation == self._group.generation
+            and group.leader == self._group.leader
+        )
+        return shard.sync(self.request, moment, ticket, self.draft if is_current else None)
 
 
 @attrs.define

@@ -9,6 +9,7 @@ of its own and no answer to a client may depend on hashing.
 """
 
 from enum import Enum
+from operator import attrgetter
 from typing import Final, NamedTuple, Never
 
 from immutables import Map
@@ -18,6 +19,7 @@ from kwire.errors import FencedInstanceId, UnknownMemberId
 CONSUMER: Final = "consumer"
 """The protocol type whose subscriptions the coordinator can read."""
 NONE: Final[Map[str, Never]] = Map()
+_ARRIVAL: Final = attrgetter("order")
 
 
 class State(Enum):
@@ -76,6 +78,7 @@ class ClassicGroup(NamedTuple):
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
+    """None without members, and from the time the leader is removed until the next generation."""
     members: Map[str, Member] = NONE
     instances: Map[str, str] = NONE
     """Member ids of the static members, by instance id."""
@@ -107,7 +110,7 @@ class ClassicGroup(NamedTuple):
 
     def members_by_arrival(self) -> list[Member]:
         """Return the members in their order of arrival."""
-        return sorted(self.members.values(), key=_arrival)
+        return sorted(self.members.values(), key=_ARRIVAL)
 
     def transition_to(self, state: State, now_ms: int) -> "ClassicGroup":
         """Return the group in another state."""
@@ -153,7 +156,7 @@ class ClassicGroup(NamedTuple):
             else self.pending_join,
             votes=_add_votes(self.votes, member, 1),
             joining_count=self.joining_count + (member.join_ticket is not None),
-            leader=self.leader or member.member_id,
+            leader=self.leader if self.members else member.member_id,
             protocol_type=self.protocol_type if self.members else protocol_type,
             arrivals=self.arrivals + 1,
         )
@@ -184,18 +187,13 @@ class ClassicGroup(NamedTuple):
         pending_sync = self.pending_sync
         if member_id in pending_sync:
             pending_sync = pending_sync.delete(member_id)
-        members = self.members.delete(member_id)
-        leader = self.leader
-        if leader == member_id:
-            first = min(members.values(), key=_arrival, default=None)
-            leader = first.member_id if first else None
         return self._replace(
-            members=members,
+            members=self.members.delete(member_id),
             instances=instances,
             pending_sync=pending_sync,
             votes=_add_votes(self.votes, member, -1),
             joining_count=self.joining_count - (member.join_ticket is not None),
-            leader=leader,
+            leader=None if self.leader == member_id else self.leader,
         )
 
     def replace_static_member(self, old_id: str, new_id: str) -> "ClassicGroup":
@@ -226,10 +224,6 @@ class ClassicGroup(NamedTuple):
             name = next(name for name, _ in member.protocols if name in candidates)
             preferred[name] = preferred.get(name, 0) + 1
         return max(preferred, key=lambda name: preferred[name])
-
-
-def _arrival(member: Member) -> int:
-    return member.order
 
 
 def _add_votes(votes: Map[str, int], member: Member, step: int) -> Map[str, int]:

@@ -7,6 +7,7 @@ member joined, within the rebalance timeout.  All functions take a group and ret
 """
 
 import logging
+from functools import partial
 
 from immutables import Map
 
@@ -144,7 +145,7 @@ def _start_generation(builder: DecisionBuilder, group: ClassicGroup) -> ClassicG
         protocol=group.select_protocol(),
     )
     for member in group.members_by_arrival():
-        builder.answer(member.join_ticket, join_response(group, member))
+        builder.answer_late(member.join_ticket, partial(join_response, group, member))
         builder.restart_session(group, member)
     members = {
         member_id: member._replace(join_ticket=None, is_new=False)
@@ -169,7 +170,7 @@ def _withdraw_assignments(builder: DecisionBuilder, group: ClassicGroup) -> Clas
         members[member_id] = member._replace(assignment=b"", sync_ticket=None)
     for member in group.members_by_arrival():
         if member.sync_ticket is not None:
-            builder.answer(member.sync_ticket, sync_error(RebalanceInProgress))
+            builder.answer_late(member.sync_ticket, partial(sync_error, RebalanceInProgress))
             builder.restart_session(group, member)
     return group._replace(members=Map(members))
 
@@ -179,18 +180,23 @@ def propagate_assignments(
 ) -> ClassicGroup:
     """Make the generation stable with the leader's assignments, and write it.
 
-    Each member that waits for its SyncGroup gets its assignment.
+    Each member that waits for its SyncGroup gets its assignment. The builder's draft, if it has
+    one, holds the record.
     """
     members = {
         member_id: member._replace(assignment=assignments.get(member_id, b""), sync_ticket=None)
         for member_id, member in group.members.items()
     }
     waiters = [member for member in group.members_by_arrival() if member.sync_ticket is not None]
-    group = group.transition_to(State.STABLE, builder.moment.wall_ms)._replace(members=Map(members))
+    draft = builder.draft
+    since_ms = builder.moment.wall_ms if draft is None else draft.wall_ms
+    group = group.transition_to(State.STABLE, since_ms)._replace(members=Map(members))
     for member in waiters:
-        builder.answer(member.sync_ticket, sync_response(group, members[member.member_id]))
+        receiver = members[member.member_id]
+        builder.answer_late(member.sync_ticket, partial(sync_response, group, receiver))
         builder.restart_session(group, member)
-    builder.records.append(group_record(group))
+    if draft is None:
+        builder.records.append(group_record(group))
     return group
 
 
@@ -201,7 +207,7 @@ def fail_assignments(
     builder.answer(builder.ticket, sync_error(error))
     for member in group.members_by_arrival():
         if member.sync_ticket is not None:
-            builder.answer(member.sync_ticket, sync_error(error))
+            builder.answer_late(member.sync_ticket, partial(sync_error, error))
             builder.restart_session(group, member)
             group = group.replace(member._replace(sync_ticket=None))
     return prepare(builder, group, f"the assignments could not be written: {error.__name__}")

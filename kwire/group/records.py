@@ -6,6 +6,7 @@ key alone.
 """
 
 import struct
+from collections.abc import Generator
 from importlib import import_module
 from typing import Final, Protocol
 
@@ -25,6 +26,7 @@ from kwire.codec.messages.offset_records import (
 )
 from kwire.codec.schema import spec_of
 from kwire.coordinator.decision import Record
+from kwire.drive import run_steps
 from kwire.group.model import CONSUMER, ClassicGroup, Member, State
 
 _PREFIX: Final = struct.Struct(">h")
@@ -103,13 +105,14 @@ def _load_foreign(kind: int, key: bytes, value: bytes | None) -> Record | None:
 
 def group_record(group: ClassicGroup) -> Record:
     """Return the record of a group: its generation and its members."""
-    value = GroupMetadataValue(
-        protocol_type=group.protocol_type or "",
-        generation=group.generation,
-        protocol=group.protocol,
-        leader=group.leader,
-        current_state_timestamp=group.since_ms,
-        members=[
+    return run_steps(making_group_record(group))
+
+
+def making_group_record(group: ClassicGroup) -> Generator[None, None, Record]:
+    """Make the record of a group, a member at a time."""
+    members: list[MemberMetadata] = []
+    for member in group.members_by_arrival():
+        members.append(
             MemberMetadata(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
@@ -120,8 +123,15 @@ def group_record(group: ClassicGroup) -> Record:
                 subscription=member.metadata(group.protocol),
                 assignment=member.assignment,
             )
-            for member in group.members_by_arrival()
-        ],
+        )
+        yield
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        current_state_timestamp=group.since_ms,
+        members=members,
     )
     return Record(GroupMetadataKey(group=group.group_id), value)
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from kwire import attrs
 from kwire.codec.messages.describe_groups import DescribeGroupsResponse
+from kwire.codec.messages.leave_group import LeaveGroupRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
@@ -49,6 +50,8 @@ YIELD_OFFSETS: Final = 32
 """Offsets answered in one step of a long answer, a few microseconds each."""
 DECISION_OFFSETS_MAX: Final = 200
 """The largest number of offsets encoded within a decision, about 2 ms of work."""
+DECISION_MEMBERS_MAX: Final = 200
+"""The largest number of members that leave, or are assigned partitions, within a decision."""
 
 
 # Offsets
@@ -76,6 +79,16 @@ def split(request: OffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
                 retention_time_ms=request.retention_time_ms,
                 topics=[part],
             )
+
+
+def split_leave(request: LeaveGroupRequest) -> Iterator[LeaveGroupRequest]:
+    """Yield requests with at most :data:`DECISION_MEMBERS_MAX` members each."""
+    if len(request.members) <= DECISION_MEMBERS_MAX:
+        yield request
+        return
+    for first in range(0, len(request.members), DECISION_MEMBERS_MAX):
+        members = request.members[first : first + DECISION_MEMBERS_MAX]
+        yield LeaveGroupRequest(group_id=request.group_id, members=members)
 
 
 def commit(

@@ -23,7 +23,7 @@ from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment, Opaque, TransactionalProducer
 from kwire.coordinator.partitioning import partition_for
 from kwire.coordinator.service import CoordinatorService
-from kwire.drive import Slices
+from kwire.drive import Slices, give_way, run_in_slices
 from kwire.errors import (
     CoordinatorLoadInProgress,
     InconsistentGroupProtocol,
@@ -109,11 +109,20 @@ class GroupCoordinator:
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
         if request.must_name_protocol and None in (request.protocol_type, request.protocol_name):
             raise InconsistentGroupProtocol
-        _check_id(request.group_id)
-        reply: SyncGroupResponse = await self._call(
-            request.group_id, lambda shard, *when: shard.sync(request, *when)
-        )
-        return reply
+        group_id = request.group_id
+        _check_id(group_id)
+        if len(request.assignments) <= requests.DECISION_MEMBERS_MAX:
+            reply: SyncGroupResponse = await self._call(
+                group_id, lambda shard, *when: shard.sync(request, *when)
+            )
+            return reply
+        from kwire.group.large_requests import LargeSync
+
+        sync = LargeSync(request, self._draft(group_id))
+        await self._call(group_id, sync.check)
+        await run_in_slices(sync.encode())
+        await give_way()  # The last step encodes the whole record.
+        return cast(SyncGroupResponse, await self._call(group_id, sync.decide))
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         _check_id(request.group_id)
@@ -126,11 +135,15 @@ class GroupCoordinator:
         return reply
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Remove members; many leave in several decisions."""
         _check_id(request.group_id)
-        reply: LeaveGroupResponse = await self._call(
-            request.group_id, lambda shard, *when: shard.leave(request, *when)
-        )
-        return reply
+        response = LeaveGroupResponse()
+        slices = Slices()
+        for part in requests.split_leave(request):
+            await slices.pause()
+            reply: LeaveGroupResponse = await self._call(request.group_id, partial(_leave, part))
+            response.members += reply.members
+        return response
 
     async def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Commit offsets; each topic has its name and, if it is known, its id.
@@ -277,6 +290,10 @@ def _check_id(group_id: str) -> None:
 
 def _delete(group_id: str, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
     return requests.delete_group(shard, group_id, moment, ticket)
+
+
+def _leave(request: LeaveGroupRequest, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+    return shard.leave(request, moment, ticket)
 
 
 def _commit(

@@ -39,6 +39,7 @@ from kwire.group.settings import GroupSettings
 from kwire.records.header import NO_PRODUCER
 
 if TYPE_CHECKING:
+    from kwire.coordinator.draft import Draft
     from kwire.group.group_change import GroupChange
 
 Args = TypeVarTuple("Args")
@@ -221,11 +222,18 @@ class GroupShard:
             self.schedule_expiry(builder)
         return ClassicGroup(group_id=group_id, since_ms=builder.moment.wall_ms)
 
-    def sync(self, request: SyncGroupRequest, moment: Moment, ticket: int) -> Decision:
-        builder = DecisionBuilder(moment, self.settings(), ticket)
+    def sync(
+        self,
+        request: SyncGroupRequest,
+        moment: Moment,
+        ticket: int,
+        draft: "Draft[GroupChange] | None" = None,
+    ) -> Decision:
+        """Decide on a SyncGroup; ``draft`` holds the record if it is the leader's."""
+        builder = DecisionBuilder(moment, self.settings(), ticket, draft=draft)
         group = self._require_group(request.group_id)
         decision = builder.build(classic.sync(builder, group, request))
-        if not decision.records:
+        if draft is None and not decision.records:
             return decision
         return attrs.evolve(decision, otherwise=partial(self._fail_assignments, group, ticket))
 

@@ -189,7 +189,8 @@ class Groups(RuleBasedStateMachine):
             )
             assert set(group.pending_sync) <= set(group.members)
             assert not set(group.pending_join) & set(group.members)
-            assert bool(members) == bool(group.leader in group.members)
+            may_lack_leader = not members or group.state is State.PREPARING
+            assert group.leader in group.members or (group.leader is None and may_lack_leader)
             if group.state is State.EMPTY:
                 assert not members
             if group.state is State.STABLE:

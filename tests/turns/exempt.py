@@ -2,8 +2,6 @@
 
 from typing import Final
 
-_ONE_MEMBER: Final = "one member of one group"
-_MEMBERS: Final = "the members of one group, at most group.max.size: 10 to 40 ms for 1,000 of them"
 _QUORUM: Final = "the voters of the quorum, a few nodes"
 _CONNECTION: Final = "one connection"
 
@@ -22,13 +20,9 @@ APIS: Final = {
     "EndQuorumEpoch": _QUORUM,
     "Envelope": "one request, which has a row of its own",
     "FetchSnapshot": "one piece of a file",
-    "Heartbeat": _ONE_MEMBER,
-    "JoinGroup": _MEMBERS,
-    "LeaveGroup": _MEMBERS,
     "RemoveRaftVoter": _QUORUM,
     "SaslAuthenticate": _CONNECTION,
     "SaslHandshake": _CONNECTION,
-    "SyncGroup": _MEMBERS,
     "UpdateFeatures": "the features, of which there is a fixed number",
     "UpdateRaftVoter": _QUORUM,
     "Vote": _QUORUM,
@@ -36,7 +30,6 @@ APIS: Final = {
 
 TASKS: Final = {
     "_write_no_ops": "one record",
-    "_keep_deadlines": "the deadlines that pass together; each begins steps of its own",
     "_wakes.run": "wakes a fixed number of tasks in a turn",
     "_dispatch_all": "starts a task for each partition of __transaction_state",
     "_abort_with_ids": "one transaction at a time",

@@ -8,6 +8,8 @@ from tests.turns.fetchers import FOLLOWED
 from tests.turns.groups import GROUPED
 from tests.turns.images import IMAGES
 from tests.turns.logs import LOGS
+from tests.turns.members import MEMBERED
+from tests.turns.open_transactions import OPENED
 from tests.turns.roles import ROLES
 from tests.turns.topics import TOPICS
 from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
@@ -19,6 +21,8 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     IMAGES,
     TOPICS,
     PARTITIONED_WITH_TRANSACTIONS,
+    OPENED,
     GROUPED,
+    MEMBERED,
     DECISIONS,
 )

@@ -1,7 +1,7 @@
 """A whole node for metered operations; requests reach its dispatcher as frames."""
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -11,10 +11,11 @@ import attrs
 import trio
 
 from kwire.codec.apis import BY_KEY, ListenerType
+from kwire.codec.compile import Part
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.schema import spec_of
-from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.node.server import Server
 from kwire.simulation.raft_quorums import TestClock
 from kwire.simulation.replication.links import join_parts
@@ -24,6 +25,21 @@ from tests.support.turns.meter import TurnMeter
 SIZE_BYTES: Final = 4
 IN_MEMORY: Final = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """The place of the node's files: no disk's speed decides about the path of a write."""
+
+
+def _api_of(request: Any, version: int | None) -> tuple[int, int]:
+    """Return the API key of a request, and the newest version unless another is given."""
+    key = spec_of(type(request)).api_key
+    assert key is not None
+    return key, BY_KEY[key].stable if version is None else version
+
+
+def _frame(key: int, version: int, request: Any) -> memoryview:
+    return memoryview(request_frame(key, version, 0, "client", request)[SIZE_BYTES:])
+
+
+def _response(key: int, version: int, parts: list[Part] | None) -> Any:
+    return None if parts is None else read_response(key, version, join_parts(parts)[4:])[1]
 
 
 @attrs.frozen
@@ -42,12 +58,39 @@ class MeteredNode:
         """Measure the answering of requests, one after the other, from frame to frame."""
         return [await self._answer(request, version, is_measured=True) for request in requests]
 
+    async def measure_together(self, *groups: Sequence[Any]) -> list[list[Any]]:
+        """Measure the answering of groups of requests, each request of another connection.
+
+        A group begins a second after the one before it, whose requests may still wait.
+        """
+        answers: list[list[list[Part] | None]] = [[None] * len(group) for group in groups]
+
+        async def answer(number: int, position: int, frame: memoryview) -> None:
+            answers[number][position] = await self._connection().answer(frame)
+
+        apis = [_api_of(requests[0], None) for requests in groups]
+        frames = [
+            [_frame(*api, request) for request in requests]
+            for api, requests in zip(apis, groups, strict=True)
+        ]
+        for api in apis:
+            await self.dispatcher.prepare(*api)
+        await trio.lowlevel.checkpoint()
+        with self.meter.measuring():
+            async with trio.open_nursery() as nursery:
+                for number, together in enumerate(frames):
+                    for position, frame in enumerate(together):
+                        nursery.start_soon(answer, number, position, frame)
+                        await trio.lowlevel.checkpoint()
+                    await trio.sleep(1)
+        return [
+            [_response(*api, parts) for parts in together]
+            for api, together in zip(apis, answers, strict=True)
+        ]
+
     async def _answer(self, request: Any, version: int | None, *, is_measured: bool) -> Any:
-        key = spec_of(type(request)).api_key
-        assert key is not None
-        version = BY_KEY[key].stable if version is None else version
-        frame = memoryview(request_frame(key, version, 0, "client", request)[SIZE_BYTES:])
-        connection = self.dispatcher.for_connection("PLAINTEXT", "127.0.0.1")
+        key, version = _api_of(request, version)
+        frame, connection = _frame(key, version, request), self._connection()
         await self.dispatcher.prepare(key, version)  # Compiling is not part of the operation.
         await trio.lowlevel.checkpoint()
         if is_measured:
@@ -55,7 +98,10 @@ class MeteredNode:
                 parts = await connection.answer(frame)
         else:
             parts = await connection.answer(frame)
-        return None if parts is None else read_response(key, version, join_parts(parts)[4:])[1]
+        return _response(key, version, parts)
+
+    def _connection(self) -> ConnectionRequests:
+        return self.dispatcher.for_connection("PLAINTEXT", "127.0.0.1")
 
     async def create(self, name: str, partitions: int = 1, **settings: str) -> None:
         """Create a topic and wait until its partitions are served."""
