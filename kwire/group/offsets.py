@@ -8,7 +8,7 @@ of them do not make it long.
 """
 
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from kwire import attrs
@@ -78,19 +78,71 @@ GroupPartition = tuple[str, str, int]
 
 
 @attrs.define
+class PendingOffsets:
+    """The offsets that one open transaction commits of one group, by topic and partition."""
+
+    numbers: dict[str, dict[int, int]] = attrs.field(factory=dict)
+    """The numbers of the latest commits, in the order in which they were written."""
+    values: dict[str, dict[int, Packed]] = attrs.field(factory=dict)
+    """The commits that take effect with the marker, without those that are superseded."""
+
+    def set(self, topic: str, partition: int, number: int, packed: Packed) -> None:
+        self.numbers.setdefault(topic, {})[partition] = number
+        self.values.setdefault(topic, {})[partition] = packed
+
+    def supersede(self, topic: str, partition: int, number: int) -> None:
+        """Discard the commit up to this number; the offset stays unstable."""
+        if self.numbers.get(topic, {}).get(partition, number + 1) <= number:
+            self.values[topic].pop(partition, None)
+
+    def drop(self, topic: str, partition: int) -> None:
+        """Remove the commit of an offset."""
+        numbers = self.numbers.get(topic, {})
+        if numbers.pop(partition, None) is not None:
+            self.values[topic].pop(partition, None)
+            if not numbers:
+                del self.numbers[topic]
+
+
+@attrs.frozen
+class UnstablePartitions(Collection[tuple[str, int]]):
+    """A live view of the topics and partitions that open transactions of a group may change."""
+
+    _pending: Mapping[int, PendingOffsets]
+
+    def __contains__(self, partition: object) -> bool:
+        if not isinstance(partition, tuple):
+            return False
+        topic, index = partition
+        return any(index in p.numbers.get(topic, ()) for p in self._pending.values())
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        pairs = (
+            (topic, index)
+            for pending in self._pending.values()
+            for topic, numbers in pending.numbers.items()
+            for index in numbers
+        )
+        return iter(dict.fromkeys(pairs))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+
+@attrs.define
 class Offsets:
     """The committed offsets by group, topic and partition."""
 
     _groups: dict[str, dict[str, dict[int, Packed]]] = attrs.field(factory=dict, init=False)
     _by_topic: dict[str, dict[str, None]] = attrs.field(factory=dict, init=False)
     """The groups that have committed offsets of a topic, by topic."""
-    _pending: dict[int, dict[GroupPartition, tuple[int, Packed | None]]] = attrs.field(
-        factory=dict, init=False
-    )
-    """The offsets in open transactions by producer id, with their numbers in the order in which
-    they were written; None for an offset that was superseded by a later commit."""
-    _unstable: dict[str, dict[tuple[str, int], int]] = attrs.field(factory=dict, init=False)
-    """The number of open transactions that commit an offset, by group, topic and partition."""
+    _pending: dict[str, dict[int, PendingOffsets]] = attrs.field(factory=dict, init=False)
+    """The offsets in open transactions, by group and producer id."""
+    _groups_in: dict[int, dict[str, None]] = attrs.field(factory=dict, init=False)
+    """The groups whose offsets an open transaction commits, by producer id."""
     count: int = attrs.field(default=0, init=False)
     _written: int = attrs.field(default=0, init=False)
     """The number of transactional commits written so far."""
@@ -116,11 +168,11 @@ class Offsets:
 
     def has_pending(self, group_id: str) -> bool:
         """Whether an open transaction commits offsets of this group."""
-        return group_id in self._unstable
+        return group_id in self._pending
 
     def unstable_partitions(self, group_id: str) -> Collection[tuple[str, int]]:
         """Return a live view of the topics and partitions that open transactions may change."""
-        return self._unstable.get(group_id, {}).keys()
+        return UnstablePartitions(self._pending.get(group_id, {}))
 
     def apply(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int
@@ -129,12 +181,13 @@ class Offsets:
         group_partition = (key.group, key.topic, key.partition)
         committed = None if value is None else pack(value)
         if producer_id != NO_PRODUCER and committed is not None:
-            pending = self._pending.setdefault(producer_id, {})
-            if group_partition not in pending:
-                counts, partition = self._unstable.setdefault(key.group, {}), group_partition[1:]
-                counts[partition] = counts.get(partition, 0) + 1
             self._written += 1
-            pending[group_partition] = self._written, committed
+            self._groups_in.setdefault(producer_id, {})[key.group] = None
+            by_producer = self._pending.setdefault(key.group, {})
+            pending = by_producer.get(producer_id)
+            if pending is None:
+                pending = by_producer[producer_id] = PendingOffsets()
+            pending.set(key.topic, key.partition, self._written, committed)
             return
         if committed is None:
             self._drop_pending(group_partition)
@@ -144,22 +197,16 @@ class Offsets:
 
     def commit_all(self, group_id: str, commits: Mapping[str, Mapping[int, Packed]]) -> None:
         """Apply written commits of one group, as :meth:`apply` does one after the other."""
-        topics = self._groups.setdefault(group_id, {})
         for topic, committed in commits.items():
-            partitions = topics.setdefault(topic, {})
-            if not partitions:
-                self._by_topic.setdefault(topic, {})[group_id] = None
-            count = len(partitions)
-            partitions.update(committed)
-            self.count += len(partitions) - count
-            if self._unstable:
+            self._put_all(group_id, topic, committed)
+            if group_id in self._pending:
                 for partition in committed:
                     self._supersede((group_id, topic, partition), self._written)
 
     def remove_all(self, group_id: str, removals: Mapping[str, Collection[int]]) -> None:
         """Apply written tombstones of one group, as :meth:`apply` does one after the other."""
         for topic, partitions in removals.items():
-            if group_id in self._unstable:
+            if group_id in self._pending:
                 for partition in partitions:
                     self._drop_pending((group_id, topic, partition))
             committed = self._groups.get(group_id, {}).get(topic)
@@ -172,14 +219,40 @@ class Offsets:
                     self._forget(group_id, topic)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
-        """Commit or discard the pending offsets of a transaction; return the groups concerned."""
-        pending = self._pending.pop(producer_id, {})
-        for group_partition, (number, value) in pending.items():
-            self._decrement_unstable(group_partition)
-            if committed and value is not None:
-                self._supersede(group_partition, number)
-                self._put(group_partition, value)
-        return sorted({group_id for group_id, _, _ in pending})
+        """Commit or discard the pending offsets of a transaction; return the groups concerned.
+
+        Ten thousand offsets take effect at once, with one update of a map for each topic.
+        """
+        group_ids = self._groups_in.pop(producer_id, {})
+        for group_id in group_ids:
+            pending = self._forget_pending(group_id, producer_id)
+            if committed:
+                self._commit_pending(group_id, pending)
+        return sorted(group_ids)
+
+    def _commit_pending(self, group_id: str, pending: PendingOffsets) -> None:
+        for topic, values in pending.values.items():
+            if group_id in self._pending:
+                for partition in values:
+                    number = pending.numbers[topic][partition]
+                    self._supersede((group_id, topic, partition), number)
+            if values:
+                self._put_all(group_id, topic, values)
+
+    def _forget_pending(self, group_id: str, producer_id: int) -> PendingOffsets:
+        by_producer = self._pending[group_id]
+        pending = by_producer.pop(producer_id)
+        if not by_producer:
+            del self._pending[group_id]
+        return pending
+
+    def _put_all(self, group_id: str, topic: str, committed: Mapping[int, Packed]) -> None:
+        partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
+        if not partitions:
+            self._by_topic.setdefault(topic, {})[group_id] = None
+        count = len(partitions)
+        partitions.update(committed)
+        self.count += len(partitions) - count
 
     def _put(self, group_partition: GroupPartition, committed: Packed | None) -> None:
         group_id, topic, partition = group_partition
@@ -207,28 +280,17 @@ class Offsets:
         if not groups:
             del self._by_topic[topic]
 
-    def _decrement_unstable(self, group_partition: GroupPartition) -> None:
-        group_id, partition = group_partition[0], group_partition[1:]
-        counts = self._unstable[group_id]
-        counts[partition] -= 1
-        if not counts[partition]:
-            del counts[partition]
-        if not counts:
-            del self._unstable[group_id]
-
     def _supersede(self, group_partition: GroupPartition, number: int) -> None:
         """Discard the pending commits up to this number, since a later commit takes effect."""
-        if not self.is_unstable(*group_partition):
-            return
-        for pending in self._pending.values():
-            written, value = pending.get(group_partition, (0, None))
-            if value is not None and written <= number:
-                pending[group_partition] = written, None
+        group_id, topic, partition = group_partition
+        for pending in self._pending.get(group_id, {}).values():
+            pending.supersede(topic, partition, number)
 
     def _drop_pending(self, group_partition: GroupPartition) -> None:
         """Remove the pending commits of an offset for which a tombstone was written."""
-        if not self.is_unstable(*group_partition):
-            return
-        for pending in self._pending.values():
-            if pending.pop(group_partition, None) is not None:
-                self._decrement_unstable(group_partition)
+        group_id, topic, partition = group_partition
+        for producer_id, pending in list(self._pending.get(group_id, {}).items()):
+            pending.drop(topic, partition)
+            if not pending.numbers:
+                self._forget_pending(group_id, producer_id)
+                self._groups_in[producer_id].pop(group_id)

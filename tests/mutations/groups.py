@@ -463,7 +463,8 @@ MUTATIONS = (
         name="let-an-older-transaction-overwrite-a-long-commit",
         invariants=(11, 72),
         path="kwire/group/offsets.py",
-        old="            if self._unstable:\n                for partition in committed:",
+        old="            if group_id in self._pending:\n"
+        "                for partition in committed:",
         new="            if False:\n                for partition in committed:",
         test="tests/group/test_offsets.py::test_batched_changes_have_the_effect_of_single_records",
     ),
@@ -505,11 +506,11 @@ MUTATIONS = (
         name="stable-offsets-are-sought-among-all-groups",
         invariants=(10,),
         path="kwire/group/offsets.py",
-        old="        return self._unstable.get(group_id, {}).keys()\n",
+        old="        return UnstablePartitions(self._pending.get(group_id, {}))\n",
         new="        return [\n"
         "            spot\n"
-        "            for group, spots in self._unstable.items()\n"
-        "            for spot in spots\n"
+        "            for group, pending in self._pending.items()\n"
+        "            for spot in UnstablePartitions(pending)\n"
         "            if group == group_id\n"
         "        ]\n",
         test="tests/group/test_offsets.py"

@@ -20,8 +20,4 @@ ACCEPTED: Final = {
         "the first Fetch looks for changes in all its partitions and begins its wait in one turn, "
         "so that no append between the two is missed",
     ),
-    "TxnOffsetCommit": Accepted(
-        400_000,
-        "the marker of a transaction makes all its offsets visible at once",
-    ),
 }

@@ -13,6 +13,10 @@ from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
+from kwire.group.records import store
+from kwire.group.requests import commit_record
+from kwire.records.build import New, batch
+from kwire.types import CONSUMER_OFFSETS
 from tests.support.turns.meter import TurnMeter
 from tests.support.turns.node import MeteredNode, metered_node
 from tests.support.turns.table import Scene
@@ -21,6 +25,7 @@ GROUPS: Final = 10_000
 NAMES: Final = [f"group-{number}" for number in range(GROUPS)]
 OFFSETS: Final = 10_000
 TOPIC_OFFSETS: Final = 1_000
+BATCH_RECORDS: Final = 1_000
 TOPICS: Final = [f"topic-{number}" for number in range(OFFSETS // TOPIC_OFFSETS)]
 
 
@@ -35,10 +40,27 @@ async def node_with_groups(meter: TurnMeter) -> AsyncIterator[MeteredNode]:
             await node.create(name, TOPIC_OFFSETS)
         await node.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
         await trio.sleep(10)
-        for name in NAMES:
-            answer = await node.call(commit(name, TOPICS[:1], 1), 9)
-            assert not answer.topics[0].partitions[0].error_code
+        await append_commits(node)
         yield node
+
+
+async def append_commits(node: MeteredNode) -> None:
+    """Append one committed offset of each group, and have the coordinator load them."""
+    services = node.server.services
+    log, now_ms = services.replicas.partitions.get(CONSUMER_OFFSETS, 0).log, services.clock.now_ms()
+    topic = commit("", TOPICS[:1], 1).topics[0]
+    topic.topic_id = services.image.topic_ids[topic.name]
+    for start in range(0, GROUPS, BATCH_RECORDS):
+        records = []
+        for name in NAMES[start : start + BATCH_RECORDS]:
+            request = commit(name, TOPICS[:1], 1)
+            record = commit_record(request, topic, topic.partitions[0], now_ms)
+            records.append(New(*store(record)))
+        log.append_follower(batch(records, base_offset=log.end_offset, timestamp_ms=now_ms), now_ms)
+    log.high_watermark = log.end_offset
+    services.groups.service.on_resigned(0)
+    services.groups.service.on_elected(0, 1)
+    await trio.sleep(10)
 
 
 GROUPED: Final = Scene("requests about groups", node_with_groups)
@@ -121,7 +143,7 @@ async def load(node: MeteredNode, size: int) -> None:
     service = node.server.services.groups.service
     with node.meter.measuring():
         service.on_resigned(0)
-        service.on_elected(0, 1)
+        service.on_elected(0, 2)
         await trio.sleep(10)
     answer = await node.call(ListGroupsRequest())
     assert len(answer.groups) >= size
