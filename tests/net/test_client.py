@@ -1,5 +1,7 @@
 """The connection to another node."""
 
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -144,3 +146,15 @@ async def test_run_raises_connection_lost_if_no_process_listens() -> None:
     await listener[0].aclose()
     with pytest.raises(ConnectionLost):
         await NodeClient("127.0.0.1", port, "node-1").run()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no such option")
+async def test_connection_without_acknowledgements_ends_within_seconds() -> None:
+    """The kernel ends it; else it would send again 25 seconds after the link was cut."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    with (
+        listening,
+        await NodeClient("127.0.0.1", listening.getsockname()[1], "c")._connect() as own,
+    ):
+        limit_ms = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    assert limit_ms == 5000
