@@ -1,12 +1,16 @@
 """The coordinators and leaders on other nodes, as the transactions of this node use them.
 
 Requests to other nodes go over connections of their own, one for markers, which wait for followers,
-and one for verifications, for which a producer waits.
+and one for verifications, for which a producer waits. A request to a broker ends when the metadata
+say that the broker was fenced: other brokers lead its partitions from then on, and a broker that is
+paused or cut off answers late or never.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import trio
 
 from kwire import attrs
 from kwire.codec.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kwire.codec.schema import Request
-    from kwire.raftmeta.metadata.image import MetadataImage
+    from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage
     from kwire.replica.transaction_ports import MarkerWriter, TransactionMarker
     from kwire.transaction.service import TransactionCoordinator
 
@@ -40,7 +44,7 @@ _BROKER_VERSION: Final = 2
 """The `transaction.version` of producers whose partitions brokers add."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class OtherBrokers:
     """The brokers of the cluster, by their ids in the newest metadata."""
 
@@ -48,6 +52,8 @@ class OtherBrokers:
     """This broker."""
     listener: str
     image: Callable[[], MetadataImage]
+    _attempts: dict[trio.CancelScope, BrokerImage] = attrs.field(factory=dict, init=False)
+    """The requests under way, each with the broker's registration when it was sent."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         """Return a partition's leader, NO_LEADER if there is none; None if it does not exist."""
@@ -55,15 +61,28 @@ class OtherBrokers:
         return None if state is None else state.leader
 
     async def call(self, pool: ConnectionPool, broker: int, request: Request[Resp]) -> Resp:
-        """Return a broker's answer; raises KafkaError if there is none."""
+        """Return a broker's answer; raises KafkaError if there is none before it is fenced."""
         state = self.image().brokers.get(broker)
         endpoint = None if state is None else state.endpoint(self.listener)
-        if endpoint is None:
+        if state is None or endpoint is None:
             raise NetworkException(f"broker {broker} has no listener {self.listener}")
-        try:
-            return await pool.call(endpoint.host, endpoint.port, request)
-        except OutOfReach as error:
-            raise NetworkException(str(error)) from error
+        if not state.fenced:
+            with trio.CancelScope() as attempt:
+                self._attempts[attempt] = state
+                try:
+                    return await pool.call(endpoint.host, endpoint.port, request)
+                except OutOfReach as error:
+                    raise NetworkException(str(error)) from error
+                finally:
+                    del self._attempts[attempt]
+        raise NetworkException(f"broker {broker} is fenced")
+
+    def on_image_published(self, image: MetadataImage) -> None:
+        """End the requests to brokers that were fenced or restarted since they were sent."""
+        for attempt, sent_to in self._attempts.items():
+            broker = image.brokers.get(sent_to.id)
+            if broker is None or broker.fenced or broker.epoch != sent_to.epoch:
+                attempt.cancel()
 
 
 @attrs.frozen

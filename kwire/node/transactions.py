@@ -6,6 +6,7 @@ That is when the node leads a partition of `__transaction_state`, or is asked ab
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from kwire import attrs
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from kwire.types import TopicPartition
 
 _FEATURE: Final = "transaction.version"
+_VERIFICATION_S: Final = 3.0
+"""The time limit of a verification by another node, after which the producer is to retry.
+
+The producer's later requests on its connection wait behind the one that is verified, also those
+that would find the next coordinator.
+"""
 
 
 @attrs.define(eq=False)
@@ -73,7 +80,7 @@ class NodeTransactions:
         from kwire.node.verification_requests import VerificationRequests
 
         assert self.nursery is not None
-        nursery, others, pool = self.nursery, self._other_brokers(), self._pool()
+        nursery, others, pool = self.nursery, self._other_brokers(), self._pool(_VERIFICATION_S)
         requests = VerificationRequests(partial(others.call, pool), lambda: nursery)
         return Verifier(others, requests, self.coordinator)
 
@@ -106,14 +113,15 @@ class NodeTransactions:
 
         if self._brokers is None:
             config, publisher = self.core.config, self.core.publisher
-            self._brokers = OtherBrokers(
+            brokers = self._brokers = OtherBrokers(
                 config.node_id, config.inter_broker_listener, lambda: publisher.image
             )
+            publisher.subscribe(lambda image, _: brokers.on_image_published(image))
         return self._brokers
 
-    def _pool(self) -> ConnectionPool:
+    def _pool(self, timeout_max_s: float = inf) -> ConnectionPool:
         config = self.core.config
-        timeout_s = config.request_timeout_ms / 1000
+        timeout_s = min(config.request_timeout_ms / 1000, timeout_max_s)
         return self.core.network.pool(str(config.node_id), timeout_s)
 
     def _settings(self) -> TransactionSettings:
