@@ -18,6 +18,10 @@ class CoordinatorLog(Protocol):
         """Whether another broker may lead this broker's partitions by now."""
 
     @property
+    def lease_left_s(self) -> float:
+        """The seconds for which the lease holds if it is not extended; infinite without an end."""
+
+    @property
     def lease_over_s(self) -> float:
         """The seconds for which the lease has been over so far, in all."""
 

@@ -9,8 +9,9 @@ One task sleeps until the earliest deadline of all shards; without deadlines it 
 work (loading, due deadlines, further steps of a decision) runs in slices, and the members of a
 group are answered some at a time.
 
-A request is refused with NOT_COORDINATOR once the lease of the broker's session is over: another
-broker may have loaded the partition by then (invariants 34 and 72).  Meanwhile the time of
+A request is refused with NOT_COORDINATOR once the lease of the broker's session is over, also one
+that waits for a commit: another broker may have loaded the partition by then (invariants 34 and
+72).  Meanwhile the time of
 deadlines does not pass.  A load that fails, even by a fault of a machine, is repeated from the
 start; until it succeeds its partition alone answers COORDINATOR_LOAD_IN_PROGRESS.
 
@@ -30,6 +31,7 @@ import trio
 
 from kwire import attrs
 from kwire.clock import Clock, SteadyWall
+from kwire.coordinator.commit_waits import wait_while_leased
 from kwire.coordinator.decision import Decision, Machine, Moment, Opaque, Step
 from kwire.coordinator.shard import Phase, Shard, Wait
 from kwire.coordinator.steps import RETRY_SECONDS, StepRunner, log_failure
@@ -305,7 +307,7 @@ class CoordinatorService(Generic[M]):
             return
         try:
             with trio.fail_after(self.commit_timeout_ms() / 1000):
-                await self.log.wait_committed(shard.partition, end_offset)
+                await wait_while_leased(self.log, shard.partition, end_offset)
         except KafkaError as error:
             raise _to_client_error(error) from error
         except trio.TooSlowError:

@@ -106,6 +106,8 @@ async def _verify(context: Context, request: TxnOffsetCommitRequest) -> Guard | 
     """Return the guard for the append; raises the verification's error."""
     if not request.group_id:
         raise InvalidGroupId
+    if context.replicas.is_lease_over:  # Nothing to verify: another broker coordinates the group.
+        raise NotCoordinator
     partition = _groups_partition(context, request.group_id)
     batch = TransactionalBatch(request.producer_id, request.producer_epoch)
     results = await verify(

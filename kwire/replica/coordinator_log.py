@@ -1,5 +1,7 @@
 """The replica layer's interface for coordinators: append, wait for commit, read back."""
 
+from math import inf
+
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.errors import KafkaStorageError
@@ -26,6 +28,12 @@ class CoordinatorLog:
     def is_lease_over(self) -> bool:
         """Whether another broker may lead this broker's partitions by now."""
         return self.replicas.is_lease_over
+
+    @property
+    def lease_left_s(self) -> float:
+        """The seconds for which the lease holds if it is not extended; infinite without an end."""
+        lease = self.replicas.lease
+        return inf if lease is None else lease.left_s(self.replicas.now())
 
     @property
     def lease_over_s(self) -> float:

@@ -109,6 +109,9 @@ class Lease(Protocol):
     def is_over(self, now: float) -> bool:
         """Return whether the lease is over; ``now`` is in monotonic seconds."""
 
+    def left_s(self, now: float) -> float:
+        """Return the seconds for which the lease holds if it is not extended; at least 0."""
+
     def over_s(self, now: float) -> float:
         """Return the seconds for which the lease has been over so far, in all."""
 

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from kwire import errors
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.replica.partition import Partition
 from kwire.types import CONSUMER_OFFSETS, TopicPartition
 from tests.support.handlers.group_node import GroupNode, group_node, make_again, topic_id
@@ -358,3 +360,19 @@ async def test_former_transaction_coordinator_is_fenced() -> None:
         assert await fetch(node, require_stable=True) == UNSTABLE
         assert await end(node, is_commit=False, coordinator_epoch=4) == 0
         assert await fetch(node, require_stable=True) == (7, 0)
+
+
+async def test_broker_whose_lease_is_over_refuses_offsets_before_it_verifies_them(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A broker that was paused answers at once when it goes on, whatever the coordinator does."""
+    async with group_node() as node:
+        verifier = verifier_of(node)
+        verifier.answers = trio.Event()  # The transaction coordinator is silent.
+        lease = SessionLease(9.0)
+        node.broker.replicas.lease = lease
+        lease.end = node.broker.replicas.now()
+        with trio.move_on_after(10):
+            codes = await commit(node)
+        assert verifier.questions == []
+        assert codes == {"t": [errors.NotCoordinator.code]}

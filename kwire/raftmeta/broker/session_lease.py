@@ -68,6 +68,10 @@ class SessionLease:
     def is_over(self, now: float) -> bool:
         return self.end != math.inf and now + self._missed_s() >= self.end
 
+    def left_s(self, now: float) -> float:
+        """Return the seconds for which the lease holds if it is not extended; at least 0."""
+        return max(0.0, self.end - now - self._missed_s())
+
     def over_s(self, now: float) -> float:
         """Return the seconds for which the lease has been over so far, in all.
 

@@ -56,6 +56,10 @@ class FakeLog:
         return self.lease.is_over(trio.current_time())
 
     @property
+    def lease_left_s(self) -> float:
+        return self.lease.left_s(trio.current_time())
+
+    @property
     def lease_over_s(self) -> float:
         return self.lease.over_s(trio.current_time())
 
