@@ -3,6 +3,10 @@
 The first request creates `__consumer_offsets` or `__transaction_state`; while its partition has no
 leader yet the answer is COORDINATOR_NOT_AVAILABLE, and clients ask again. Share groups have no
 coordinator here and get the same answer.
+
+A broker whose session's lease is over does not name itself, for its metadata may be old: it closes
+the connection. A client that got an error would ask the same broker again (librdkafka prefers the
+one that it used last), although the others know the next coordinator.
 """
 
 import logging
@@ -19,6 +23,7 @@ from kwire.errors import (
 )
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from kwire.net.framing import Disconnect
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 
@@ -113,6 +118,8 @@ def _find(context: Context, kind: KeyType, key: str) -> Coordinator:
     endpoint = broker.endpoint(context.listener) if broker and broker.is_active else None
     if broker is None or endpoint is None:
         raise CoordinatorNotAvailable
+    if broker.id == context.replicas.node and context.replicas.is_lease_over:
+        raise Disconnect("the broker's session may have ended, and others coordinate")
     return Coordinator(
         key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, error_message=""
     )

@@ -5,6 +5,8 @@ import pytest
 from kwire.codec.messages.create_topics import CreateTopicsResponse
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.errors import NotController
+from kwire.net.framing import Disconnect
+from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.types import CONSUMER_OFFSETS
 from tests.support.handlers.group_node import GroupNode, group_node
 from tests.support.raftmeta.clusters import node_config
@@ -77,3 +79,15 @@ async def test_listener_without_an_address_has_no_coordinator() -> None:
         request = FindCoordinatorRequest(coordinator_keys=["g", "h"])
         reply = await node.ask(request, listener="OTHER")
         assert [coordinator.error_code for coordinator in reply.coordinators] == [15, 15]
+
+
+async def test_broker_whose_lease_is_over_does_not_name_itself() -> None:
+    """Another broker may coordinate the group; the client looks for it elsewhere."""
+    async with group_node() as node:
+        lease = SessionLease(9.0)
+        node.broker.replicas.lease = lease
+        lease.end = node.broker.replicas.now()
+        with pytest.raises(Disconnect):
+            await ask(node, "g")
+        lease.keep(node.broker.replicas.now())
+        assert await ask(node, "g") == (0, 1, "here")
