@@ -192,6 +192,9 @@ class Faults:
                 return
             if any(self.machines[n].is_stopping or self.machines[n].is_paused for n in members):
                 return
+            disks = [disk for n in members for disk in self.machines[n].disks]
+            if any(failure.times > 0 for disk in disks for failure in disk._failures):
+                return
         # Until the broker is out of all ISRs nothing else fails: the others are the last resort.
         self._mend(nursery)
         self.world.note("power loss", machine.id)
