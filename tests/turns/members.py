@@ -164,7 +164,9 @@ async def load(members: Members, size: int) -> None:
         service.on_resigned(0)
         service.on_elected(0, 1)
         await trio.sleep(10)
-    assert len((await members.describe()).members) >= size
+    loaded = (await members.describe()).members
+    assert {member.member_id for member in loaded} == set(members.ids)
+    assert all(member.member_assignment == b"assigned" for member in loaded)
 
 
 def leave_request(ids: Sequence[str]) -> LeaveGroupRequest:
