@@ -49,8 +49,11 @@ def test_accepted_exceptions_are_rows_over_the_budget() -> None:
 
 
 def test_count_is_the_same_in_every_run() -> None:
-    """The budget does not depend on the machine, or on what else runs there."""
-    first, second = (LOGS.measure("high watermark") for _ in range(2))
+    """The budget does not depend on the machine, or on what else runs there.
+
+    The first run is left out: classes are compiled on first use, and other tests may have done it.
+    """
+    _, first, second = (LOGS.measure("high watermark") for _ in range(3))
     assert first == second
 
 
