@@ -27,6 +27,12 @@ from kwire.types import TRANSACTION_STATE
 _EARLY_S: Final = 0.5
 """By how much a transaction may time out early: clocks are read in milliseconds."""
 FENCED: Final = frozenset((errors.InvalidProducerEpoch.code, errors.ProducerFenced.code))
+REFUSED: Final = FENCED | {errors.InvalidTxnState.code}
+"""Errors that end a producer's work.
+
+The last one answers the commit of a transaction that has timed out: its abort raised the epoch by
+one, so the commit looks like the repetition of an end with the other outcome, as in Kafka.
+"""
 
 
 class Beginning(NamedTuple):
@@ -49,7 +55,7 @@ def check_refusal(
     What ends a transaction without a rival is its time-out. A coordinator that has led since the
     transaction began may not take a clock that was set for the passing of time.
     """
-    demand(code in FENCED, f"{name}: {producer} is refused with {code}, though nothing fenced it")
+    demand(code in REFUSED, f"{name}: {producer} is refused with {code}, though nothing fenced it")
     if name not in world.rivals and begun.coordinator_epoch == _coordinator_epoch(world, name):
         age_s = trio.current_time() - begun.at
         demand(
