@@ -1,0 +1,143 @@
+"""Apache Kafka's log and its cleaner, in a JVM that takes one job after the other.
+
+``ApacheCleaner.java`` is compiled once per content into the cache. A job opens one partition's
+directory, cleans it if asked to, and closes it as a clean stop does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import queue
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from compat_tests.compaction.inputs import Pass
+from compat_tests.harness.broker import kafka
+from kwire.log.config import LogConfig
+
+SOURCE: Final = Path(__file__).resolve().parent / "ApacheCleaner.java"
+JOB_SECONDS: Final = 300
+
+# Any: JSON as the Java program prints it.
+Answer = dict[str, Any]
+
+
+class ApacheError(Exception):
+    """Apache Kafka's log or cleaner raised an exception; the text is its stack trace."""
+
+
+def compile_source() -> Path:
+    """Return the folder of the compiled Java program; compile it first if needed."""
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    classes = Path(kafka.cache_dir()).parent / f"compat-cleaner-{digest}"
+    if (classes / "ApacheCleaner.class").exists():
+        return classes
+    compiler = shutil.which("javac")
+    if compiler is None:
+        raise RuntimeError("`javac` is missing: install a JDK (Debian: openjdk-17-jdk-headless)")
+    classes.mkdir(parents=True, exist_ok=True)
+    command = [compiler, "-nowarn", "-cp", f"{kafka.fetch()}/*", "-d", str(classes), str(SOURCE)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        shutil.rmtree(classes)
+        raise RuntimeError(f"{SOURCE.name} does not compile:\n{result.stderr}")
+    return classes
+
+
+def topic_settings(config: LogConfig) -> dict[str, str]:
+    """Return the settings of one of kwire's logs under Kafka's names."""
+    policies = ["compact"] * config.cleanup_compact + ["delete"] * config.cleanup_delete
+    return {
+        "cleanup.policy": ",".join(policies),
+        "internal.segment.bytes": str(config.segment_bytes),
+        "segment.index.bytes": str(config.segment_index_bytes),
+        "segment.ms": str(config.segment_ms),
+        "index.interval.bytes": str(config.index_interval_bytes),
+        "retention.ms": str(config.retention_ms),
+        "delete.retention.ms": str(config.delete_retention_ms),
+        "max.message.bytes": str(config.max_message_bytes),
+        "message.timestamp.type": "LogAppendTime" if config.log_append_time else "CreateTime",
+    }
+
+
+@attrs.define
+class ApacheCleaner:
+    """The running JVM."""
+
+    process: subprocess.Popen[str]
+    answers: queue.Queue[str]
+
+    @classmethod
+    def start(cls, directory: Path) -> ApacheCleaner:
+        """Start the JVM; what it logs goes to a file in ``directory``."""
+        command = kafka.java_command("ApacheCleaner", classpath=[str(compile_source())])
+        command[1:1] = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        with (directory / "apache-cleaner.log").open("a") as errors:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        answers: queue.Queue[str] = queue.Queue()
+
+        def pump() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                answers.put(line)
+            answers.put("null")
+
+        threading.Thread(target=pump, daemon=True).start()
+        return cls(process, answers)
+
+    def clean(self, directory: Path, job: Pass) -> Answer:
+        """Clean a partition's directory; return the clean end and what the log was before.
+
+        A log without cleanable bytes is left alone, because no cleaner would choose it; the answer
+        then has no `clean_end`.
+        """
+        return self._run(
+            directory,
+            job,
+            None,
+            first_dirty=job.first_dirty,
+            uncleanable=job.uncleanable,
+            memory_bytes=job.memory_bytes,
+            load_factor=job.load_factor,
+            buffer_bytes=job.buffer_bytes,
+        )
+
+    def load(self, directory: Path, job: Pass, point: int | None) -> Answer:
+        """Open a partition's directory with this recovery point; None: after a clean stop."""
+        return self._run(directory, job, point)
+
+    def _run(self, directory: Path, job: Pass, point: int | None, **rest: float) -> Answer:
+        command = {
+            "directory": str(directory),
+            "now_ms": job.now_ms,
+            "config": topic_settings(job.config),
+            "start_offset": job.start_offset,
+            "recovery_point": (1 << 62) if point is None else point,
+            "clean_stop": point is None,
+            **rest,
+        }
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+        try:
+            answer: Answer | None = json.loads(self.answers.get(timeout=JOB_SECONDS))
+        except queue.Empty:
+            self.close()
+            raise AssertionError(f"{directory} was not done in {JOB_SECONDS} s") from None
+        if answer is None:
+            raise AssertionError(f"the JVM ended while it had {directory}")
+        if "error" in answer:
+            raise ApacheError(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
