@@ -11,14 +11,18 @@ from typing import Final, NamedTuple
 from kwire.records import compression as codecs
 from kwire.records.crc import crc32c
 from kwire.records.header import (
+    ATTRIBUTES_MASK,
     ATTRIBUTES_POS,
+    CODEC_MASK,
     CONTROL,
+    DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
     LENGTH_END,
     LOG_APPEND_TIME,
     NO_PRODUCER,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     Buffer,
@@ -153,22 +157,37 @@ def assemble(header: BatchHeader, payload: Buffer) -> bytes:
     return b"".join((front, payload))
 
 
-def rebuild(header: BatchHeader, records: Iterable[tuple[int, int, New]]) -> bytes:
-    """Rebuild a batch with only the records that compaction keeps: (offset, timestamp, record).
+def rebuild(
+    header: BatchHeader,
+    payload: Buffer,
+    record_count: int,
+    *,
+    base_timestamp: int,
+    max_timestamp: int,
+    has_delete_horizon: bool,
+) -> bytes:
+    """Rebuild a batch with only the records that compaction keeps, at least one.
 
-    Offsets, sequences and codec stay those of the header. Without records, the batch only keeps
-    its producer's last sequence.
+    ``payload`` has those records, uncompressed, with offset deltas as in the batch's own payload
+    and timestamp deltas from ``base_timestamp``. That is the delete horizon if the batch has one
+    (KIP-534). Offsets, sequences and codec stay those of the header, even if the last record is
+    gone.
     """
-    retained_records = list(records)
-    payload = b"".join(
-        encode_record(time - header.base_timestamp, offset - header.base_offset, *r[:3])
-        for offset, time, r in retained_records
+    attributes = header.attributes & ATTRIBUTES_MASK & ~DELETE_HORIZON
+    changed = header._replace(
+        attributes=attributes | (DELETE_HORIZON if has_delete_horizon else 0),
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=record_count,
     )
-    if retained_records:
-        payload = codecs.compress(header.compression, payload)
-    else:
-        header = header._replace(attributes=header.attributes & ~0x07)
-    return assemble(header._replace(record_count=len(retained_records)), payload)
+    return assemble(changed, codecs.compress(header.compression, payload))
+
+
+def rebuild_empty(header: BatchHeader) -> bytes:
+    """Rebuild a batch without records: its header keeps a producer's last sequence or an offset."""
+    attributes = header.attributes & ATTRIBUTES_MASK & ~(CODEC_MASK | DELETE_HORIZON)
+    changed = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
+    return assemble(changed, b"")
 
 
 def recompress(

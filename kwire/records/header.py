@@ -30,6 +30,8 @@ LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
+ATTRIBUTES_MASK: Final = 0x7F
+"""The bits that have a meaning; Apache Kafka clears the others when it rebuilds a batch."""
 
 NO_PRODUCER: Final = -1
 NO_TIMESTAMP: Final = -1

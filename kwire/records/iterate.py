@@ -128,7 +128,7 @@ def keys(plain: bytes, header: BatchHeader) -> Iterator[bool]:
     """
     for _, _, pos, end in _fronts(plain, header):
         try:
-            size, pos = _varint(plain, pos)
+            size, pos = read_varint(plain, pos)
         except IndexError:
             raise BadRecords("a record goes beyond its batch") from None
         if pos + max(size, 0) > end:
@@ -154,12 +154,12 @@ def _fronts(plain: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int, 
     end = 0
     for _ in range(header.record_count):
         try:
-            length, pos = _varint(plain, end)
+            length, pos = read_varint(plain, end)
             end = pos + length
             if length <= 0 or end > len(plain):
                 raise BadRecords(f"a record of {length} bytes with {len(plain) - pos} left")
-            delta, pos = _varint(plain, pos + 1, 70)
-            offset_delta, pos = _varint(plain, pos)
+            delta, pos = read_varint(plain, pos + 1, 70)
+            offset_delta, pos = read_varint(plain, pos)
         except IndexError:
             raise BadRecords("a record goes beyond its batch") from None
         if pos > end:
@@ -177,15 +177,15 @@ def _check_count(plain: bytes, header: BatchHeader) -> None:
 def _record(
     data: bytes, pos: int
 ) -> tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...], int]:
-    length, pos = _varint(data, pos)
+    length, pos = read_varint(data, pos)
     end = pos + length
     if length <= 0 or end > len(data):
         raise BadRecords(f"a record of {length} bytes with {len(data) - pos} left")
-    delta, pos = _varint(data, pos + 1, 70)
-    offset_delta, pos = _varint(data, pos)
+    delta, pos = read_varint(data, pos + 1, 70)
+    offset_delta, pos = read_varint(data, pos)
     key, pos = _blob(data, pos, end)
     value, pos = _blob(data, pos, end)
-    count, pos = _varint(data, pos)
+    count, pos = read_varint(data, pos)
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
     if count:
         if count < 0 or count * 2 > end - pos:
@@ -203,7 +203,8 @@ def _record(
     return delta, offset_delta, key, value, headers, end
 
 
-def _varint(data: bytes, pos: int, bits: int = 35) -> tuple[int, int]:
+def read_varint(data: bytes, pos: int, bits: int = 35) -> tuple[int, int]:
+    """Return the number at ``pos``, of at most ``bits`` bits, and the position behind it."""
     byte = data[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
@@ -220,7 +221,7 @@ def _varint(data: bytes, pos: int, bits: int = 35) -> tuple[int, int]:
 
 
 def _blob(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
-    size, pos = _varint(data, pos)
+    size, pos = read_varint(data, pos)
     if size < 0:
         return None, pos
     stop = pos + size

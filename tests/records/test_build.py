@@ -109,7 +109,7 @@ def test_recompressed_batch_has_the_same_records(codec: int):
     )
 
 
-def test_rebuilt_empty_batch_has_its_producers_last_sequence():
+def test_emptied_batch_has_its_producers_last_sequence():
     batch = build.batch(
         [New(b"k", b"v")] * 3,
         timestamp_ms=NOW,
@@ -118,7 +118,7 @@ def test_rebuilt_empty_batch_has_its_producers_last_sequence():
         base_sequence=10,
         compression=compression.GZIP,
     )
-    head = header.parse(build.rebuild(header.parse(batch), []))
+    head = header.parse(build.rebuild_empty(header.parse(batch)))
     assert (head.record_count, head.size, head.last_sequence, head.last_offset) == (0, 61, 12, 2)
     assert head.compression == compression.NONE
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from kwire.records import build, compression, control, header, iterate
-from kwire.records.build import New
 from tests.support.records.vectors import lines, raw
 
 VECTORS = lines("records.jsonl.gz")
@@ -112,16 +111,25 @@ def test_uncompressed_batch_is_rebuilt_byte_for_byte(vector: dict[str, Any]):
     buf = bytes.fromhex(vector["hex"])
     rebuilt = b""
     for pos, batch in header.headers(buf):
-        entries = [
-            (
-                r.offset,
+        payload = b"".join(
+            build.encode_record(
                 # With append time, iterate hides the record's own timestamp delta.
-                batch.base_timestamp + own_delta(buf, pos, batch, n),
-                New(r.key, r.value, r.headers),
+                own_delta(buf, pos, batch, n),
+                r.offset - batch.base_offset,
+                r.key,
+                r.value,
+                r.headers,
             )
             for n, r in enumerate(iterate.records(buf, pos, batch))
-        ]
-        rebuilt += build.rebuild(batch, entries)
+        )
+        rebuilt += build.rebuild(
+            batch,
+            payload,
+            batch.record_count,
+            base_timestamp=batch.base_timestamp,
+            max_timestamp=batch.max_timestamp,
+            has_delete_horizon=batch.delete_horizon_ms is not None,
+        )
     assert rebuilt == buf[: len(buf) - vector["trailing_partial_bytes"]]
 
 

@@ -1,0 +1,128 @@
+"""The batch that is written in place of a batch of the source, if any.
+
+Rules: a batch that loses nothing is copied byte for byte. One that loses records keeps its offsets,
+its sequences, its producer, its leader epoch, its codec and its type of timestamp. The largest
+timestamp is that of the records that stay; with LogAppendTime it is the batch's own. The first pass
+that keeps a tombstone, or a marker of a transaction without data, sets the batch's delete horizon
+to now plus ``delete.retention.ms``; no later pass moves it.
+"""
+
+import logging
+from typing import NamedTuple
+
+from kwire.log.compaction import retention
+from kwire.log.compaction.job import CleaningFailed, CleaningJob
+from kwire.log.compaction.key_offsets import KeyOffsets
+from kwire.log.compaction.retention import Verdict
+from kwire.log.compaction.source import SourceBatch
+from kwire.records import build
+from kwire.records.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, Buffer
+from kwire.records.iterate import BadRecords, read_varint
+from kwire.speedups import Retained, retained, rewrite
+
+logger = logging.getLogger(__name__)
+
+
+class KeptBatch(NamedTuple):
+    """A batch of the new segment."""
+
+    data: Buffer
+    max_timestamp: int
+    next_offset: int
+
+
+class BatchFilter:
+    """The filter of a pass, and its counts."""
+
+    __slots__ = ("_job", "_keys", "keyless_dropped", "records_kept", "records_read")
+
+    def __init__(self, job: CleaningJob, keys: KeyOffsets) -> None:
+        self._job = job
+        self._keys = keys
+        self.records_read = 0
+        self.records_kept = 0
+        self.keyless_dropped = 0
+
+    def keep(self, batch: SourceBatch, verdict: Verdict) -> KeptBatch | None:
+        """Return what is left of a batch, None if nothing is."""
+        header = batch.header
+        if verdict.drops_records and not verdict.keeps_empty:
+            return None
+        self.records_read += header.record_count
+        if not verdict.drops_records and header.record_count:
+            kept = self._keep_records(batch, verdict)
+            if kept is not None:
+                return kept
+        if not verdict.keeps_empty:
+            return None
+        return KeptBatch(build.emptied(header), header.max_timestamp, header.next_offset)
+
+    def _keep_records(self, batch: SourceBatch, verdict: Verdict) -> KeptBatch | None:
+        """Return a batch with the records that stay, None if none does."""
+        header, payload = batch.header, batch.payload()
+        try:
+            if header.is_control:
+                left = _whole(header, payload)
+            else:
+                keeps_tombstones = retention.keeps_tombstones(header, self._job.now_ms)
+                left = retained(
+                    payload,
+                    header.record_count,
+                    header.base_offset,
+                    self._keys.offsets,
+                    self._keys.latest,
+                    keeps_tombstones,
+                )
+            self.records_kept += left.kept
+            self.keyless_dropped += left.keyless
+            if not left.kept:
+                return None
+            needs_horizon = left.tombstones or verdict.is_spent_marker
+            gets_horizon = needs_horizon and header.delete_horizon_ms is None
+            if left.kept == header.record_count and not gets_horizon:
+                return KeptBatch(batch.data, header.max_timestamp, header.next_offset)
+            return self._rebuild(batch, payload, left, gets_horizon=gets_horizon)
+        except BadRecords as error:
+            raise CleaningFailed(f"a batch is damaged ({error}): {batch.place}") from None
+
+    def _rebuild(
+        self, batch: SourceBatch, payload: Buffer, left: Retained, *, gets_horizon: bool
+    ) -> KeptBatch:
+        header = batch.header
+        horizon_ms = header.delete_horizon_ms
+        if gets_horizon:
+            horizon_ms = self._job.now_ms + self._job.config.delete_retention_ms
+        first_timestamp = header.base_timestamp + _first_delta(payload, left)
+        max_timestamp = max(header.base_timestamp + left.max_delta, NO_TIMESTAMP)
+        if header.is_log_append_time:
+            max_timestamp = first_timestamp = header.max_timestamp
+        base_timestamp = first_timestamp if horizon_ms is None else horizon_ms
+        data = build.compacted(
+            header,
+            rewrite(payload, left.ranges, header.base_timestamp - base_timestamp),
+            left.kept,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            has_delete_horizon=horizon_ms is not None,
+        )
+        if len(data) > max(header.size, self._job.config.max_message_bytes):
+            logger.warning(
+                "a cleaned batch is larger than max.message.bytes %s size=%d max.message.bytes=%d",
+                batch.place,
+                len(data),
+                self._job.config.max_message_bytes,
+            )
+        return KeptBatch(data, max_timestamp, header.next_offset)
+
+
+def _whole(header: BatchHeader, payload: Buffer) -> Retained:
+    """Return that all records of a control batch stay."""
+    delta = header.max_timestamp - header.base_timestamp
+    return Retained([(0, len(payload))], header.record_count, 0, False, delta)
+
+
+def _first_delta(payload: Buffer, left: Retained) -> int:
+    """Return the timestamp delta of the first record that stays."""
+    data = bytes(payload[left.ranges[0][0] : left.ranges[0][0] + HEADER_SIZE])
+    _, position = read_varint(data, 0)
+    return read_varint(data, position + 1, 70)[0]

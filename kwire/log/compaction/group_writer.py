@@ -1,0 +1,86 @@
+"""The files of one new segment, written beside the log as ``.cleaned``.
+
+Rules: batches are gathered to writes of the job's buffer size; the indexes are in memory until the
+end and get the same entries as those of an appended segment. Nothing of the log itself is touched.
+"""
+
+from kwire.log.compaction.batch_filter import KeptBatch
+from kwire.log.compaction.job import CleaningFailed, CleaningJob
+from kwire.log.compaction.source import Pace
+from kwire.log.disk import Disk
+from kwire.log.formats import names
+from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.segments.segment import Segment
+
+
+class GroupWriter:
+    """A segment that is being written."""
+
+    __slots__ = ("_buffer", "_directory", "_disk", "_job", "_log", "_pace", "_segment", "_written")
+
+    def __init__(self, disk: Disk, job: CleaningJob, base_offset: int, pace: Pace) -> None:
+        """Create the log file, replacing the content of one that an earlier pass left behind."""
+        self._disk = disk
+        self._job = job
+        self._pace = pace
+        # It keeps the account of the batches; its own files are not opened.
+        self._segment = Segment(disk, job.directory, base_offset, 0, job.config)
+        self._segment.start_indexes()
+        self._buffer = bytearray()
+        self._written = 0
+        self._log = disk.open(self._path(names.LOG), create=True)
+        if self._log.size():
+            self._log.truncate(0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches so far."""
+        return self._segment.size
+
+    @property
+    def largest_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp and its offset, -1 and the base offset if no batch has one."""
+        return self._segment.max_timestamp, self._segment.max_timestamp_offset
+
+    def append(self, batch: KeptBatch) -> None:
+        """Append a batch; raises :class:`CleaningFailed` if the indexes cannot hold its offset."""
+        segment = self._segment
+        if batch.next_offset - 1 > segment.last_offset_max:
+            raise CleaningFailed(
+                f"offset {batch.next_offset - 1} is too far from the segment's base offset "
+                f"{segment.base_offset}: directory={self._job.directory}"
+            )
+        if self._buffer and len(self._buffer) + len(batch.data) > self._job.buffer_bytes:
+            self._write()
+        self._buffer += batch.data
+        segment.note(len(batch.data), batch.next_offset, batch.max_timestamp, segment.interval)
+
+    def finish(self, aborted: list[AbortedTxn], modified_ms: int) -> tuple[str, ...]:
+        """Write what is left and the indexes, and sync all files; return their suffixes."""
+        self._write()
+        segment = self._segment
+        segment.close_indexes()
+        segment.indexes.replace_aborted(aborted)
+        log_path = self._path(names.LOG)
+        self._disk.set_modified(log_path, modified_ms)
+        self._log.sync()
+        files = segment.indexes.packed()
+        for suffix, data in files.items():
+            self._disk.write(self._path(suffix), data)
+            self._disk.sync(self._path(suffix))
+            self._pace(len(data))
+        self._disk.sync_directory(self._job.directory)
+        return (names.LOG, *files)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _write(self) -> None:
+        if self._buffer:
+            self._log.write([self._buffer], self._written)
+            self._written += len(self._buffer)
+            self._pace(len(self._buffer))
+            self._buffer = bytearray()
+
+    def _path(self, suffix: str) -> str:
+        return f"{self._segment.files.path(suffix)}{names.CLEANED}"

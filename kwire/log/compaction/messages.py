@@ -1,0 +1,59 @@
+"""The messages between a node and a cleaner's process, over the process's stdin and stdout.
+
+Each is four bytes with its length, big-endian, then a pickled tuple. Both ends are the same code
+and the pipes belong to nobody else, so unpickling is safe.
+
+==================================== ==============================================================
+to the cleaner                       meaning
+==================================== ==============================================================
+``("clean", root, job)``             clean a log of the log directory ``root``
+``("next",)``                        the last group is in place, go on with the next one
+``("next", active_producers)``       the same, with the active producers as they are now
+end of file                          end at once, even in the middle of a group
+------------------------------------ --------------------------------------------------------------
+from the cleaner
+------------------------------------ --------------------------------------------------------------
+``("group", CleanedGroup)``          the files of a group are written; waits for ``next``
+``("done", CleaningSummary)``        the pass is complete; waits for another ``clean``
+``("failed", text)``                 the pass met damage; waits for another ``clean``
+``("os", errno, strerror, filename)`` the operating system refused a call; waits likewise
+==================================== ==============================================================
+"""
+
+import pickle
+import struct
+from typing import Final, TypeAlias
+
+from kwire.log.compaction.job import (
+    ActiveProducers,
+    CleanedGroup,
+    CleaningJob,
+    CleaningSummary,
+)
+
+HEADER: Final = struct.Struct(">I")
+"""The length of a message's body in bytes."""
+
+Request: TypeAlias = tuple[str, str, CleaningJob] | tuple[str] | tuple[str, ActiveProducers]
+Answer: TypeAlias = (
+    tuple[str, CleanedGroup]
+    | tuple[str, CleaningSummary]
+    | tuple[str, str]
+    | tuple[str, int | None, str | None, str | None]
+)
+
+
+def pack(message: Request | Answer) -> bytes:
+    """Return a message with its length in front."""
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return HEADER.pack(len(body)) + body
+
+
+def unpack_request(body: bytes) -> Request:
+    request: Request = pickle.loads(body)
+    return request
+
+
+def unpack_answer(body: bytes) -> Answer:
+    answer: Answer = pickle.loads(body)
+    return answer

@@ -1,0 +1,151 @@
+"""Reading a source segment: its whole batches one after the other, and its aborted transactions.
+
+Rules: a pass must not give damaged bytes a new checksum, nor drop a record because of a damaged
+batch. So every batch is checked, and damage ends the pass (:class:`CleaningFailed`). A read is as
+large as the job says, or as the one batch that needs more.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from kwire.log.compaction.job import CleaningFailed, SourceSegment
+from kwire.log.disk import Disk
+from kwire.log.formats import names, txn_index
+from kwire.log.formats.txn_index import AbortedTxn
+from kwire.records import compression, control
+from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer, crc_ok
+from kwire.records.iterate import PAYLOAD_LIMIT, BadRecords, unpacked_records
+
+Pace = Callable[[int], None]
+"""A function that is told the bytes read or written, and may wait to keep to a rate."""
+_TXN_ENTRIES: Final = 4096
+"""The entries of an index of aborted transactions that are read at once."""
+
+
+class SourceBatch(NamedTuple):
+    """A whole batch of a segment."""
+
+    header: BatchHeader
+    data: memoryview
+    """The batch with its header."""
+    path: str
+    position: int
+    """The position in the file; ``path`` and this are for errors."""
+
+    @property
+    def place(self) -> str:
+        return f"file={self.path} position={self.position}"
+
+    def payload(self) -> Buffer:
+        """Return the decompressed records; raises :class:`CleaningFailed`."""
+        packed = self.data[HEADER_SIZE:]
+        try:
+            return compression.decompress(self.header.compression, packed, PAYLOAD_LIMIT)
+        except compression.BadPayload as error:
+            raise CleaningFailed(f"a batch does not decompress ({error}): {self.place}") from None
+
+    def control_type(self) -> int | None:
+        """Return the type of a control batch's record, None if the batch is empty."""
+        if not self.header.record_count:
+            return None
+        try:
+            record = next(unpacked_records(bytes(self.payload()), self.header))
+        except BadRecords as error:
+            raise CleaningFailed(f"a control batch is damaged ({error}): {self.place}") from None
+        key = control.parse_key(record.key)
+        if key is None:
+            raise CleaningFailed(f"a control record has no type: {self.place}")
+        return key.type
+
+
+class SegmentReader:
+    """The batches of one segment, in order."""
+
+    __slots__ = ("_buffer_bytes", "_disk", "_end_offset", "_pace", "_path", "_source")
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        source: SourceSegment,
+        end_offset: int,
+        buffer_bytes: int,
+        pace: Pace,
+    ) -> None:
+        """``end_offset`` is the base offset of the next segment."""
+        self._disk = disk
+        self._path = f"{directory}/{names.stem(source.base_offset)}{names.LOG}"
+        self._source = source
+        self._end_offset = end_offset
+        self._buffer_bytes = max(buffer_bytes, HEADER_SIZE)
+        self._pace = pace
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Yield every batch; raises :class:`CleaningFailed` where the next one cannot be one."""
+        file = self._disk.open(self._path)
+        try:
+            position, read_bytes, size = 0, self._buffer_bytes, self._source.size
+            end_offset = self._source.base_offset
+            while position < size:
+                data = memoryview(file.read(position, min(read_bytes, size - position)))
+                self._pace(len(data))
+                at, read_bytes = 0, self._buffer_bytes
+                while len(data) - at >= HEADER_SIZE:
+                    header = BatchHeader._make(HEADER.unpack_from(data, at))
+                    self._check(header, position + at, end_offset)
+                    following = at + header.length + LENGTH_END
+                    if following > len(data):
+                        read_bytes = max(read_bytes, following - at)
+                        break
+                    batch = SourceBatch(header, data[at:following], self._path, position + at)
+                    if not crc_ok(batch.data, 0, header):
+                        raise CleaningFailed(f"a batch has a wrong checksum: {batch.place}")
+                    yield batch
+                    end_offset = header.next_offset
+                    at = following
+                if not at and (len(data) < HEADER_SIZE or read_bytes <= len(data)):
+                    raise CleaningFailed(f"the file ends early: {self._path}")
+                position += at
+        finally:
+            file.close()
+
+    def _check(self, header: BatchHeader, position: int, end_offset: int) -> None:
+        """Raise for a header that cannot follow ``end_offset`` at this position."""
+        place = f"file={self._path} position={position}"
+        if header.magic != 2:
+            raise CleaningFailed(
+                f"only batches of magic 2 are cleaned, not {header.magic}: {place}"
+            )
+        is_whole = HEADER_SIZE <= header.size <= self._source.size - position
+        if not is_whole or header.record_count < 0:
+            raise CleaningFailed(f"a batch has an impossible size of {header.size} bytes: {place}")
+        if not header.can_follow(end_offset) or header.next_offset > self._end_offset:
+            raise CleaningFailed(
+                f"a batch of offsets {header.base_offset} to {header.last_offset} cannot follow "
+                f"offset {end_offset}, or lie below {self._end_offset}: {place}"
+            )
+
+
+def aborted_transactions(disk: Disk, directory: str, source: SourceSegment) -> Iterator[AbortedTxn]:
+    """Yield the transactions whose abort markers are in a segment, in the markers' order.
+
+    Raises :class:`CleaningFailed` if the index is damaged or missing: without its entries, the
+    aborted records would count as committed.
+    """
+    if not source.has_txn_index:
+        return
+    path = f"{directory}/{names.stem(source.base_offset)}{names.TXN_INDEX}"
+    file = disk.open(path)
+    try:
+        size = file.size()
+        if size % txn_index.ENTRY_SIZE:
+            raise CleaningFailed(f"the index of aborted transactions is cut off: {path}")
+        for position in range(0, size, _TXN_ENTRIES * txn_index.ENTRY_SIZE):
+            data = file.read(position, _TXN_ENTRIES * txn_index.ENTRY_SIZE)
+            if not txn_index.plausible(data, source.base_offset):
+                raise CleaningFailed(f"the index of aborted transactions is damaged: {path}")
+            yield from txn_index.entries(data)
+    except FileNotFoundError:
+        raise CleaningFailed(f"the index of aborted transactions is missing: {path}") from None
+    finally:
+        file.close()

@@ -1,0 +1,88 @@
+"""The transactions that a cleaning pass meets while it goes through a log from its start.
+
+Rules: no I/O. Transactional data is aborted if an index entry says so, else it counts as committed:
+nothing at or above the last stable offset is cleaned. A marker stays as long as the pass has seen
+data of its transaction, because readers need both; a batch that an earlier pass emptied counts as
+data. The state holds for a whole pass, because a transaction may span several groups.
+"""
+
+import heapq
+from collections.abc import Iterator
+
+from kwire.log.formats.txn_index import AbortedTxn
+from kwire.records.control import ControlType
+from kwire.records.header import BatchHeader
+
+
+class TransactionState:
+    """Open transactions at the current offset of a pass."""
+
+    __slots__ = ("_aborted", "_committed", "_entries", "_has_data", "_last_stable_offset", "_next")
+
+    def __init__(self, entries: Iterator[AbortedTxn]) -> None:
+        """``entries`` are those of all segments from the current one on, in the markers' order.
+
+        They are taken as they are needed.
+        """
+        self._entries = entries
+        self._last_stable_offset = -1
+        self._next: list[tuple[int, AbortedTxn]] = []
+        """The aborted transactions that begin at a later offset: a heap by first offset."""
+        self._aborted: dict[int, AbortedTxn] = {}
+        """The aborted transaction that is open, by producer id."""
+        self._has_data: set[int] = set()
+        """The producers of open aborted transactions of which data was seen."""
+        self._committed: set[int] = set()
+        """The producers of open committed transactions of which data was seen."""
+
+    def load(self, end_offset: int) -> None:
+        """Take the entries of all aborted transactions that begin below ``end_offset``.
+
+        The last stable offset of an entry says that all later ones begin at or above it.
+        """
+        while self._last_stable_offset < end_offset:
+            entry = next(self._entries, None)
+            if entry is None:
+                return
+            heapq.heappush(self._next, (entry.first_offset, entry))
+            self._last_stable_offset = max(self._last_stable_offset, entry.last_stable_offset)
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Account for a batch that is not a control batch; return whether it was aborted."""
+        self._begin(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._has_data.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def on_control(
+        self, header: BatchHeader, control_type: int | None
+    ) -> tuple[bool, AbortedTxn | None]:
+        """Account for a control batch with a record of this type, or with none.
+
+        Return whether no data of its transaction is left, and the entry that the new index gets.
+        """
+        self._begin(header.last_offset)
+        producer_id = header.producer_id
+        if control_type is None:
+            return True, None  # An earlier pass emptied the batch and kept its producer's epoch.
+        if control_type == ControlType.ABORT:
+            entry = self._aborted.pop(producer_id, None)
+            if producer_id in self._has_data:
+                self._has_data.remove(producer_id)
+                return False, entry
+            return True, None
+        if control_type == ControlType.COMMIT:
+            has_data = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not has_data, None
+        return False, None
+
+    def _begin(self, offset: int) -> None:
+        """Begin the aborted transactions whose first offset is at most ``offset``."""
+        while self._next and self._next[0][0] <= offset:
+            entry = heapq.heappop(self._next)[1]
+            self._aborted.setdefault(entry.producer_id, entry)

@@ -1,0 +1,193 @@
+"""The cleaner's process: its conversation with the node, its end, its rate."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kwire import attrs
+from kwire.log.compaction.job import CleanedGroup, CleaningJob, CleaningSummary
+from kwire.log.compaction.messages import HEADER, Answer, Request, pack, unpack_answer
+from kwire.log.compaction.worker import Closed, Throttle, Worker
+from kwire.log.config import LogConfig
+from kwire.log.disk import RealDisk
+from kwire.log.formats import names
+from tests.support.log.compaction import MadeLog, path, producer
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Conversation:
+    """The node's end of a worker."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self.process = process
+
+    def send(self, *requests: Request) -> None:
+        self.process.stdin.write(b"".join(map(pack, requests)))
+        self.process.stdin.flush()
+
+    def read(self) -> Answer:
+        (size,) = HEADER.unpack(self.process.stdout.read(HEADER.size))
+        return unpack_answer(self.process.stdout.read(size))
+
+    def wait_end(self) -> int:
+        """Close the pipe and wait for the end of the process."""
+        self.process.stdin.close()
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def worker() -> Iterator[Conversation]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "kwire.log.compaction.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    ) as process:
+        try:
+            yield Conversation(process)
+        finally:
+            process.kill()
+
+
+def made_log(root: Path) -> MadeLog:
+    """Return a log of three segments, which are three groups."""
+    log = MadeLog(disk=RealDisk(str(root)), config=LogConfig(segment_bytes=1))
+    for n in range(3):
+        log.put((b"a", b"%d" % n), **producer(n))
+        log.roll()
+    return log
+
+
+@pytest.mark.slow
+def test_worker_cleans_group_by_group_and_then_another_log(worker, tmp_path) -> None:
+    for root in (tmp_path / "one", tmp_path / "two"):
+        root.mkdir()
+        log = made_log(root)
+        worker.send(("clean", str(root), log.job()))
+        for base_offset in range(3):
+            kind, group = worker.read()
+            assert kind == "group"
+            assert isinstance(group, CleanedGroup)
+            assert group.base_offset == base_offset
+            # The next group is not begun before the node asks for it.
+            assert not os.path.exists(root / (path(base_offset + 1, ".log") + names.CLEANED))
+            log.swap(group)
+            worker.send(("next", {1: (0, 1)}) if base_offset == 0 else ("next",))
+        kind, summary = worker.read()
+        assert kind == "done"
+        assert isinstance(summary, CleaningSummary)
+        assert summary.clean_end == 3
+        assert log.pairs() == [(2, b"a", b"2")]
+        # The second group had the producer that was active by then.
+        assert [b.header.record_count for b in log.batches()] == [0, 1]
+    assert worker.wait_end() == 0
+
+
+@pytest.mark.slow
+def test_worker_reports_damage_and_errors_and_goes_on(worker, tmp_path) -> None:
+    log = made_log(tmp_path)
+    log.disk.write(path(0, ".log"), b"\0" * log.sources[0].size)
+    worker.send(("clean", str(tmp_path), log.job()))
+    kind, text = worker.read()
+    assert kind == "failed"
+    assert "position=0" in str(text)
+    log.disk.remove(path(0, ".log"))
+    worker.send(("clean", str(tmp_path), log.job()))
+    kind, number, _, filename = worker.read()  # type: ignore[misc]
+    assert (kind, number) == ("os", 2)
+    assert str(filename).endswith(".log")
+    assert worker.wait_end() == 0
+
+
+@pytest.mark.slow
+def test_worker_ends_with_its_pipe_in_the_middle_of_a_group(worker, tmp_path) -> None:
+    """At a byte a second it would otherwise take minutes."""
+    log = made_log(tmp_path)
+    worker.send(("clean", str(tmp_path), attrs.evolve(log.job(), bytes_per_second=1.0)))
+    assert worker.wait_end() == 0
+    assert {e.name for e in log.disk.entries("t-0")} == {
+        f"{base:020d}{suffix}" for base in range(3) for suffix in (".log", ".index", ".timeindex")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorities of Linux")
+def test_worker_leaves_the_cpu_to_others(worker, tmp_path) -> None:
+    log = made_log(tmp_path)
+    worker.send(("clean", str(tmp_path), log.job()))
+    worker.read()
+    assert os.getpriority(os.PRIO_PROCESS, worker.process.pid) == 19
+    assert os.sched_getscheduler(worker.process.pid) == os.SCHED_BATCH
+
+
+@pytest.mark.slow
+def test_worker_imports_no_event_loop() -> None:
+    code = "import sys, kwire.log.compaction.worker; print('trio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout.strip() == b"False"
+
+
+def test_request_out_of_turn_is_an_error(tmp_path) -> None:
+    with open(tmp_path / "requests", "wb") as file:
+        file.write(pack(("next",)))
+    with open(tmp_path / "requests", "rb", buffering=0) as requests:
+        with pytest.raises(ValueError, match="not expected"):
+            Worker(requests.fileno(), open(os.devnull, "wb")).run()
+
+
+def test_job_survives_the_pipe() -> None:
+    log = MadeLog()
+    log.put((b"a", b"1"))
+    log.roll()
+    job = log.job(active_producers={7: (1, None)})
+    body = pack(("clean", "/d", job))[HEADER.size :]
+    request = unpack_answer(body)
+    assert request[:2] == ("clean", "/d")
+    assert isinstance(request[2], CleaningJob)
+    assert attrs.evolve(job) == request[2]
+
+
+# The rate ------------------------------------------------------------------------------------
+class Clock:
+    """A clock that moves when something waits."""
+
+    now = 0.0
+    has_ended = False
+
+    def wait(self, delay_s: float) -> bool:
+        self.now += delay_s
+        return self.has_ended
+
+
+def test_rate_is_kept_over_reads_of_any_size() -> None:
+    clock = Clock()
+    throttle = Throttle(1000.0, clock.wait, lambda: clock.now)
+    for size in (10, 500, 1, 2000, *[7] * 100):
+        throttle(size)
+    assert clock.now == pytest.approx(3.211, abs=0.05)
+
+
+def test_time_spent_elsewhere_is_not_made_up_for() -> None:
+    clock = Clock()
+    throttle = Throttle(1000.0, clock.wait, lambda: clock.now)
+    clock.now = 100.0
+    throttle(1000)
+    throttle(1000)
+    assert clock.now == pytest.approx(102.0)
+
+
+def test_no_limit_waits_for_nothing_but_sees_the_end_of_the_pipe() -> None:
+    clock = Clock()
+    throttle = Throttle(math.inf, clock.wait, lambda: clock.now)
+    for _ in range(100):
+        throttle(1 << 20)
+    assert clock.now == 0.0
+    clock.now, clock.has_ended = 1.0, True
+    with pytest.raises(Closed):
+        throttle(1)
