@@ -134,6 +134,9 @@ class Disk(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file; a missing one is no error."""
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set a file's time of modification; the next write to the file changes it again."""
+
     def make_directory(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None: ...
@@ -406,6 +409,11 @@ class RealDisk(DiskHealth):
     def remove(self, path: str) -> None:
         with self.failing(), suppress(FileNotFoundError):
             os.unlink(self._full(path))
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        nanoseconds = modified_ms * 1_000_000
+        with self.failing():
+            os.utime(self._full(path), ns=(nanoseconds, nanoseconds))
 
     def make_directory(self, path: str) -> None:
         with self.failing():

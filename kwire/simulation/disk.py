@@ -299,20 +299,16 @@ class SimDisk(DiskHealth):
 
     def _rename(self, source: str, target: str) -> None:
         self.call("rename", source)
-        above, name = self.root.parent(source)
-        node = above.names.get(name)
-        if node is None:
-            raise FileNotFoundError(errno.ENOENT, "no such file", source)
-        to, to_name = self.root.parent(target)
-        if to is above:
-            above.change({name: None, to_name: node})
-        else:
-            to.change({to_name: node})
-            above.change({name: None})
+        self.root.rename(source, target)
 
     def remove(self, path: str) -> None:
         self.call("remove", path)
         self.unlink(path)
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        inode = self.inode(path)
+        self.call("set_modified", path)
+        inode.modified_ms = modified_ms
 
     def make_directory(self, path: str) -> None:
         self._with_reserve(lambda: self.call("mkdir", path))

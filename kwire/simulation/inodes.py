@@ -159,6 +159,19 @@ class Directory:
         above, name = self.parent(path)
         return above.names.get(name)
 
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file or directory below, replacing ``target``; raise FileNotFoundError."""
+        above, name = self.parent(source)
+        node = above.names.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        to, to_name = self.parent(target)
+        if to is above:
+            above.change({name: None, to_name: node})
+        else:
+            to.change({to_name: node})
+            above.change({name: None})
+
     def walk(self, prefix: str = "") -> Iterator[tuple[str, Inode]]:
         """Yield every file below with its path."""
         for name, node in self.names.items():

@@ -56,6 +56,14 @@ def test_preallocation_does_not_change_the_size(disk: Disk) -> None:
     assert file.read(0, 1000) == b"x" * 100
 
 
+def test_time_of_modification_can_be_set(disk: Disk) -> None:
+    disk.write("a", b"1")
+    disk.set_modified("a", 1_600_000_000_123)
+    assert [(e.name, e.modified_ms) for e in disk.entries()] == [("a", 1_600_000_000_123)]
+    with pytest.raises(FileNotFoundError):
+        disk.set_modified("b", 1_600_000_000_123)
+
+
 def test_files_and_directories_are_listed_renamed_and_removed(disk: Disk) -> None:
     disk.make_directory("t-0")
     disk.write("t-0/one", b"1")
