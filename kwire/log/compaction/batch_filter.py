@@ -18,7 +18,7 @@ from kwire.log.compaction.source import SourceBatch
 from kwire.records import build
 from kwire.records.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, Buffer
 from kwire.records.iterate import BadRecords, read_varint
-from kwire.speedups import Retained, retained, rewrite
+from kwire.speedups import Retained, find_retained, rewrite
 
 logger = logging.getLogger(__name__)
 
@@ -44,28 +44,28 @@ class BatchFilter:
         self.keyless_dropped = 0
 
     def keep(self, batch: SourceBatch, verdict: Verdict) -> KeptBatch | None:
-        """Return what is left of a batch, None if nothing is."""
+        """Return the batch that takes the place of this one, None if nothing of it stays."""
         header = batch.header
         if verdict.drops_records and not verdict.keeps_empty:
             return None
         self.records_read += header.record_count
         if not verdict.drops_records and header.record_count:
-            kept = self._keep_records(batch, verdict)
-            if kept is not None:
-                return kept
+            rebuilt = self._keep_records(batch, verdict)
+            if rebuilt is not None:
+                return rebuilt
         if not verdict.keeps_empty:
             return None
-        return KeptBatch(build.emptied(header), header.max_timestamp, header.next_offset)
+        return KeptBatch(build.rebuild_empty(header), header.max_timestamp, header.next_offset)
 
     def _keep_records(self, batch: SourceBatch, verdict: Verdict) -> KeptBatch | None:
         """Return a batch with the records that stay, None if none does."""
         header, payload = batch.header, batch.payload()
         try:
             if header.is_control:
-                left = _whole(header, payload)
+                retained = _whole(header, payload)
             else:
                 keeps_tombstones = retention.keeps_tombstones(header, self._job.now_ms)
-                left = retained(
+                retained = find_retained(
                     payload,
                     header.record_count,
                     header.base_offset,
@@ -73,34 +73,38 @@ class BatchFilter:
                     self._keys.latest,
                     keeps_tombstones,
                 )
-            self.records_kept += left.kept
-            self.keyless_dropped += left.keyless
-            if not left.kept:
+            self.records_kept += retained.record_count
+            self.keyless_dropped += retained.keyless_count
+            if not retained.record_count:
                 return None
-            needs_horizon = left.tombstones or verdict.is_spent_marker
+            needs_horizon = retained.has_tombstones or verdict.is_spent_marker
             gets_horizon = needs_horizon and header.delete_horizon_ms is None
-            if left.kept == header.record_count and not gets_horizon:
+            if retained.record_count == header.record_count and not gets_horizon:
                 return KeptBatch(batch.data, header.max_timestamp, header.next_offset)
-            return self._rebuild(batch, payload, left, gets_horizon=gets_horizon)
+            return self._rebuild(batch, payload, retained, gets_horizon=gets_horizon)
         except BadRecords as error:
             raise CleaningFailed(f"a batch is damaged ({error}): {batch.place}") from None
 
     def _rebuild(
-        self, batch: SourceBatch, payload: Buffer, left: Retained, *, gets_horizon: bool
+        self, batch: SourceBatch, payload: Buffer, retained: Retained, *, gets_horizon: bool
     ) -> KeptBatch:
         header = batch.header
         horizon_ms = header.delete_horizon_ms
         if gets_horizon:
             horizon_ms = self._job.now_ms + self._job.config.delete_retention_ms
-        first_timestamp = header.base_timestamp + _first_delta(payload, left)
-        max_timestamp = max(header.base_timestamp + left.max_delta, NO_TIMESTAMP)
-        if header.is_log_append_time:
-            max_timestamp = first_timestamp = header.max_timestamp
+        is_append_time = header.is_log_append_time
+        if is_append_time:
+            first_timestamp = max_timestamp = header.max_timestamp
+        else:
+            first_timestamp = header.base_timestamp + _first_delta(payload, retained)
+            max_timestamp = max(header.base_timestamp + retained.max_delta, NO_TIMESTAMP)
         base_timestamp = first_timestamp if horizon_ms is None else horizon_ms
-        data = build.compacted(
+        # With LogAppendTime the records' own deltas have no meaning and stay as they are.
+        shift = 0 if is_append_time else header.base_timestamp - base_timestamp
+        data = build.rebuild(
             header,
-            rewrite(payload, left.ranges, header.base_timestamp - base_timestamp),
-            left.kept,
+            rewrite(payload, retained.ranges, shift),
+            retained.record_count,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
             has_delete_horizon=horizon_ms is not None,
@@ -121,8 +125,8 @@ def _whole(header: BatchHeader, payload: Buffer) -> Retained:
     return Retained([(0, len(payload))], header.record_count, 0, False, delta)
 
 
-def _first_delta(payload: Buffer, left: Retained) -> int:
+def _first_delta(payload: Buffer, retained: Retained) -> int:
     """Return the timestamp delta of the first record that stays."""
-    data = bytes(payload[left.ranges[0][0] : left.ranges[0][0] + HEADER_SIZE])
+    data = bytes(payload[retained.ranges[0][0] : retained.ranges[0][0] + HEADER_SIZE])
     _, position = read_varint(data, 0)
     return read_varint(data, position + 1, 70)[0]

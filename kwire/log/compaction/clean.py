@@ -115,9 +115,9 @@ class _Pass:
                 )
                 for batch in reader.batches():
                     verdict = self._judge(batch, active_producers, aborted)
-                    kept = records.keep(batch, verdict)
-                    if kept is not None:
-                        writer.append(kept)
+                    result = records.keep(batch, verdict)
+                    if result is not None:
+                        writer.append(result)
             suffixes = writer.finish(aborted, group[-1].modified_ms)
         finally:
             writer.close()

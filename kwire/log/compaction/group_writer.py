@@ -64,7 +64,7 @@ class GroupWriter:
         log_path = self._path(names.LOG)
         self._disk.set_modified(log_path, modified_ms)
         self._log.sync()
-        files = segment.indexes.packed()
+        files = segment.indexes.pack()
         for suffix, data in files.items():
             self._disk.write(self._path(suffix), data)
             self._disk.sync(self._path(suffix))

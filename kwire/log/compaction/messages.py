@@ -1,7 +1,7 @@
 """The messages between a node and a cleaner's process, over the process's stdin and stdout.
 
 Each is four bytes with its length, big-endian, then a pickled tuple. Both ends are the same code
-and the pipes belong to nobody else, so unpickling is safe.
+and no other process has the pipes, so unpickling is safe.
 
 ==================================== ==============================================================
 to the cleaner                       meaning

@@ -14,7 +14,7 @@ from kwire.records.header import BatchHeader
 
 
 class Verdict(NamedTuple):
-    """What happens to a batch."""
+    """The decision about one batch."""
 
     drops_records: bool
     keeps_empty: bool

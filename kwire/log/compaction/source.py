@@ -17,7 +17,7 @@ from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, B
 from kwire.records.iterate import PAYLOAD_LIMIT, BadRecords, unpacked_records
 
 Pace = Callable[[int], None]
-"""A function that is told the bytes read or written, and may wait to keep to a rate."""
+"""A function called with the bytes of each read and write; it may wait, to keep to a rate."""
 _TXN_ENTRIES: Final = 4096
 """The entries of an index of aborted transactions that are read at once."""
 

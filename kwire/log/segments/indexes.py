@@ -13,6 +13,7 @@ from kwire.log.cold import WouldWait, reader
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.formats.txn_index import AbortedTxn, Entries, MemoryEntries, PackedEntries
 from kwire.log.segments.files import SegmentFiles
+from kwire.records.header import Buffer
 
 SUMMARY_BYTES: Final = 64 << 10
 """A larger file of aborted transactions is summarized in a thread: 3 MB take 10 ms."""
@@ -86,16 +87,20 @@ class SegmentIndexes:
 
     def write(self) -> None:
         """Write the indexes from memory to disk; nothing in memory changes."""
+        for suffix, data in self.pack().items():
+            self._files.write(suffix, data)
+        if not self._aborted:
+            self._files.remove(names.TXN_INDEX, names.ABORTED)
+
+    def pack(self) -> dict[str, Buffer]:
+        """Return the files of the indexes in memory, by suffix, in the order of their writes."""
         assert self.offsets is not None
         assert self.times is not None
-        self._files.write(names.INDEX, self.offsets)
-        self._files.write(names.TIME_INDEX, self.times)
+        files: dict[str, Buffer] = {names.INDEX: self.offsets, names.TIME_INDEX: self.times}
         if self._aborted:
-            packed = b"".join(map(txn_index.pack, self._aborted))
-            self._files.write(names.ABORTED, b"")
-            self._files.write(names.TXN_INDEX, packed)
-        else:
-            self._files.remove(names.TXN_INDEX, names.ABORTED)
+            files[names.ABORTED] = b""
+            files[names.TXN_INDEX] = b"".join(map(txn_index.pack, self._aborted))
+        return files
 
     def truncate(self, end_offset: int, relative: int, position: int) -> None:
         """Drop the entries at or past a cut at ``end_offset``, in memory.

@@ -1,11 +1,11 @@
-"""What a pass makes of each batch: copies, rebuilt batches, tombstones, empty batches."""
+"""The batches that a pass writes: copies, rebuilt ones, tombstones, empty ones."""
 
 import pytest
 
 from kwire.log.compaction.clean import clean
 from kwire.log.config import LogConfig
 from kwire.records import compression
-from kwire.records.build import New, batch, emptied, stamp
+from kwire.records.build import New, batch, rebuild_empty, stamp
 from kwire.records.header import (
     DELETE_HORIZON,
     HEADER_SIZE,
@@ -20,7 +20,7 @@ from tests.support.log.compaction import DAY_MS, NOW_MS, MadeLog, producer, tran
 CODECS = pytest.mark.parametrize("codec", range(5), ids=compression.NAMES)
 
 
-def stamped(data: bytes, append_time_ms: int) -> bytes:
+def with_append_time(data: bytes, append_time_ms: int) -> bytes:
     """Return a batch as a broker with LogAppendTime stores it."""
     base_offset = parse(data).base_offset
     front = stamp(data, base_offset=base_offset, leader_epoch=0, append_time_ms=append_time_ms)
@@ -105,7 +105,7 @@ def test_log_append_time_stays(value: bytes | None) -> None:
     log = MadeLog()
     times = [NOW_MS - 30, NOW_MS - 10, NOW_MS - 20]
     entries = [New(k, value, (), t) for k, t in zip([b"a", b"b", b"c"], times, strict=True)]
-    log.add(stamped(batch(entries, timestamp_ms=0), NOW_MS - 5))
+    log.add(with_append_time(batch(entries, timestamp_ms=0), NOW_MS - 5))
     log.put((b"b", b"2"))
     log.roll()
     log.clean()
@@ -214,8 +214,8 @@ def test_last_batch_of_an_active_producer_stays_without_records() -> None:
     log.put((b"a", b"3"), (b"b", b"2"), **producer(8))
     log.roll()
     log.clean(active_producers={7: (0, 2)})
-    kept, _ = log.batches()
-    header = kept.header
+    emptied, _ = log.batches()
+    header = emptied.header
     assert (header.base_offset, header.last_offset, header.record_count) == (1, 2, 0)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 1)
     assert header.last_sequence == 2
@@ -223,7 +223,7 @@ def test_last_batch_of_an_active_producer_stays_without_records() -> None:
     assert header.compression == compression.NONE
     assert header.base_timestamp == NO_TIMESTAMP
     assert header.max_timestamp == NOW_MS - DAY_MS
-    assert crc_ok(kept.data, 0, header)
+    assert crc_ok(emptied.data, 0, header)
 
 
 def test_batch_of_a_producer_that_is_not_active_goes() -> None:
@@ -261,7 +261,7 @@ def test_last_batch_of_the_pass_stays_without_records() -> None:
 def test_emptied_batch_loses_its_horizon_but_keeps_the_type_of_its_timestamps() -> None:
     entries = [New(b"b", None)]
     log = MadeLog()
-    log.add(stamped(batch(entries, timestamp_ms=NOW_MS, compression=1), NOW_MS + 3))
+    log.add(with_append_time(batch(entries, timestamp_ms=NOW_MS, compression=1), NOW_MS + 3))
     log.roll()
     log.clean()
     log.clean(now_ms=NOW_MS + DAY_MS)
@@ -309,7 +309,7 @@ def test_repeated_pass_at_the_same_time_changes_nothing(aborts: bool) -> None:
 def test_batch_that_an_earlier_pass_emptied_is_copied_again() -> None:
     log = MadeLog()
     header = parse(batch([New(b"k", b"v")] * 3, timestamp_ms=NOW_MS, **producer(7)))
-    log.add(emptied(header))
+    log.add(rebuild_empty(header))
     log.roll()
     log.clean()
-    assert [b.data for b in log.batches()] == [emptied(header)]
+    assert [b.data for b in log.batches()] == [rebuild_empty(header)]

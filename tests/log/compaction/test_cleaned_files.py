@@ -19,9 +19,9 @@ from tests.support.log.batches import old_format_segment
 from tests.support.log.compaction import DIRECTORY, NOW_MS, MadeLog, path, transaction
 
 
-def indexed_log(**changes: int) -> MadeLog:
+def indexed_log(segment_bytes: int = 1 << 30) -> MadeLog:
     """Return a log of 40 batches of 1 KB, of which every second one is replaced."""
-    log = MadeLog(config=LogConfig(index_interval_bytes=4000, **changes))
+    log = MadeLog(config=LogConfig(index_interval_bytes=4000, segment_bytes=segment_bytes))
     for n in range(40):
         log.put((b"%d" % (n % 2 or n), b"x" * 930), timestamps=[NOW_MS + n * 7 % 100])
         if n % 10 == 9:
@@ -170,15 +170,15 @@ def rewritten(data: bytes, **changes: int) -> bytes:
     return build.assemble(parse(data)._replace(**changes), data[61:])
 
 
-def flipped(data: bytes, position: int) -> bytes:
+def flip_bit(data: bytes, position: int) -> bytes:
     return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
 
 GOOD = batch([New(b"a", b"1"), New(b"b", b"22")], timestamp_ms=NOW_MS, base_offset=1)
 ZIPPED = batch([New(b"a", b"1" * 99)], timestamp_ms=NOW_MS, base_offset=1, compression=4)
 DAMAGED: dict[str, bytes] = {
-    "a bit of the payload": flipped(GOOD, len(GOOD) - 1),
-    "a bit of the header": flipped(GOOD, 40),
+    "a bit of the payload": flip_bit(GOOD, len(GOOD) - 1),
+    "a bit of the header": flip_bit(GOOD, 40),
     "magic": GOOD[:16] + b"\7" + GOOD[17:],
     "too short a length": GOOD[:8] + (40).to_bytes(4, "big") + GOOD[12:],
     "too long a length": GOOD[:8] + (len(GOOD)).to_bytes(4, "big") + GOOD[12:],
@@ -220,8 +220,8 @@ def test_damaged_batch_fails_the_pass_and_leaves_the_log(damage: bytes, first_di
     before = log.files()
     with pytest.raises(CleaningFailed, match=r"position=|file"):
         log.clean(first_dirty=first_dirty)
-    left = {n: d for n, d in log.files().items() if not n.endswith(names.CLEANED)}
-    assert left == before
+    files = {n: d for n, d in log.files().items() if not n.endswith(names.CLEANED)}
+    assert files == before
 
 
 def test_segment_that_is_shorter_than_the_job_says_fails_the_pass() -> None:

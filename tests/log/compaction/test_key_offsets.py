@@ -1,4 +1,4 @@
-"""Which keys a pass knows: the dirty part, committed data, and as many as there is memory for."""
+"""The keys that a pass knows: dirty, committed ones, as many as there is memory for."""
 
 import pytest
 

@@ -1,10 +1,12 @@
 """Random logs, cleaned several times, against a plain model of the rules of compaction."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire import attrs
-from kwire.log.compaction.job import CleaningJob
+from kwire.log.compaction.job import ActiveProducers, CleaningJob
 from kwire.log.config import LogConfig
 from kwire.log.formats import names, txn_index
 from kwire.log.segments.segment import Segment
@@ -14,6 +16,7 @@ from tests.support.log.compaction import DIRECTORY, NOW_MS, MadeLog, ReadBatch, 
 RETENTION_MS = 50
 CONFIG = LogConfig(delete_retention_ms=RETENTION_MS, segment_bytes=700, index_interval_bytes=150)
 NO_LIMIT = 1000
+Key = bytes | None
 
 
 @attrs.define(eq=False)
@@ -52,8 +55,10 @@ class History:
 
     # -- writing
 
-    def put(self, pairs: list, producer_id: int, in_transaction: bool, codec: int) -> None:
-        fields: dict = {}
+    def put(
+        self, pairs: list[tuple[Key, Key, int]], producer_id: int, in_transaction: bool, codec: int
+    ) -> None:
+        fields: dict[str, Any] = {}
         if producer_id:
             sequence = self.sequences.get(producer_id, 0)
             self.sequences[producer_id] = sequence + len(pairs)
@@ -94,7 +99,7 @@ class History:
 
     # -- cleaning
 
-    def clean(self, capacity: int, active: dict) -> None:
+    def clean(self, capacity: int, active: ActiveProducers) -> None:
         """Clean what is below the last stable offset, and do the same with the model."""
         log = self.log
         stable = min((t.first_offset for t in self.open.values()), default=log.end_offset)
@@ -120,22 +125,22 @@ class History:
             active_producers=active,
         )
         newest, latest = self._newest(ends[:count], capacity)
-        kept: list[list[Batch]] = []
+        cleaned_segments: list[list[Batch]] = []
         data_seen: set[Transaction] = set()
         cleaned = 0
         for base_offset, segment in zip(bases[:count], self.segments, strict=False):
             if base_offset > latest:
                 break
             cleaned += 1
-            left = []
+            remaining = []
             for batch in segment:
                 after = self._keep(batch, newest, latest, data_seen, active, end_offset)
                 if after is not None:
-                    left.append(after)
-            kept.append(left)
+                    remaining.append(after)
+            cleaned_segments.append(remaining)
         done = log.run(job)
         assert done.summary.clean_end == latest + 1
-        merged, rest = [], kept
+        merged, rest = [], cleaned_segments
         for group in done.groups:
             own, rest = rest[: len(group.sources)], rest[len(group.sources) :]
             merged.append([batch for segment in own for batch in segment])
@@ -169,10 +174,10 @@ class History:
         newest: dict[bytes, int],
         latest: int,
         data_seen: set[Transaction],
-        active: dict,
+        active: ActiveProducers,
         end_offset: int,
     ) -> Batch | None:
-        """Return what is left of a batch."""
+        """Return what is remaining of a batch."""
         header, own, records = batch.header, batch.transaction, batch.records
         horizon_ms, entry = batch.horizon_ms, None
         has_passed = horizon_ms is not None and horizon_ms <= self.now_ms
@@ -222,9 +227,9 @@ class History:
         actual = self.log.batches()
         expected = [batch for segment in self.segments[:-1] for batch in segment]
         assert [b.header.base_offset for b in actual] == [b.header.base_offset for b in expected]
-        for found, batch in zip(actual, expected, strict=True):
-            self._compare(found, batch)
-        assert self.log.aborted() == [b.entry for b in expected if b.entry is not None]
+        for actual_batch, batch in zip(actual, expected, strict=True):
+            self._compare(actual_batch, batch)
+        assert self.log.aborted_entries() == [b.entry for b in expected if b.entry is not None]
         for source, segment in zip(self.log.sources, self.segments, strict=False):
             base_offset = source.base_offset
             assert source.size == len(self.log.disk.read(path(base_offset, names.LOG)))
@@ -235,12 +240,12 @@ class History:
             assert source.has_txn_index == any(b.entry is not None for b in segment)
 
     @staticmethod
-    def _compare(found: ReadBatch, batch: Batch) -> None:
-        header, before = found.header, batch.header
-        assert crc_ok(found.data, 0, header)
+    def _compare(actual_batch: ReadBatch, batch: Batch) -> None:
+        header, before = actual_batch.header, batch.header
+        assert crc_ok(actual_batch.data, 0, header)
         times = [time for _, time, _, _ in batch.records]
         if not header.is_control:
-            records = [(r.offset, r.timestamp, r.key, r.value) for r in found.records]
+            records = [(r.offset, r.timestamp, r.key, r.value) for r in actual_batch.records]
             assert records == batch.records
         assert header.record_count == len(batch.records)
         assert header.delete_horizon_ms == batch.horizon_ms

@@ -1,11 +1,11 @@
-"""What a pass makes of transactions: aborted data, markers, their index entries."""
+"""Transactions in a pass: aborted data, markers, their index entries."""
 
 import pytest
 
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
 from kwire.log.formats.txn_index import AbortedTxn
-from kwire.records.build import emptied
+from kwire.records.build import rebuild_empty
 from kwire.records.header import HEADER_SIZE, parse
 from tests.support.log.batches import marker
 from tests.support.log.compaction import DAY_MS, NOW_MS, MadeLog, transaction
@@ -28,7 +28,7 @@ def test_aborted_data_goes_at_once_and_its_marker_stays() -> None:
     log.clean()
     assert log.pairs() == [(1, b"b", b"1"), (3, b"c", b"1")]
     assert markers(log) == [2]
-    assert log.aborted() == [AbortedTxn(7, 0, 2, 3)]
+    assert log.aborted_entries() == [AbortedTxn(7, 0, 2, 3)]
 
 
 def test_spent_abort_marker_gets_a_horizon_and_goes_after_it() -> None:
@@ -45,7 +45,7 @@ def test_spent_abort_marker_gets_a_horizon_and_goes_after_it() -> None:
     assert after.header.delete_horizon_ms == NOW_MS + 5 + DAY_MS
     assert after.records == before.records
     assert after.header.max_timestamp == before.header.max_timestamp
-    assert log.aborted() == []
+    assert log.aborted_entries() == []
     assert not any(name.endswith((names.TXN_INDEX, names.ABORTED)) for name in log.files())
     log.clean(now_ms=NOW_MS + 5 + DAY_MS - 1)
     assert markers(log) == [1]
@@ -105,7 +105,7 @@ def test_aborted_data_of_an_active_producer_leaves_an_empty_batch_and_the_index_
     first = log.batches()[0]
     assert (first.header.record_count, first.header.size) == (0, HEADER_SIZE)
     assert markers(log) == [2]
-    assert log.aborted() == [AbortedTxn(7, 0, 2, 3)]
+    assert log.aborted_entries() == [AbortedTxn(7, 0, 2, 3)]
 
 
 def test_only_marker_of_an_active_producer_stays_empty() -> None:
@@ -131,7 +131,7 @@ def test_emptied_control_batch_ends_no_transaction() -> None:
     log.put((b"b", b"1"), **transaction(8))
     for producer_id in (7, 8):
         spent = marker(producer_id, commit=True, base_offset=log.end_offset)
-        log.add(emptied(parse(spent)))
+        log.add(rebuild_empty(parse(spent)))
     log.mark(7, commit=True)
     log.mark(8, commit=False)
     log.put((b"c", b"1"))
@@ -142,7 +142,7 @@ def test_emptied_control_batch_ends_no_transaction() -> None:
     assert [b.header.base_offset for b in last] == [4, 5, 6]
     assert [b.header.delete_horizon_ms for b in last] == [None] * 3
     assert log.pairs() == [(0, b"a", b"1"), (6, b"c", b"1")]
-    assert [entry.producer_id for entry in log.aborted()] == [8]
+    assert [entry.producer_id for entry in log.aborted_entries()] == [8]
 
 
 def test_transaction_over_several_groups_is_one_transaction() -> None:
@@ -163,7 +163,7 @@ def test_transaction_over_several_groups_is_one_transaction() -> None:
     assert log.pairs() == [(3, b"b", b"2"), (6, b"c", b"1")]
     assert markers(log) == [4, 5]
     assert [b.header.delete_horizon_ms for b in log.batches()] == [None] * 4
-    assert log.aborted() == [AbortedTxn(7, 0, 4, 1)]
+    assert log.aborted_entries() == [AbortedTxn(7, 0, 4, 1)]
     suffixes = [group.suffixes for group in done.groups]
     assert [names.TXN_INDEX in s and names.ABORTED in s for s in suffixes] == [
         False,
@@ -207,7 +207,7 @@ def test_long_aborted_transaction_is_known_behind_shorter_ones() -> None:
     log.roll()
     log.clean()
     assert log.pairs() == [(0, b"a", b"1"), (9, b"c", b"1")]
-    assert [entry.producer_id for entry in log.aborted()] == [8, 9, 10, 7]
+    assert [entry.producer_id for entry in log.aborted_entries()] == [8, 9, 10, 7]
 
 
 def test_idempotent_data_outside_of_a_transaction_is_never_aborted() -> None:

@@ -5,13 +5,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from kwire import attrs
 from kwire.log.compaction.job import CleanedGroup, CleaningJob, CleaningSummary
-from kwire.log.compaction.messages import HEADER, Answer, Request, pack, unpack_answer
+from kwire.log.compaction.messages import (
+    HEADER,
+    Answer,
+    Request,
+    pack,
+    unpack_answer,
+    unpack_request,
+)
 from kwire.log.compaction.worker import Closed, Throttle, Worker
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
@@ -24,20 +32,23 @@ ROOT = Path(__file__).resolve().parents[3]
 class Conversation:
     """The node's end of a worker."""
 
-    def __init__(self, process: subprocess.Popen) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
         self.process = process
+        self.requests, self.answers = process.stdin, process.stdout
 
     def send(self, *requests: Request) -> None:
-        self.process.stdin.write(b"".join(map(pack, requests)))
-        self.process.stdin.flush()
+        self.requests.write(b"".join(map(pack, requests)))
+        self.requests.flush()
 
     def read(self) -> Answer:
-        (size,) = HEADER.unpack(self.process.stdout.read(HEADER.size))
-        return unpack_answer(self.process.stdout.read(size))
+        (size,) = HEADER.unpack(self.answers.read(HEADER.size))
+        return unpack_answer(self.answers.read(size))
 
     def wait_end(self) -> int:
         """Close the pipe and wait for the end of the process."""
-        self.process.stdin.close()
+        self.requests.close()
         return self.process.wait(30)
 
 
@@ -99,7 +110,7 @@ def test_worker_reports_damage_and_errors_and_goes_on(worker, tmp_path) -> None:
     assert "position=0" in str(text)
     log.disk.remove(path(0, ".log"))
     worker.send(("clean", str(tmp_path), log.job()))
-    kind, number, _, filename = worker.read()  # type: ignore[misc]
+    kind, number, _, filename = worker.read()
     assert (kind, number) == ("os", 2)
     assert str(filename).endswith(".log")
     assert worker.wait_end() == 0
@@ -134,11 +145,12 @@ def test_worker_imports_no_event_loop() -> None:
 
 
 def test_request_out_of_turn_is_an_error(tmp_path) -> None:
-    with open(tmp_path / "requests", "wb") as file:
-        file.write(pack(("next",)))
-    with open(tmp_path / "requests", "rb", buffering=0) as requests:
-        with pytest.raises(ValueError, match="not expected"):
-            Worker(requests.fileno(), open(os.devnull, "wb")).run()
+    (tmp_path / "requests").write_bytes(pack(("next",)))
+    with (
+        open(tmp_path / "requests", "rb", buffering=0) as requests,
+        pytest.raises(ValueError, match="not expected"),
+    ):
+        Worker(requests.fileno(), BytesIO()).run()
 
 
 def test_job_survives_the_pipe() -> None:
@@ -147,7 +159,8 @@ def test_job_survives_the_pipe() -> None:
     log.roll()
     job = log.job(active_producers={7: (1, None)})
     body = pack(("clean", "/d", job))[HEADER.size :]
-    request = unpack_answer(body)
+    request = unpack_request(body)
+    assert len(request) == 3
     assert request[:2] == ("clean", "/d")
     assert isinstance(request[2], CleaningJob)
     assert attrs.evolve(job) == request[2]

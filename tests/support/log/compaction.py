@@ -1,8 +1,8 @@
 """Logs made for cleaning passes, and the passes over them."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from kwire import attrs
 from kwire.log.compaction.clean import clean
@@ -63,14 +63,14 @@ class MadeLog:
         self,
         *pairs: tuple[bytes | None, bytes | None],
         timestamps: Sequence[int] | None = None,
-        **fields: object,
+        **fields: Any,
     ) -> BatchHeader:
         """Append a batch of keys and values."""
         times = [NOW_MS - DAY_MS] * len(pairs) if timestamps is None else timestamps
         entries = [
             New(key, value, (), time) for (key, value), time in zip(pairs, times, strict=True)
         ]
-        data = batch(entries, timestamp_ms=times[0], base_offset=self.end_offset, **fields)  # type: ignore[arg-type]
+        data = batch(entries, timestamp_ms=times[0], base_offset=self.end_offset, **fields)
         return self.add(data)
 
     def add(self, data: bytes) -> BatchHeader:
@@ -127,7 +127,7 @@ class MadeLog:
 
     # -- cleaning
 
-    def job(self, **changes: object) -> CleaningJob:
+    def job(self, **changes: Any) -> CleaningJob:
         """Return a job over all closed segments."""
         job = CleaningJob(
             directory=DIRECTORY,
@@ -146,7 +146,7 @@ class MadeLog:
         )
         return attrs.evolve(job, **changes)
 
-    def clean(self, **changes: object) -> "Pass":
+    def clean(self, **changes: Any) -> "Pass":
         """Run a whole pass, putting each group in place of its sources."""
         return self.run(self.job(**changes))
 
@@ -190,19 +190,19 @@ class MadeLog:
 
     def batches(self) -> list[ReadBatch]:
         """Return the batches of all closed segments."""
-        found = []
+        batches = []
         for source in self.sources:
             data = self.disk.read(path(source.base_offset, names.LOG))
-            found += [
+            batches += [
                 ReadBatch(header, data[pos : pos + header.size]) for pos, header in headers(data)
             ]
-        return found
+        return batches
 
     def pairs(self) -> list[tuple[int, bytes | None, bytes | None]]:
         """Return offset, key and value of all records but markers."""
         return [pair for b in self.batches() if not b.header.is_control for pair in b.pairs]
 
-    def aborted(self) -> list[AbortedTxn]:
+    def aborted_entries(self) -> list[AbortedTxn]:
         """Return the entries of all indexes of aborted transactions."""
         return [
             entry
@@ -236,16 +236,11 @@ def path(base_offset: int, suffix: str) -> str:
     return f"{DIRECTORY}/{names.stem(base_offset)}{suffix}"
 
 
-def keyed(**values: str | None) -> list[tuple[bytes, bytes | None]]:
-    """Return keys and values as bytes."""
-    return [(k.encode(), None if v is None else v.encode()) for k, v in values.items()]
-
-
-def producer(producer_id: int, sequence: int = 0, epoch: int = 0) -> Mapping[str, int]:
+def producer(producer_id: int, sequence: int = 0, epoch: int = 0) -> dict[str, Any]:
     """Return the fields of a batch of an idempotent producer."""
     return {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
 
 
-def transaction(producer_id: int, sequence: int = 0, epoch: int = 0) -> dict[str, object]:
+def transaction(producer_id: int, sequence: int = 0, epoch: int = 0) -> dict[str, Any]:
     """Return the fields of a batch in a transaction."""
     return {**producer(producer_id, sequence, epoch), "transactional": True}
