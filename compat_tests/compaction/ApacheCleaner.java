@@ -204,7 +204,6 @@ public final class ApacheCleaner {
             producers.putArray(Long.toString(entry.producerId()))
                 .add(entry.producerEpoch())
                 .add(entry.lastDataOffset())
-                .add(entry.coordinatorEpoch())
                 .add(entry.lastTimestamp())
                 .add(entry.currentTxnFirstOffset().orElse(-1));
         }

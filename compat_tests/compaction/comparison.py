@@ -14,20 +14,23 @@ from pathlib import Path
 import attrs
 
 from compat_tests.compaction import kwires
-from compat_tests.compaction.apache import Answer, ApacheCleaner
+from compat_tests.compaction.apache import Answer, ApacheCleaner, ApacheError
 from compat_tests.compaction.inputs import History, Pass, make_history
+from compat_tests.compaction.shapes import Shape
 from compat_tests.compaction.view import View, committed_values, find_differences, read_directory
 from kwire.records.header import CONTROL
 
 Clean = Callable[[Path, Pass, Answer], Answer]
 """Clean a directory; the last argument is Apache Kafka's answer for the same directory."""
+INDEX_LIMIT = "full time index"
+"""Apache Kafka's cleaner fails if a new segment needs more entries in an index than its sources."""
 LINES_MAX, LINE_MAX = 20, 600
 COUNTERS = ("clean_end", "records_read", "records_kept", "keyless_dropped")
 
 
 @attrs.frozen
 class Cleaned:
-    """What a pass made, for checks across many histories."""
+    """The result of a pass, for checks across many histories."""
 
     history: History
     job: Pass
@@ -39,31 +42,40 @@ class Cleaned:
 
 
 def compare(
-    seed: int, root: Path, apache: ApacheCleaner, clean: Clean, *, opens: bool = True
+    name: str, seed: int, root: Path, apache: ApacheCleaner, clean: Clean, *, opens: bool = True
 ) -> list[Cleaned]:
-    """Compare ``clean`` with Apache Kafka's cleaner over the history of a seed.
+    """Compare ``clean`` with Apache Kafka's cleaner over the history of a shape and a seed.
 
     Raises AssertionError at the first difference. ``opens``: both brokers open the last results.
     """
-    history = make_history(seed, root / "input")
+    history = make_history(name, seed, root / "input")
     passes: list[Cleaned] = []
     for number in range(history.shape.rounds):
         job = history.write_round()
         before = read_directory(history.directory)
         theirs = _copy(history.directory, root / f"apache-{number}")
         ours = _copy(history.directory, root / f"other-{number}")
-        expected = apache.clean(theirs, job)
+        try:
+            expected = apache.clean(theirs, job)
+        except ApacheError as error:
+            if INDEX_LIMIT in str(error):
+                break
+            raise
         if "clean_end" not in expected:
             continue
         actual = clean(ours, job, expected)
-        _check(f"seed {seed}, round {number}", before, theirs, ours, expected, actual)
+        text = f"{name}, seed {seed}, round {number}"
+        _check(text, history.shape, before, (theirs, ours), expected, actual)
         passes.append(Cleaned(history, job, before, read_directory(ours), expected, ours))
         _continue_from(history, history.source.choice((theirs, ours)), expected)
         is_last = number == history.shape.rounds - 1
-        if opens and (is_last or history.may(0.2)):
-            points = {"stopped": None, "crashed": 0, "crashed late": expected["clean_end"]}
-            for name, point in points.items():
-                check_opening(root / f"{name}-{number}", theirs, ours, job, point, apache)
+        if opens and is_last:
+            points: dict[str, int | None] = {"stopped": None}
+            if not history.start_offset:
+                # After a crash, Apache Kafka forgets which transactions began below the log start.
+                points |= {"crashed": 0, "crashed late": expected["clean_end"]}
+            for stop, point in points.items():
+                check_opening(root / f"{stop}-{number}", theirs, ours, job, point, apache)
     return passes
 
 
@@ -81,23 +93,59 @@ def _continue_from(history: History, directory: Path, answer: Answer) -> None:
 
 
 def _check(
-    name: str, before: View, theirs: Path, ours: Path, expected: Answer, actual: Answer
+    name: str,
+    shape: Shape,
+    before: View,
+    directories: tuple[Path, Path],
+    expected: Answer,
+    actual: Answer,
 ) -> None:
-    after = read_directory(ours)
+    start_offset = expected["start_offset"]
+    reference, after = (_readable(read_directory(path), start_offset) for path in directories)
+    counters = COUNTERS if not start_offset else COUNTERS[:1]
     lines = [
         f"{counter}: {expected[counter]} / {actual[counter]}"
-        for counter in COUNTERS
+        for counter in counters
         if expected[counter] != actual[counter]
     ]
-    lines += find_differences(read_directory(theirs), after)
+    if shape.has_own_groups:
+        lines += find_differences(_without_groups(reference), _without_groups(after))
+    else:
+        lines += find_differences(reference, after)
     short = [
         line if len(line) < LINE_MAX else f"{line[:LINE_MAX]}..." for line in lines[:LINES_MAX]
     ]
     text = f"{name}: {len(lines)} differences (Apache Kafka / other):"
     assert not lines, "\n".join([text, *short])
     end_offset = expected["stable_offset"]
-    values = committed_values(before, end_offset)
+    values = committed_values(_readable(before, start_offset), end_offset)
     assert committed_values(after, end_offset) == values, f"{name}: other values"
+
+
+def _readable(view: View, start_offset: int) -> View:
+    """Leave out what lies below the log start.
+
+    Apache Kafka ignores aborted transactions that ended there, and so removes the markers of others
+    than kwire; as it opens a log, it also removes the snapshots up to the log start.
+    """
+    return view._replace(
+        batches={
+            base: [batch for batch in batches if batch.last_offset >= start_offset]
+            for base, batches in view.batches.items()
+        },
+        aborted={
+            base: readable
+            for base, entries in view.aborted.items()
+            if (readable := [entry for entry in entries if entry.last_offset >= start_offset])
+        },
+        snapshots=[offset for offset in view.snapshots if offset > start_offset],
+    )
+
+
+def _without_groups(view: View) -> View:
+    """Return a view of the same batches as if they were in one segment."""
+    entries = sorted(entry for part in view.aborted.values() for entry in part)
+    return view._replace(batches={0: list(view.all_batches())}, aborted={0: entries}, snapshots=[])
 
 
 def check_opening(

@@ -2,13 +2,14 @@
 
 One :class:`History` is the life of one partition: rounds of appends, each followed by a pass of a
 cleaner (not run here). Everything (keys, timestamps, the clock, producers, gaps, rolls) comes from
-the seed, so a seed names a history. Producers go on across the rounds. A log is written through
-:class:`PartitionLog`, which makes indexes, snapshots and leader epochs.
+a seed and a shape, which name a history. Producers go on across the rounds. A log is written
+through :class:`PartitionLog`, which makes indexes, snapshots and leader epochs.
 """
 
 from __future__ import annotations
 
 import random
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +24,14 @@ from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.build import New, batch
-from kwire.records.control import end_txn_marker
+from kwire.records.control import ControlType, end_txn_marker
 from kwire.records.header import parse
 from kwire.types import TopicPartition
 
 START_MS: Final = 1_700_000_000_000
 RETENTION_MS: Final = 60_000
-"""``delete.retention.ms`` of all histories; the clock moves by about as much in a round."""
+"""``delete.retention.ms`` of most histories; the clock moves by about as much in a round."""
+SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 
 @attrs.define
@@ -45,7 +47,7 @@ class Producer:
 
 @attrs.frozen(kw_only=True)
 class Pass:
-    """What a cleaner is given beside the directory."""
+    """The arguments of a cleaning pass beside the directory."""
 
     now_ms: int
     first_dirty: int
@@ -63,7 +65,6 @@ class Pass:
 class History:
     """The life of one partition, round by round."""
 
-    seed: int
     root: Path
     """The folder that holds the partition's directory."""
     shape: Shape
@@ -94,7 +95,8 @@ class History:
             index_interval_bytes=shape.index_interval_bytes,
             segment_ms=30 * DAY_MS,
             retention_ms=-1,
-            delete_retention_ms=RETENTION_MS,
+            delete_retention_ms=shape.delete_retention_ms,
+            max_message_bytes=shape.max_message_bytes,
             cleanup_compact=True,
             cleanup_delete=shape.also_delete,
             log_append_time=shape.append_time,
@@ -110,8 +112,8 @@ class History:
         """Append a round's batches to the directory and return what the next pass gets."""
         if self.may(self.shape.idle_producers):
             self.now_ms += 2 * DAY_MS
-            self.producers = [producer for producer in self.producers if producer.is_open]
         log = self.open()
+        self.producers = [p for p in self.producers if log.producers.get(p.producer_id)]
         for _ in range(self.source.randint(*self.shape.batches)):
             self.append_something(log)
         if self.may(0.7):
@@ -124,6 +126,7 @@ class History:
             self.move_start(log)
         end_offset = log.end_offset
         log.close()
+        self.open().close()  # What an open repairs in indexes is repaired before both cleaners.
         self.now_ms += self.source.choice(
             (1, 10, RETENTION_MS // 2, RETENTION_MS, 2 * RETENTION_MS)
         )
@@ -172,6 +175,8 @@ class History:
             self.leader_epoch += 1
         if self.may(shape.gaps):
             self.append_behind_gap(log)
+        if self.may(shape.foreign_markers):
+            self.append_foreign_marker(log)
         draw = self.source.random()
         if draw < shape.transactional:
             self.append_transactional(log)
@@ -197,6 +202,18 @@ class History:
         if shape.gap_max == WIDE_GAP and self.may(0.3):
             gap = (1 << 31) - self.source.randint(-3, 10)
         data = self.build(base_offset=log.end_offset + gap, leader_epoch=self.leader_epoch)
+        log.append_follower(data, self.now_ms)
+
+    def append_foreign_marker(self, log: PartitionLog) -> None:
+        """Append a control batch that ends no transaction, as a newer Kafka may write."""
+        kind = self.source.choice((ControlType.LEADER_CHANGE, 77))
+        data = batch(
+            [New(struct.pack(">hh", 0, kind), b"value", (), self.now_ms)],
+            timestamp_ms=self.now_ms,
+            control=True,
+            base_offset=log.end_offset,
+            leader_epoch=self.leader_epoch,
+        )
         log.append_follower(data, self.now_ms)
 
     def append_idempotent(self, log: PartitionLog) -> None:
@@ -233,6 +250,9 @@ class History:
             self.producers.append(Producer(self.next_producer_id))
         producer = self.choose_producer(is_open=False)
         self.end(log, producer)
+        state = log.producers.get(producer.producer_id)
+        if state is None or not state.batches:
+            producer.sequence = 0  # After a marker alone, a producer must begin with 0.
 
     def end_all(self, log: PartitionLog) -> None:
         for producer in self.producers:
@@ -253,7 +273,8 @@ class History:
         candidates = [producer for producer in self.producers if producer.is_open == is_open]
         if not candidates or (len(self.producers) < 6 and self.may(0.1)):
             self.next_producer_id += 1
-            producer = Producer(self.next_producer_id)
+            sequence = self.source.choice((0, 0, SEQUENCE_MASK - 5))
+            producer = Producer(self.next_producer_id, sequence=sequence)
             self.producers.append(producer)
             return producer
         return self.source.choice(candidates)
@@ -278,7 +299,7 @@ class History:
         producer_id, epoch, sequence = -1, -1, -1
         if producer is not None:
             producer_id, epoch, sequence = producer.producer_id, producer.epoch, producer.sequence
-            producer.sequence += len(values)
+            producer.sequence = (sequence + len(values)) & SEQUENCE_MASK
         return batch(
             values,
             timestamp_ms=values[0].timestamp or 0,
@@ -298,10 +319,17 @@ class History:
         is_tombstone = self.may(self.shape.tombstones)
         if self.shape.is_offsets_topic:
             return self.commit(number, is_tombstone)._replace(timestamp=timestamp)
-        key = None if self.may(self.shape.keyless) else b"key-%d" % number
-        value = None if is_tombstone else b"v%d" % self.version + bytes(source.randrange(60))
+        key: bytes | None = b"key-%d" % number if number else b""
+        if self.may(self.shape.keyless):
+            key = None
+        value = None if is_tombstone else self.value()
         headers = [(b"h", None), (b"", b"x" * number)] if self.may(0.1) else []
         return New(key, value, headers, timestamp)
+
+    def value(self) -> bytes:
+        if self.may(0.05):
+            return b""
+        return b"v%d" % self.version + bytes(self.source.randrange(self.shape.value_max))
 
     def commit(self, number: int, is_tombstone: bool) -> New:
         """Return the record of a group's committed offset, or of its removal."""
@@ -315,9 +343,7 @@ class History:
         return New(*group_records.store(record))
 
 
-def make_history(seed: int, root: Path) -> History:
-    """Return the history of a seed; its directory will be below ``root``."""
-    names = list(SHAPES)
-    shape = SHAPES[names[seed % len(names)]]
+def make_history(name: str, seed: int, root: Path) -> History:
+    """Return the history of a shape and a seed; its directory will be below ``root``."""
     root.mkdir(parents=True, exist_ok=True)
-    return History(seed, root, shape, random.Random(f"compaction-{seed}"))
+    return History(root, SHAPES[name], random.Random(f"{name}, {seed}"))

@@ -23,8 +23,8 @@ class State(NamedTuple):
     stable_offset: int
     bases: list[int]
     """The segments' base offsets."""
-    producers: dict[int, tuple[int, int, int, int, int]]
-    """Epoch, last data offset, coordinator epoch, timestamp and start of the open transaction."""
+    producers: dict[int, tuple[int, int, int, int]]
+    """Epoch, last data offset, timestamp and start of the open transaction."""
     aborted: list[AbortedTxn]
     epochs: list[tuple[int, int]]
 
@@ -61,7 +61,6 @@ def load(directory: Path, job: Pass, point: int | None) -> State:
                 producer.producer_id: (
                     producer.epoch,
                     producer.batches[-1].last_offset if producer.batches else -1,
-                    producer.coordinator_epoch,
                     producer.timestamp,
                     producer.open_from,
                 )

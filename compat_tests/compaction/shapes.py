@@ -26,7 +26,7 @@ WIDE_GAP: Final = 1 << 30
 
 @attrs.frozen(kw_only=True)
 class Shape:
-    """How a partition's history is drawn."""
+    """The probabilities by which a partition's history is drawn."""
 
     key_count: int = 12
     records_max: int = 6
@@ -37,6 +37,13 @@ class Shape:
     """Probability per record; such records are from before the topic was compacted."""
     untimed: float = 0.0
     """Probability of a batch whose records have no timestamp (-1)."""
+    value_max: int = 60
+    """The largest value's bytes, about."""
+    max_message_bytes: int = 1024 * 1024
+    """The topic's limit by now; its older batches may be larger."""
+    delete_retention_ms: int = 60_000
+    foreign_markers: float = 0.0
+    """Probability of a control batch of a type that is no transaction marker."""
     idempotent: float = 0.2
     transactional: float = 0.2
     empty_transactions: float = 0.02
@@ -64,6 +71,12 @@ class Shape:
     restarts_dirty: float = 0.1
     """Probability per round that the first dirty offset is not where the last pass ended."""
     is_offsets_topic: bool = False
+    has_own_groups: bool = False
+    """Whether the two cleaners may choose other segments to merge.
+
+    If the map is full before a gap of 2^31 offsets, Apache Kafka takes the first uncleanable offset
+    for the end of the last segment, and so leaves one alone that would fit.
+    """
     batches: tuple[int, int] = (20, 60)
     """Batches appended per round."""
     rounds: int = 3
@@ -82,13 +95,27 @@ SHAPES: Final[dict[str, Shape]] = {
     "gaps": Shape(gaps=0.3),
     "wide": Shape(gaps=0.15, gap_max=WIDE_GAP, segment_bytes=20_000, rolls=0.2),
     "wide, small map": Shape(
-        gaps=0.15, gap_max=WIDE_GAP, segment_bytes=20_000, rolls=0.2, slots=(8, 30)
+        gaps=0.15,
+        gap_max=WIDE_GAP,
+        segment_bytes=20_000,
+        rolls=0.2,
+        slots=(8, 30),
+        has_own_groups=True,
     ),
     "offsets": Shape(is_offsets_topic=True, tombstones=0.2, codecs=(compression.NONE,)),
     "mixed policy": Shape(also_delete=True, start_moves=0.5),
-    "many segments": Shape(segment_bytes=350, rolls=0.2, batches=(60, 90)),
-    "small indexes": Shape(segment_bytes=9_000, segment_index_bytes=96, index_interval_bytes=1),
+    "many segments": Shape(segment_bytes=350, rolls=0.2, batches=(25, 40)),
+    "small indexes": Shape(
+        segment_bytes=30_000, rolls=0.1, segment_index_bytes=400, index_interval_bytes=1
+    ),
     "small map": Shape(slots=(4, 40), key_count=40, rounds=4),
+    "large batches": Shape(value_max=9_000, segment_bytes=60_000, max_message_bytes=800),
+    "foreign markers": Shape(foreign_markers=0.1, transactional=0.5),
+    "no retention": Shape(
+        delete_retention_ms=0, tombstones=0.5, transactional=0.4, empty_transactions=0.3, rounds=4
+    ),
+    "retained forever": Shape(delete_retention_ms=(1 << 63) - 1, tombstones=0.5, rounds=4),
+    "far horizon": Shape(delete_retention_ms=1 << 61, tombstones=0.5, rounds=4),
     "rare keys": Shape(key_count=2, tombstones=0.5, rounds=5, transactional=0.4),
 }
-"""By name; a seed takes one of them in turn."""
+"""By name."""
