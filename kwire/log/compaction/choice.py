@@ -1,0 +1,151 @@
+"""Which compacted log is due, and what of it a pass may clean.
+
+Pure: a log is given as the facts about its segments, and the time as an argument. Rules:
+the dirty part of a log begins at the end of its last pass. A pass cleans whole segments, and none
+that is active, holds records above the last stable offset, or has a record younger than
+``min.compaction.lag.ms``. A log is due when the cleanable share of its bytes exceeds
+``min.cleanable.dirty.ratio``, or when ``max.compaction.lag.ms`` has passed since its first dirty
+record. The sizes are counted as Apache Kafka counts them, so that both choose the same log.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from kwire import attrs
+from kwire.log.config import LogConfig
+
+NEVER_MS: Final = 1 << 62
+"""A time that never comes."""
+K = TypeVar("K")
+
+
+class SegmentFacts(NamedTuple):
+    """What the choice needs to know of one segment; the last segment of a log is the active one."""
+
+    base_offset: int
+    size: int
+    """Bytes of the log file."""
+    largest_timestamp_ms: int = -1
+    """The largest timestamp of the segment's records, -1 if no record has one; read only with a
+    ``min.compaction.lag.ms``."""
+    first_timestamp_ms: int = -1
+    """The largest timestamp of the first batch, -1 if unknown; read only with a
+    ``max.compaction.lag.ms``."""
+
+
+@attrs.frozen(kw_only=True)
+class LogFacts:
+    """What the choice needs to know of one log."""
+
+    segments: Sequence[SegmentFacts]
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    clean_end: int | None
+    """The end of the part that passes have cleaned, from the checkpoint; None without one."""
+    config: LogConfig
+
+
+@attrs.frozen(kw_only=True)
+class Assessment:
+    """What a pass over a log would clean at one moment."""
+
+    first_dirty: int
+    """The offset from which keys are mapped."""
+    end_offset: int
+    """The first offset that is not cleaned, a segment's base offset."""
+    clean_bytes: int
+    """Bytes of the segments that begin below :attr:`first_dirty`."""
+    cleanable_bytes: int
+    """Bytes of the segments between the segment of :attr:`first_dirty` and :attr:`end_offset`."""
+    delay_ms: int
+    """The time by which ``max.compaction.lag.ms`` is exceeded, else 0."""
+    is_due: bool
+    retry_ms: int
+    """The wall time at which the assessment changes by itself, :data:`NEVER_MS` if it does not."""
+    is_blocked: bool
+    """True while the last stable offset alone keeps closed segments from being cleaned."""
+
+    @property
+    def cleanable_ratio(self) -> float:
+        """The share of bytes that a pass would clean, 0 for an empty log."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+
+def first_dirty_offset(clean_end: int | None, start_offset: int, end_offset: int) -> int:
+    """Return the offset at which the dirty part begins.
+
+    A checkpoint outside the log is void: then everything is dirty.
+    """
+    if clean_end is None or not start_offset <= clean_end <= end_offset:
+        return start_offset
+    return clean_end
+
+
+def dirty_segments(segments: Sequence[K], bases: Sequence[int], first_dirty: int) -> Sequence[K]:
+    """Return the closed segments that may hold offsets from ``first_dirty`` on.
+
+    ``bases`` are the base offsets of ``segments``.
+    """
+    return segments[max(bisect_right(bases, first_dirty) - 1, 0) : -1]
+
+
+def assess(log: LogFacts, now_ms: int) -> Assessment:
+    """Return what a pass over a log would clean now, and when that may change."""
+    segments, config = log.segments, log.config
+    bases = [segment.base_offset for segment in segments]
+    first_dirty = first_dirty_offset(log.clean_end, log.start_offset, log.end_offset)
+    dirty = dirty_segments(segments, bases, first_dirty)
+    active_base = bases[-1]
+    lag_ms = config.min_compaction_lag_ms
+    young = next((s for s in dirty if s.largest_timestamp_ms > now_ms - lag_ms), None)
+    limit = active_base if young is None or lag_ms <= 0 else young.base_offset
+    is_blocked = log.last_stable_offset < limit
+    limit = max(min(limit, log.last_stable_offset), first_dirty)
+    # A pass ends at a segment's base offset.
+    end_offset = bases[max(bisect_right(bases, limit) - 1, 0)]
+    clean_bytes = sum(s.size for s in segments[: bisect_left(bases, first_dirty)])
+    first = max(bisect_right(bases, min(first_dirty, end_offset)) - 1, 0)
+    cleanable_bytes = sum(s.size for s in segments[first : bisect_left(bases, end_offset)])
+    if end_offset <= first_dirty:
+        cleanable_bytes = 0
+    delay_ms, overdue_ms = _delay(dirty, config.max_compaction_lag_ms, now_ms)
+    total = clean_bytes + cleanable_bytes
+    is_due = total > 0 and (
+        (delay_ms > 0 and cleanable_bytes > 0)
+        or cleanable_bytes / total > config.min_cleanable_dirty_ratio
+    )
+    retry_ms = overdue_ms
+    if young is not None and lag_ms > 0:
+        retry_ms = min(retry_ms, young.largest_timestamp_ms + lag_ms)
+    return Assessment(
+        first_dirty=first_dirty,
+        end_offset=end_offset,
+        clean_bytes=clean_bytes,
+        cleanable_bytes=cleanable_bytes,
+        delay_ms=delay_ms,
+        is_due=is_due,
+        retry_ms=retry_ms,
+        is_blocked=is_blocked,
+    )
+
+
+def _delay(dirty: Iterable[SegmentFacts], max_lag_ms: int, now_ms: int) -> tuple[int, int]:
+    """Return by how much the oldest dirty segment exceeds the lag, and when it will exceed it.
+
+    The second value is :data:`NEVER_MS` if the segment already does, or none has a timestamp.
+    """
+    times = (segment.first_timestamp_ms for segment in dirty)
+    earliest = min((time for time in times if time > 0), default=None)
+    if earliest is None or max_lag_ms >= NEVER_MS:
+        return 0, NEVER_MS
+    delay_ms = now_ms - max_lag_ms - earliest
+    return (delay_ms, NEVER_MS) if delay_ms > 0 else (0, earliest + max_lag_ms + 1)
+
+
+def dirtiest(assessments: Mapping[K, Assessment]) -> K | None:
+    """Return the due log with the largest cleanable share, None if no log is due."""
+    due = (log for log, assessment in assessments.items() if assessment.is_due)
+    return max(due, key=lambda log: assessments[log].cleanable_ratio, default=None)
