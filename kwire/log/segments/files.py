@@ -1,35 +1,65 @@
 """The files of one segment: their names, and where they are.
 
-Rule: a partition's directory may be renamed while its log is open; only this module keeps the
-directory's path for a segment.
+Rules: a partition's directory may be renamed while its log is open; only this module keeps the
+directory's path for a segment. The files of a removed segment are renamed, and a new segment may
+take their names: whoever still reads the removed one finds its files under their new names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from kwire.log.disk import Disk, File
 from kwire.log.formats import names
 from kwire.records.header import Buffer
 
+T = TypeVar("T")
+
 
 class SegmentFiles:
     """The files of the segment at one base offset."""
 
-    __slots__ = ("_stem", "directory", "disk")
+    __slots__ = ("_mark", "_next_mark", "_stem", "directory", "disk")
 
     def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
         self.disk = disk
         self.directory = directory
         self._stem = names.stem(base_offset)
+        self._mark = ""
+        """The end of the files' names: empty, or one that means that they are removed soon."""
+        self._next_mark: str | None = None
+        """The mark that the files are being renamed to."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the files were renamed, so that they are about to be removed."""
+        return bool(self._mark)
 
     def name(self, suffix: str) -> str:
         """Return the name of a file in the partition's directory."""
-        return f"{self._stem}{suffix}"
+        return f"{self._stem}{suffix}{self._mark}"
 
     def path(self, suffix: str) -> str:
+        return f"{self.directory}/{self._stem}{suffix}{self._mark}"
+
+    def unmarked_path(self, suffix: str) -> str:
+        """Return the path of a file that is not renamed with the segment's files."""
         return f"{self.directory}/{self._stem}{suffix}"
 
     def open(self, suffix: str, *, create: bool = False) -> File:
         return self.disk.open(self.path(suffix), create=create)
+
+    def open_now(self, suffix: str) -> File:
+        """Open and pin a file of this segment, in any thread; raises FileNotFoundError.
+
+        :meth:`open` alone gives a thread the file that has the name when it is first used.
+        """
+
+        def open_pinned(path: str) -> File:
+            file = self.disk.open(path)
+            file.pin()
+            return file
+
+        return self._find(suffix, open_pinned, _unpin)
 
     def exists(self, suffix: str) -> bool:
         file = self.open(suffix)
@@ -42,11 +72,33 @@ class SegmentFiles:
         return True
 
     def read(self, suffix: str) -> bytes:
-        """Return a file's content, empty if there is no file."""
+        """Return a file's content, empty if there is no file; in any thread."""
         try:
-            return self.disk.read(self.path(suffix))
+            return self._find(suffix, self.disk.read, _drop)
         except FileNotFoundError:
             return b""
+
+    def _find(self, suffix: str, look: Callable[[str], T], discard: Callable[[T], None]) -> T:
+        """Look at a file of this segment, which the event loop may be renaming meanwhile.
+
+        What was found counts only if the name was still this segment's afterwards: a new segment
+        takes it once the mark has changed. Raises FileNotFoundError.
+        """
+        while True:
+            marks = self._mark, self._next_mark
+            for mark in marks:
+                if mark is None:
+                    continue
+                try:
+                    result = look(f"{self.directory}/{self._stem}{suffix}{mark}")
+                except FileNotFoundError as error:
+                    missing = error
+                    continue
+                if mark or self._mark == marks[0]:
+                    return result
+                discard(result)
+            if marks == (self._mark, self._next_mark):
+                raise missing
 
     def write(self, suffix: str, data: Buffer) -> None:
         self.disk.write(self.path(suffix), data)
@@ -55,14 +107,27 @@ class SegmentFiles:
         for suffix in suffixes:
             self.disk.remove(self.path(suffix))
 
-    def mark_deleted(self, suffixes: Sequence[str]) -> list[str]:
-        """Add ``.deleted`` to the names of the existing files; return their new paths."""
+    def mark_deleted(self, suffixes: Sequence[str], mark: str = names.DELETED) -> list[str]:
+        """Add ``mark`` to the names of the existing files; return their new paths.
+
+        ``mark`` ends with ``.deleted``: a restart removes such files.
+        """
         paths = []
+        self._next_mark = mark
         for suffix in suffixes:
-            path = self.path(suffix)
+            path = self.unmarked_path(suffix)
             try:
-                self.disk.rename(path, path + names.DELETED)
+                self.disk.rename(path, path + mark)
             except FileNotFoundError:
                 continue
-            paths.append(path + names.DELETED)
+            paths.append(path + mark)
+        self._mark, self._next_mark = mark, None
         return paths
+
+
+def _unpin(file: File) -> None:
+    file.unpin()
+    file.close()
+
+
+def _drop(data: bytes) -> None: ...

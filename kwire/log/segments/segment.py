@@ -104,11 +104,11 @@ class Segment:
         """Whether the indexes are in memory: the segment is active or was just closed."""
         return self.indexes.offsets is not None
 
-    def mark_deleted(self, suffixes: Sequence[str]) -> list[str]:
-        """Rename the existing files; return their new paths."""
+    def mark_deleted(self, suffixes: Sequence[str], mark: str = names.DELETED) -> list[str]:
+        """Rename the existing files, and read from them there; return their new paths."""
         self.file.close()  # A file's space is freed when its last descriptor is closed.
-        paths = self.files.mark_deleted(suffixes)
-        self.file.path = self.files.path(names.LOG) + names.DELETED
+        paths = self.files.mark_deleted(suffixes, mark)
+        self.file.path = self.files.path(names.LOG)
         return paths
 
     def move(self, directory: str) -> None:
@@ -365,32 +365,38 @@ class Repair:
         built = Segment(files.disk, files.directory, self._start, self._end)
         built.interval = self._interval
         built.start_indexes()
-        own, built.file = built.file, file or built.file
+        own = files.open_now(names.LOG) if file is None else None
+        built.file = file or own or built.file
         try:
             _note_batches(built, built.scan())
         finally:
-            own.close()
+            if own is not None:
+                own.unpin()
+                own.close()
         built.close_indexes()
-        if not self._is_active:
+        if not self._is_active and not files.is_removed:
             offsets, times, _ = built.indexes.data()
             with ignore_no_room():
                 for suffix, data in ((names.INDEX, offsets), (names.TIME_INDEX, times)):
-                    files.write(self._temporary(suffix), data)
-                    files.disk.sync(files.path(self._temporary(suffix)))
+                    files.disk.write(self._temporary(suffix), data)
+                    files.disk.sync(self._temporary(suffix))
                 self._is_stored = True
         self.built = built
 
     def replace_indexes(self, segment: Segment) -> None:
         """Replace the segment's indexes: on disk by a rename, in memory by the longer ones.
 
-        The segment may have been appended to meanwhile.
+        The segment may have been appended to meanwhile. A removed segment gets them in memory:
+        another segment may have the names of its files.
         """
         built = self.built
         assert built is not None
-        if self._is_stored and not segment.has_indexes:
+        if self._is_stored and segment.files.is_removed:
             for suffix in (names.INDEX, names.TIME_INDEX):
-                source = segment.files.path(self._temporary(suffix))
-                segment.files.disk.rename(source, segment.files.path(suffix))
+                segment.files.disk.remove(self._temporary(suffix))
+        elif self._is_stored and not segment.has_indexes:
+            for suffix in (names.INDEX, names.TIME_INDEX):
+                segment.files.disk.rename(self._temporary(suffix), segment.files.path(suffix))
             segment.max_timestamp = built.max_timestamp
             segment.max_timestamp_offset = built.max_timestamp_offset
             return
@@ -402,8 +408,8 @@ class Repair:
             setattr(segment, name, getattr(built, name))
 
     def _temporary(self, suffix: str) -> str:
-        """Return the suffix of a file that is not adopted yet; after a cut another is written."""
-        return f"{suffix}.{self._end}{TEMPORARY}"
+        """Return the path of a file that is not adopted yet; after a cut another is written."""
+        return self._files.unmarked_path(f"{suffix}.{self._end}{TEMPORARY}")
 
 
 def _note_batches(segment: Segment, batches: Iterator[tuple[int, BatchHeader]]) -> None:

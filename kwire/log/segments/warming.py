@@ -71,6 +71,12 @@ def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: i
     )
 
 
+def read_aborted(segments: Sequence[Segment], end_offset: int) -> Job:
+    """Return a job that reads what a search for aborted transactions below an offset needs."""
+    loads = [load for s in segments if (load := s.indexes.aborted_load()) is not None]
+    return partial(run_all, [partial(_read_aborted, loads, end_offset)])
+
+
 def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
     """Read aborted transactions, up to the segment after which none touches the range."""
     for load in loads:
