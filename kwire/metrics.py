@@ -105,6 +105,43 @@ FULL_DIRECTORIES: Final = gauge(
 LOG_SIZE: Final = gauge(
     "kafka_log_log_size", "Bytes of a partition's segments.", "topic", "partition"
 )
+UNCLEANABLE_PARTITIONS: Final = gauge(
+    "kafka_log_logcleanermanager_uncleanable_partitions_count",
+    "Partitions that are not compacted before a restart, because their log could not be read.",
+    "directory",
+)
+UNCLEANABLE_BYTES: Final = gauge(
+    "kafka_log_logcleanermanager_uncleanable_bytes",
+    "Bytes that compaction would have read in these partitions.",
+    "directory",
+)
+MAX_DIRTY_PERCENT: Final = gauge(
+    "kafka_log_logcleanermanager_max_dirty_percent",
+    "The share of the dirtiest log that compaction would read.",
+)
+CLEANER_SINCE_LAST_RUN: Final = gauge(
+    "kafka_log_logcleanermanager_time_since_last_run_ms",
+    "Milliseconds since logs were checked for compaction; 0 while none has changed since then.",
+)
+MAX_COMPACTION_DELAY: Final = gauge(
+    "kafka_log_logcleaner_max_compaction_delay_secs",
+    "The longest time by which a log exceeds its max.compaction.lag.ms.",
+)
+CLEANER_RECOPY_PERCENT: Final = gauge(
+    "kafka_log_logcleaner_cleaner_recopy_percent",
+    "Bytes written for each hundred bytes read, in the last compactions.",
+)
+CLEANER_BUFFER_PERCENT: Final = gauge(
+    "kafka_log_logcleaner_max_buffer_utilization_percent",
+    "How full the table of keys was in the last compactions.",
+)
+CLEANER_MAX_TIME: Final = gauge(
+    "kafka_log_logcleaner_max_clean_time_secs", "The duration of the longest of these compactions."
+)
+CLEANER_DEAD_THREADS: Final = gauge(
+    "kafka_log_logcleaner_deadthreadcount",
+    "Workers whose compaction process ended by itself; they are started again.",
+)
 FETCH_SESSIONS: Final = gauge(
     "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Open fetch sessions."
 )

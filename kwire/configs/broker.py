@@ -381,10 +381,11 @@ class BrokerConfig(Config):
     )
     log_cleaner_enable = boolean(True, "Whether logs are compacted.")
     log_cleaner_threads = integer(
-        1, "Workers that compact.", low=0, scope=CLUSTER_WIDE, effective=False
+        1, "Logs that are compacted at the same time.", low=0, scope=CLUSTER_WIDE
     )
     log_cleaner_backoff_ms = long(
-        15000, "The wait when there is nothing to compact.", low=0, scope=CLUSTER_WIDE
+        15000, "The wait after a change before logs are checked for compaction.", low=0,
+        scope=CLUSTER_WIDE
     )
     log_cleaner_dedupe_buffer_size = long(
         134_217_728, "Memory for the keys of one compaction.", scope=CLUSTER_WIDE
@@ -393,7 +394,7 @@ class BrokerConfig(Config):
         524_288, "Memory for the records of one compaction.", low=0, scope=CLUSTER_WIDE
     )
     log_cleaner_io_buffer_load_factor = double(
-        0.9, "How full the table of keys may get.", scope=CLUSTER_WIDE, effective=False
+        0.9, "How full the table of keys may get.", scope=CLUSTER_WIDE
     )
     log_cleaner_io_max_bytes_per_second = double(
         1.7976931348623157e308, "Bytes a second that compaction reads and writes.",

@@ -110,6 +110,9 @@ class Disk(Protocol):
     full: bool
     """Records are refused; see :class:`kwire.log.disk_health.DiskHealth`."""
 
+    def judge(self, error: OSError, *, by_sync: bool = False) -> None:
+        """Draw the consequences of an error (:class:`kwire.log.disk_health.DiskHealth`)."""
+
     def keep_room(self) -> None: ...
 
     def has_room(self) -> bool: ...

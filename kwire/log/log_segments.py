@@ -123,6 +123,14 @@ class LogSegments(Sequence[Segment]):
         self.add(segment)
         return segment
 
+    def replace(self, replaced: Sequence[Segment], new: Segment) -> None:
+        """Put a segment in the place of neighbours, which it was made from; not the active one."""
+        first = self.ordered.index(replaced[0])
+        stop = first + len(replaced)
+        assert self.ordered[first:stop] == list(replaced), "the segments have changed"
+        assert stop < len(self.ordered), "the active segment is never replaced"
+        self.ordered[first:stop] = [new]
+
     def take_oldest(self, count: int) -> list[Segment]:
         """Take out the ``count`` oldest segments; their files stay."""
         removed, self.ordered = self.ordered[:count], self.ordered[count:]

@@ -19,6 +19,7 @@ from kwire.errors import (
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
 )
+from kwire.log.clean_state import CleanState
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.epochs import LeaderEpochs
@@ -80,14 +81,14 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self.high_watermark = 0
-        """All in-sync replicas have the records below this offset.
-
-        The log is the owner of the high watermark: it is written to the log directory's checkpoint,
-        bounds retention and outlives roles. A leader moves it as its in-sync replicas fetch, a
-        follower as its leader's answers say. It goes back only when the log is truncated below it.
+        """All in-sync replicas have the records below this offset. It is the log's own: it is
+        written to the log directory's checkpoint, bounds retention and outlives roles. A leader
+        moves it as its in-sync replicas fetch, a follower as its leader's answers say. It goes back
+        only when the log is truncated below it.
         """
         self.segments = LogSegments(disk, directory)
         self.changes = LogChanges(partition)
+        self.clean_state = CleanState()
         self.writer = LogWriter(disk, partition)
         self.flush_state = FlushState(self.segments, self.writer, self.changes)
         self.epochs = LeaderEpochs()
@@ -246,6 +247,7 @@ class PartitionLog:
             last = segments.index_of(offset)
             self._drop_from(last if last and segments[last].base_offset == offset else last + 1)
             self.flush_state.truncate_to(offset, segments.active)
+            self.clean_state.on_removed(segments.active.base_offset)
             self.writer.truncate_to(segments.active, offset)
             self.end_offset = offset
             self.start_offset = min(self.start_offset, offset)
@@ -263,6 +265,7 @@ class PartitionLog:
         """Remove everything and continue at ``offset``."""
         self.flush_state.start_cut()
         with storage_errors(self.changes):
+            self.clean_state.on_removed(offset)
             self.writer.continue_at(offset)
             self._drop_from(1)
             oldest = self.segments[0]
@@ -315,21 +318,19 @@ class PartitionLog:
 
     def drop_segments(self, count: int) -> list[str]:
         """Take the oldest segments out; return their files, now named ``.deleted``."""
+        self.clean_state.on_removed()
         self.flush_state.on_segments_removed(self.segments[:count])
         removed = self.segments.take_oldest(count)
         self.advance_start(self.segments[0].base_offset)
-        paths = []
         with storage_errors(self.changes):
-            for segment in removed:
-                self.snapshots.forget(segment.base_offset)
-                paths += segment.mark_deleted((*names.SEGMENT_SUFFIXES, names.SNAPSHOT))
-        return paths
+            return [path for segment in removed for path in self._mark_deleted(segment)]
 
     # -- making durable
 
     def configure(self, config: LogConfig) -> None:
         """Apply changed settings."""
         self.config = config
+        self.clean_state.on_change()
         if self.flush_state.recovery_point < self.end_offset:
             self.changes.on_change()  # "flush.ms" applies to the records already there as well.
 

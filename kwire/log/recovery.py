@@ -36,6 +36,8 @@ from kwire.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 MAX_OFFSET: Final = 1 << 62
+SWAP_BATCHES: Final = 100
+"""Batches of a compacted segment that are read between two yields."""
 SLICE_BYTES: Final = 64 * 1024
 """Bytes read between two yields; about a millisecond of small batches."""
 
@@ -72,7 +74,7 @@ def plan(entries: Iterable[Entry]) -> Plan:
         if name.endswith(names.CLEANED) and (offset := names.stem_offset(name)) is not None
     ]
     replace = []
-    for name in sorted(name for name in sizes if name.endswith(names.SWAP)):
+    for name in sorted((name for name in sizes if name.endswith(names.SWAP)), key=_log_first):
         offset = names.stem_offset(name)
         # A .cleaned file beside it means that not all files of a group were renamed to .swap.
         if offset is None or (cleaned and offset >= min(cleaned)):
@@ -114,6 +116,7 @@ class StoredOffsets:
     recovery_point: int = 0
     start_offset: int = 0
     high_watermark: int = 0
+    clean_end: int | None = None
     synced_end: int = 0
     """Damage below this end offset is not from a crash: it raises CorruptMessage, without a cut."""
 
@@ -154,7 +157,7 @@ def opening(
     files = plan(disk.entries(directory))
     yield
     if files.replace:
-        _swap_in(disk, directory, files)
+        yield from _swap_in(disk, directory, files)
         files = plan(disk.entries(directory))
     for name in files.remove:
         disk.remove(f"{directory}/{name}")
@@ -165,6 +168,7 @@ def opening(
     cut_off: list[str] = []
     log.on_removed = lambda log, segments, paths: cut_off.extend(paths)
     log.snapshots.offsets = files.snapshots
+    log.clean_state.clean_end = offsets.clean_end
     for base_offset, size, modified_ms in files.segments:
         segment = Segment(disk, directory, base_offset, size, config)
         segment.created_ms = segment.modified_ms = modified_ms
@@ -221,8 +225,17 @@ def _create_empty(
     return log
 
 
-def _swap_in(disk: Disk, directory: str, files: Plan) -> None:
-    """Finish a compaction: the new segments replace those they were made from."""
+def _log_first(name: str) -> tuple[str, bool, str]:
+    """Return a key that orders a segment's files with the log file first."""
+    return name[:20], not name[20:].startswith(names.LOG), name
+
+
+def _swap_in(disk: Disk, directory: str, files: Plan) -> Iterator[None]:
+    """Finish a compaction: the new segments replace those they were made from.
+
+    While a log file has the suffix ``.swap``, no other file of the new segment has its final name.
+    The oldest sources are removed first: a crash leaves no value without the tombstone behind it.
+    """
     for source, target in files.replace:
         if not target.endswith(names.LOG):
             continue
@@ -231,16 +244,20 @@ def _swap_in(disk: Disk, directory: str, files: Plan) -> None:
         compacted.file = disk.open(f"{directory}/{source}")
         end_offset = base_offset
         try:
-            for _, header in compacted.scan():
+            for count, (_, header) in enumerate(compacted.scan(), 1):
                 end_offset = header.next_offset
+                if not count % SWAP_BATCHES:
+                    yield
         finally:
             compacted.file.close()
-        for old, _, _ in files.segments:
-            if base_offset <= old < end_offset:
+        for old in [base_offset, *(base for base, _, _ in files.segments if base > base_offset)]:
+            if old < max(end_offset, base_offset + 1):
                 for suffix in names.SEGMENT_SUFFIXES:
                     disk.remove(f"{directory}/{names.stem(old)}{suffix}")
+                yield
     for source, target in files.replace:
         disk.rename(f"{directory}/{source}", f"{directory}/{target}")
+        yield
 
 
 def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
@@ -643,6 +660,8 @@ def _apply_checkpoints(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -
         log.truncate_fully_at(offsets.start_offset, now_ms)
     log.start_offset = min(log.start_offset, log.end_offset)
     log.high_watermark = min(max(offsets.high_watermark, log.start_offset), log.end_offset)
+    if (log.clean_state.clean_end or 0) > log.end_offset:
+        log.clean_state.clean_end = log.start_offset  # What is appended again is not clean.
     log.epochs.truncate_end(log.end_offset)
     log.epochs.truncate_start(log.start_offset)
     bases = {segment.base_offset for segment in log.segments}

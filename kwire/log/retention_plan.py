@@ -73,7 +73,8 @@ def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int
     if retention_ms < 0:
         return 0
     count = 0
-    while count < len(segments) and segments[count].size:
+    # Compaction may have left a closed segment without any record.
+    while count < len(segments) and (segments[count].size or count + 1 < len(segments)):
         youngest = segments[count].largest_timestamp()
         if youngest < 0:
             youngest = segments[count].modified_ms

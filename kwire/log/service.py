@@ -15,7 +15,10 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
+from kwire.log.cleaner import LogCleaner
+from kwire.log.compaction.settings import CleanerSettings
 from kwire.log.config import LogConfig, LogSettings
+from kwire.log.directories.cleaning_runner import CleaningRunner
 from kwire.log.directories.directory import LOST_ID, LogDirectory
 from kwire.log.directories.service import DirectoryService
 from kwire.log.disk import Disk
@@ -39,6 +42,10 @@ class LogManager:
     random: Random = attrs.field(factory=SystemRandom)
     """The source of unique names of directories, and of ``segment.jitter.ms``."""
     threads: DiskThreads = attrs.field(factory=DiskThreads)
+    make_runner: Callable[[], CleaningRunner] | None = None
+    """Makes what compaction passes run in; None for a broker that does not compact."""
+    cleaner_settings: CleanerSettings = attrs.field(factory=CleanerSettings)
+    cleaner: LogCleaner | None = attrs.field(init=False, default=None)
     _services: dict[Disk, DirectoryService] = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _on_deleted: Callable[[TopicPartition], None] = attrs.field(
@@ -53,6 +60,8 @@ class LogManager:
             )
             for directory in self.directories
         }
+        if (make := self.make_runner) is not None:
+            self.cleaner = LogCleaner(self._services, self.clock, make, self.cleaner_settings)
 
     def _unique(self) -> bytes:
         return self.random.randbytes(16)
@@ -113,6 +122,8 @@ class LogManager:
             try:
                 for service in self._services.values():
                     await nursery.start(service.run)
+                if self.cleaner is not None:
+                    nursery.start_soon(self.cleaner.run)
                 task_status.started()
                 await trio.sleep_forever()
             finally:
@@ -189,7 +200,8 @@ class LogManager:
             raise KafkaStorageError(f"{directory.name} is offline")
         if log.topic_id == ZERO_UUID:
             directory.adopt(log, topic_id)
-        log.config = config
+        if log.config != config:
+            log.configure(config)
         return log
 
     def _is_of(self, log: PartitionLog, topic_id: bytes) -> bool:
@@ -274,14 +286,6 @@ class LogManager:
                     rejected.append(partition)
         return rejected
 
-    def find_duplicates(self) -> Mapping[TopicPartition, list[str]]:
-        """Return the partitions that are in more than one directory, with those directories."""
-        names_of: dict[TopicPartition, list[str]] = {}
-        for directory in self.directories:
-            for partition in directory.logs:
-                names_of.setdefault(partition, []).append(directory.name)
-        return {partition: paths for partition, paths in names_of.items() if len(paths) > 1}
-
     def _retire(self, partition: TopicPartition, suffix: str) -> None:
         """Take a partition out of all directories; raises KafkaStorageError if a thread has it."""
         for service in self._services.values():
@@ -328,6 +332,15 @@ class LogManager:
                 await self.flush(log)
         for disk in {log.disk: None for log in logs}:
             await self._services[disk].keep_starts([log for log in logs if log.disk is disk])
+
+
+def find_duplicates(directories: Iterable[LogDirectory]) -> Mapping[TopicPartition, list[str]]:
+    """Return the partitions that are in more than one directory, with those directories."""
+    names_of: dict[TopicPartition, list[str]] = {}
+    for directory in directories:
+        for partition in directory.logs:
+            names_of.setdefault(partition, []).append(directory.name)
+    return {partition: paths for partition, paths in names_of.items() if len(paths) > 1}
 
 
 def _unread(directories: Sequence[LogDirectory]) -> list[str]:

@@ -12,6 +12,7 @@ from kwire.errors import KafkaStorageError, raise_for_code
 from kwire.group.service import GroupCoordinator
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.service import find_duplicates
 from kwire.node.core import Core
 from kwire.node.replication import ClusterConnections
 from kwire.node.transactions import NodeTransactions
@@ -211,7 +212,7 @@ class BrokerHalf:
         self.has_opened_logs = True
         core.logs.retire_strays(self._is_known)
         core.logs.delete_unassigned(self._is_assigned)
-        for partition, paths in core.logs.find_duplicates().items():
+        for partition, paths in find_duplicates(core.logs.directories).items():
             raise CannotOpenError(
                 f"partition {partition} is in several log directories: {', '.join(paths)}; move "
                 "all but one of its directories elsewhere (keep the one with the newest records)"

@@ -5,6 +5,7 @@ from typing import Final
 
 from kwire.configs import listeners
 from kwire.configs.broker import BrokerConfig, connection_counts
+from kwire.log.compaction.settings import CleanerSettings
 from kwire.log.config import LogConfig, LogSettings
 from kwire.net.limits import Limits
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
@@ -52,6 +53,18 @@ def log_settings(config: BrokerConfig) -> LogSettings:
         high_watermark_checkpoint_ms=config.replica_high_watermark_checkpoint_interval_ms,
         flush_checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
         retention_check_ms=config.log_retention_check_interval_ms,
+    )
+
+
+def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
+    """Return the settings of compaction, which may change at run time."""
+    return CleanerSettings(
+        threads=config.log_cleaner_threads,
+        backoff_ms=config.log_cleaner_backoff_ms,
+        map_bytes=config.log_cleaner_dedupe_buffer_size,
+        load_factor=config.log_cleaner_io_buffer_load_factor,
+        buffer_bytes=config.log_cleaner_io_buffer_size,
+        bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
     )
 
 

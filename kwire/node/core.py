@@ -20,6 +20,7 @@ from kwire.errors import CorruptMessage
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
 from kwire.log.descriptors import Descriptors, files_limit
+from kwire.log.directories.cleaning_runner import ProcessRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
 from kwire.log.service import LogManager
@@ -216,6 +217,8 @@ def _lock_directories(config: BrokerConfig, clock: Clock, random: Random) -> Log
         build.log_settings(config),
         claimed=[directory for directory in opened if directory.name not in data],
         random=random,
+        make_runner=ProcessRunner if config.log_cleaner_enable else None,
+        cleaner_settings=build.cleaner_settings(config),
     )
     try:
         for directory in opened:

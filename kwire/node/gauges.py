@@ -13,6 +13,7 @@ from kwire import metrics as m
 from kwire.clock import Clock
 from kwire.group.offsets import Committed
 from kwire.group.service import GroupCoordinator
+from kwire.log.cleaner import LogCleaner
 from kwire.log.disk import Space
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
@@ -39,6 +40,8 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
     if broker is not None:
         _add_broker_gauges(metrics, core, broker.replicas)
         _add_directory_gauges(metrics, core)
+        if core.logs.cleaner is not None:
+            add_cleaner_gauges(metrics, core.logs.cleaner)
         add_group_gauges(metrics, broker.replicas, broker.groups)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
 
@@ -93,6 +96,28 @@ def _add_directory_gauges(metrics: m.Metrics, core: Core) -> None:
     metrics.register_label_function(
         m.DIRECTORY_TOTAL, lambda: (((name,), s.total) for name, s in spaces())
     )
+
+
+def add_cleaner_gauges(metrics: m.Metrics, cleaner: LogCleaner) -> None:
+    """Show the state of compaction."""
+    metrics.register_label_function(
+        m.UNCLEANABLE_PARTITIONS,
+        lambda: (((directory.name,), len(logs)) for directory, logs in cleaner.uncleanable()),
+    )
+    metrics.register_label_function(
+        m.UNCLEANABLE_BYTES,
+        lambda: (
+            ((directory.name,), cleaner.uncleanable_bytes(logs))
+            for directory, logs in cleaner.uncleanable()
+        ),
+    )
+    metrics.register_function(m.MAX_DIRTY_PERCENT, lambda: cleaner.max_dirty_percent)
+    metrics.register_function(m.CLEANER_SINCE_LAST_RUN, lambda: cleaner.since_last_run_ms)
+    metrics.register_function(m.MAX_COMPACTION_DELAY, lambda: cleaner.max_delay_s)
+    metrics.register_function(m.CLEANER_RECOPY_PERCENT, lambda: cleaner.recopy_percent)
+    metrics.register_function(m.CLEANER_BUFFER_PERCENT, lambda: cleaner.max_map_percent)
+    metrics.register_function(m.CLEANER_MAX_TIME, lambda: cleaner.max_clean_s)
+    metrics.register_function(m.CLEANER_DEAD_THREADS, lambda: cleaner.dead_count)
 
 
 def add_group_gauges(

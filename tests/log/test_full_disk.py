@@ -241,7 +241,7 @@ def test_reserve_is_released_when_the_disk_is_full(disk: Disk) -> None:
     disk.keep_room()
     assert [entry.name for entry in disk.entries()] == [RESERVE]
     assert disk.has_room()
-    disk.judge(NO_ROOM)  # type: ignore[attr-defined]
+    disk.judge(NO_ROOM)
     assert disk.full
     assert disk.entries() == []
     assert disk.failed is None

@@ -4,15 +4,17 @@ Rules: a log is not truncated, closed, renamed or removed while a thread works o
 most one flush and one write of queued batches at a time; both may run together. A task that waits
 for these threads goes before the log's next flush and next write: a log that is always being
 flushed or written would keep it waiting for ever. Long before a cut its task claims the log: from
-then on flushes and writes go on, and everything else waits.
+then on flushes and writes go on, and everything else waits. A claim aborts the log's compaction,
+unless it is compaction's own claim, under which segments are replaced.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 import trio
 
 from kwire import attrs
+from kwire.log.compaction.states import CleaningStates
 from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
 
@@ -42,6 +44,8 @@ class BusyLogs:
     cuts: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     queues: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     """Logs whose queued batches a task writes; the event is set when some of them are written."""
+    cleaning: CleaningStates = attrs.field(init=False, factory=CleaningStates)
+    """The logs that are being compacted, or may not be."""
     _waiters: dict[PartitionLog, Waiters] = attrs.field(init=False, factory=dict)
 
     def __contains__(self, log: PartitionLog) -> bool:
@@ -83,12 +87,15 @@ class BusyLogs:
         return True
 
     @asynccontextmanager
-    async def claim(self, log: PartitionLog) -> AsyncIterator[None]:
+    async def claim(self, log: PartitionLog, *, by_compaction: bool = False) -> AsyncIterator[None]:
         """Claim a log that is about to be cut; before the cut, :meth:`wait_threads`."""
-        await self.wait_idle(log)
-        ended = self.cuts[log] = trio.Event()
-        try:
-            yield
-        finally:
-            del self.cuts[log]
-            ended.set()
+        with ExitStack() as pause:
+            if not by_compaction:
+                pause.enter_context(self.cleaning.pause(log))
+            await self.wait_idle(log)
+            ended = self.cuts[log] = trio.Event()
+            try:
+                yield
+            finally:
+                del self.cuts[log]
+                ended.set()

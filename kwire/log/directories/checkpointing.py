@@ -88,7 +88,10 @@ class Checkpointer:
             await self._offsets_changed.wait()
             await trio.sleep(interval_s)
             self._offsets_changed.clear()
-            await self.write(names.RECOVERY_POINTS, names.LOG_STARTS)
+            files = [names.RECOVERY_POINTS, names.LOG_STARTS]
+            if names.CLEANER_OFFSETS in self.directory.stale_files:
+                files.append(names.CLEANER_OFFSETS)
+            await self.write(*files)
 
     async def write(self, *files: str) -> bool:
         """Write the files whose content has changed; return whether all of it is on disk.

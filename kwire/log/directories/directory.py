@@ -104,6 +104,7 @@ class LogDirectory:
         points = self._read(names.RECOVERY_POINTS)
         starts = self._read(names.LOG_STARTS)
         watermarks = self._read(names.HIGH_WATERMARKS)
+        clean_ends = self._read(names.CLEANER_OFFSETS)
         for entry in self.disk.entries():
             partition = self._partition(entry.name) if entry.is_directory else None
             if partition is None:
@@ -113,9 +114,14 @@ class LogDirectory:
                 recovery_point=points.get(partition, 0),
                 start_offset=starts.get(partition, 0),
                 high_watermark=watermarks.get(partition, 0),
+                clean_end=clean_ends.get(partition),
             )
             yield from self._load(entry.name, partition, offsets, config_of, now_ms)
             yield
+        if any(clean_ends.get(p) != log.clean_state.clean_end for p, log in self.logs.items()):
+            # The old offset would count again once the log has grown past it.
+            content = self.checkpoint(names.CLEANER_OFFSETS)
+            self.write_checkpoints([(names.CLEANER_OFFSETS, content)])
         self.is_loaded = True
 
     def _load(
@@ -136,8 +142,8 @@ class LogDirectory:
             topic_id = stored_id or ZERO_UUID
             files = {entry.name for entry in self.disk.entries(name)}
             if not files or names.NAMED_AGAIN in files:  # The checkpoints may mean another log.
+                self.retired[partition] = _files_naming(offsets.clean_end)
                 offsets = recovery.StoredOffsets(clean=offsets.clean)
-                self.retired[partition] = set(_OFFSETS)
             log = yield from recovery.opening(
                 self.disk,
                 name,
@@ -184,7 +190,7 @@ class LogDirectory:
 
         The indexes of its last segment are written: Kafka warns of a segment without them.
         """
-        self.retired[partition] = set(_OFFSETS)
+        self.retired[partition] = _files_naming(self._clean_end(partition))
         marked = names.marked_directory(*partition, unique.hex(), suffix)
         if self.unopened.pop(partition, None) is not None:
             self.disk.rename(names.directory(*partition), marked)
@@ -197,6 +203,18 @@ class LogDirectory:
                 segment.write_indexes()
         log.segments.release()
         return marked
+
+    def _clean_end(self, partition: TopicPartition) -> int | None:
+        """Return the cleaner's checkpoint of a partition, None if the file does not name it."""
+        log = self.logs.get(partition)
+        if log is None:
+            return self.unopened[partition].offsets.clean_end
+        return log.clean_state.clean_end
+
+    @property
+    def stale_files(self) -> set[str]:
+        """The checkpoint files that may still name retired partitions."""
+        return set().union(*self.retired.values())
 
     def lines(self, name: str) -> Iterator[str]:
         """Yield the lines of the checkpoint file of this name, each made when it is requested.
@@ -251,7 +269,9 @@ class LogDirectory:
 
     def finish(self, broker_epoch: int) -> None:
         """Write the checkpoints and the clean-stop marker, once every log is closed and synced."""
-        checkpoint_names = (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS)
+        checkpoint_names = [names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS]
+        if names.CLEANER_OFFSETS in self.stale_files:
+            checkpoint_names.append(names.CLEANER_OFFSETS)
         files = [(name, self.checkpoint(name)) for name in checkpoint_names]
         if all(unopened.offsets.clean for unopened in self.unopened.values()):
             marker = checkpoints.clean_shutdown_text(broker_epoch)
@@ -335,13 +355,28 @@ def _start(log: PartitionLog) -> int | None:
     return start if inside or log.flush_state.removal_unsynced else None
 
 
+def _files_naming(clean_end: int | None) -> set[str]:
+    """Return the checkpoint files that may name a partition with this cleaner's checkpoint."""
+    return {name for name in _OFFSETS if name != names.CLEANER_OFFSETS or clean_end is not None}
+
+
+def _stored_clean_end(log: PartitionLog) -> int | None:
+    """Return a log's first dirty offset; during a cut, what is appended after it is dirty."""
+    clean_end, cut_offset = log.clean_state.clean_end, log.flush_state.cut_offset
+    if clean_end is None or cut_offset is None:
+        return clean_end
+    return min(clean_end, log.segments[log.segments.index_of(cut_offset)].base_offset)
+
+
 _OFFSETS: Final[dict[str, Callable[[PartitionLog], int | None]]] = {
     names.RECOVERY_POINTS: lambda log: log.flush_state.stored_recovery_point(log.end_offset),
     names.HIGH_WATERMARKS: lambda log: log.high_watermark,
     names.LOG_STARTS: _start,
+    names.CLEANER_OFFSETS: _stored_clean_end,
 }
 _STORED: Final[dict[str, Callable[[recovery.StoredOffsets], int]]] = {
     names.RECOVERY_POINTS: lambda offsets: offsets.recovery_point,
     names.HIGH_WATERMARKS: lambda offsets: offsets.high_watermark,
     names.LOG_STARTS: lambda offsets: offsets.start_offset,
+    names.CLEANER_OFFSETS: lambda offsets: offsets.clean_end or 0,
 }

@@ -1,7 +1,8 @@
 """The deletion of one directory's old segments: ``log.retention.check.interval.ms``.
 
 :mod:`kwire.log.retention_plan` chooses the segments. Rules: a log may be deleted, truncated or
-appended to between two segments; a renamed file is removed after ``file.delete.delay.ms``.
+appended to between two segments; a renamed file is removed after ``file.delete.delay.ms``. No
+compaction of a log begins while its segments are deleted, and none is interrupted for it.
 """
 
 import logging
@@ -34,6 +35,8 @@ class LogRetention:
     busy: BusyLogs
     flusher: LogFlusher
     removals: Removals
+    postponed: set[PartitionLog] = attrs.field(init=False, factory=set)
+    """Logs that were to be checked while they were compacted; the end of the pass does it."""
     steady: SteadyWall = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -50,7 +53,18 @@ class LogRetention:
                 await slices.pause()
 
     async def retain(self, log: PartitionLog) -> int:
-        """Delete segments past retention, in slices; return the number of segments deleted."""
+        """Delete segments past retention, in slices; return the number of segments deleted.
+
+        A log that is being compacted is checked at the end of the pass, which it would abort.
+        """
+        if self.busy.cleaning.is_cleaning(log):
+            self.postponed.add(log)
+            return 0
+        self.postponed.discard(log)
+        with self.busy.cleaning.pause(log):
+            return await self._retain(log)
+
+    async def _retain(self, log: PartitionLog) -> int:
         now_ms, slices = self.clock.now_ms(), Slices(self.clock.now)
         expiry_ms = min(now_ms, self.steady.now_ms())  # A jump forward expires no producer.
         expiration_ms = log.config.producer_id_expiration_ms

@@ -163,7 +163,7 @@ class LogTruncation:
                 if not may_cut or (is_stored and state.recovery_point <= offset):
                     break
                 state.recovery_point = min(state.recovery_point, offset)
-                is_stored = await self.checkpoints.write(names.RECOVERY_POINTS, names.LOG_STARTS)
+                is_stored = await self.checkpoints.write(*_lowered_files(log, offset))
                 if not is_stored:
                     may_cut = False
                     break
@@ -175,6 +175,14 @@ class LogTruncation:
         """Whether the cut is still wanted, and the log has not been deleted."""
         is_here = self.directory.holds(log) and log not in self.deleted_logs
         return is_here and is_wanted()
+
+
+def _lowered_files(log: PartitionLog, offset: int) -> list[str]:
+    """Return the checkpoint files that may name an offset above a cut at ``offset``."""
+    files = [names.RECOVERY_POINTS, names.LOG_STARTS]
+    if (log.clean_state.clean_end or 0) > log.segments[log.segments.index_of(offset)].base_offset:
+        files.append(names.CLEANER_OFFSETS)
+    return files
 
 
 def _cut_end(log: PartitionLog, offset: int) -> int:

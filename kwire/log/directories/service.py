@@ -20,10 +20,12 @@ from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.checkpointing import Checkpointer
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher
+from kwire.log.directories.log_cleaning import LogCleaning
 from kwire.log.directories.log_retention import LogRetention
 from kwire.log.directories.log_truncation import LogTruncation
 from kwire.log.directories.queue_writer import QueueWriter
 from kwire.log.directories.removal import Removals
+from kwire.log.directories.segment_swap import SegmentSwap
 from kwire.log.disk_health import FAILED_SYNC
 from kwire.log.flush import Flush
 from kwire.log.formats import names
@@ -57,7 +59,10 @@ class DirectoryService:
     writer: QueueWriter = attrs.field(init=False)
     flusher: LogFlusher = attrs.field(init=False)
     retention: LogRetention = attrs.field(init=False)
+    cleaning: LogCleaning = attrs.field(init=False)
     truncation: LogTruncation = attrs.field(init=False)
+    on_compactable: Callable[[PartitionLog], None] = attrs.field(init=False, default=_ignore)
+    """Called when a compacted log may have become due."""
     deleted_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
     """Deleted logs on which a thread still works."""
 
@@ -68,6 +73,10 @@ class DirectoryService:
         self.writer = QueueWriter(directory, in_thread, busy)
         self.flusher = LogFlusher(directory, clock, in_thread, busy)
         self.retention = LogRetention(directory, clock, busy, self.flusher, self.removals)
+        swap = SegmentSwap(directory, clock, in_thread, busy, self.removals)
+        self.cleaning = LogCleaning(
+            directory, clock, in_thread, busy, self.checkpoints, self.flusher, self.retention, swap
+        )
         self.truncation = LogTruncation(
             directory, clock, in_thread, busy, self.checkpoints, self.deleted_logs
         )
@@ -135,6 +144,8 @@ class DirectoryService:
         directory = self.directory
         if directory.retired and any(directory.is_named_again(log.partition) for log in logs):
             files.append(names.RECOVERY_POINTS)
+            if names.CLEANER_OFFSETS in directory.stale_files:
+                files.append(names.CLEANER_OFFSETS)
         if not await self.checkpoints.write(*files):
             raise KafkaStorageError(f"{self.directory.name}: cannot store log start offsets")
 
@@ -142,11 +153,21 @@ class DirectoryService:
         """Take up the notifications of a log."""
         log.changes.on_change = partial(self._on_change, log)
         log.writer.on_queued = partial(self.writer.start, log)
-        log.on_roll = self.flusher.on_roll
+        log.on_roll = self._on_roll
+        log.clean_state.on_change = partial(self._on_compactable, log)
         log.on_removed = self._remove_later
         log.segments.random_below = self.random_below
         log.segments.active.roll_jitter_ms = log.config.roll_jitter_ms(self.random_below)
         self.flusher.on_change(log)
+        self._on_compactable(log)
+
+    def _on_roll(self, log: PartitionLog) -> None:
+        self.flusher.on_roll(log)
+        self._on_compactable(log)
+
+    def _on_compactable(self, log: PartitionLog) -> None:
+        if log.config.cleanup_compact:
+            self.on_compactable(log)
 
     def _remove_later(
         self, log: PartitionLog, segments: Sequence[Segment], paths: list[str]
@@ -165,7 +186,10 @@ class DirectoryService:
         log.changes.on_change = lambda: None
         log.writer.on_queued = lambda: None
         log.on_roll = _ignore
+        log.clean_state.on_change = lambda: None
         log.on_removed = remove_files
+        self.retention.postponed.discard(log)
+        self.busy.cleaning.forget(log)
         self.deleted_logs.discard(log)
         self.checkpoints.forget(log)
         self.flusher.forget(log)

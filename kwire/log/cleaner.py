@@ -1,0 +1,274 @@
+"""Compaction at work: the logs that are due, over all directories, and the workers that clean them.
+
+Rules: the dirtiest log comes first, wherever it is; ``log.cleaner.threads`` logs are cleaned at the
+same time. A log is looked at after a change (a closed segment, new settings, the end of a pass), or
+when one of its lags passes; changes are collected for ``log.cleaner.backoff.ms``. So a node without
+changes does not wake. A pass that fails leaves its log whole: a disk error takes the directory
+offline, damage lets the log alone until a restart, and all else is tried again. Changed settings
+abort the running passes, as in Kafka, which starts its cleaner threads again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import trio
+
+from kwire import attrs
+from kwire.clock import Clock
+from kwire.drive import Slices
+from kwire.errors import KafkaStorageError
+from kwire.log.compaction.choice import NEVER_MS, Assessment
+from kwire.log.compaction.job import CleaningFailed, CleaningSummary
+from kwire.log.compaction.settings import CleanerSettings
+from kwire.log.deadlines import Deadlines
+from kwire.log.directories.cleaning_runner import CleaningRunner, WorkerEnded
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.service import DirectoryService
+from kwire.log.disk import Disk
+from kwire.log.partition_log import PartitionLog
+from kwire.waits import Signal
+
+logger = logging.getLogger(__name__)
+
+RESTART_SECONDS: Final = 1.0
+RESTART_MAX_SECONDS: Final = 60.0
+"""The longest delay before a worker that ended by itself is started again; it doubles up to it."""
+
+
+@attrs.define(eq=False)
+class WorkerStats:
+    """What one worker has done last."""
+
+    summary: CleaningSummary | None = None
+    seconds: float = 0.0
+    failures: int = 0
+    """How often in a row its process has ended by itself."""
+
+
+@attrs.define(eq=False)
+class LogCleaner:
+    """The compaction of all logs of a broker."""
+
+    services: dict[Disk, DirectoryService]
+    clock: Clock
+    make_runner: Callable[[], CleaningRunner]
+    settings: CleanerSettings
+    workers: list[WorkerStats] = attrs.field(init=False, factory=list)
+    _marked: dict[PartitionLog, None] = attrs.field(init=False, factory=dict)
+    """Logs that have changed since they were looked at."""
+    _changed: Signal = attrs.field(init=False, factory=Signal)
+    _timers: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
+    """The times at which a log is looked at without a change."""
+    _due: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
+    """The logs to clean, with the cleanable share of their bytes."""
+    _has_due: Signal = attrs.field(init=False, factory=Signal)
+    _assessments: dict[PartitionLog, Assessment] = attrs.field(init=False, factory=dict)
+    _looked_at: float | None = attrs.field(init=False, default=None)
+    _scope: trio.CancelScope | None = attrs.field(init=False, default=None)
+    """The scope of the tasks that use the settings."""
+
+    def __attrs_post_init__(self) -> None:
+        for service in self.services.values():
+            service.on_compactable = self.mark
+
+    def mark(self, log: PartitionLog) -> None:
+        """Look at a log soon: it may have become due."""
+        self._marked[log] = None
+        self._changed.set()
+
+    def configure(self, settings: CleanerSettings) -> None:
+        """Apply changed settings; the running passes begin again."""
+        if settings != self.settings:
+            self.settings = settings
+            if self._scope is not None:
+                self._scope.cancel()
+
+    async def run(self) -> None:
+        """Clean logs until cancelled."""
+        while True:
+            with trio.CancelScope() as self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._look_at_timed)
+                    nursery.start_soon(self._look_at_marked)
+                    self.workers = [WorkerStats() for _ in range(self.settings.threads)]
+                    for stats in self.workers:
+                        nursery.start_soon(self._work, stats)
+
+    # -- which logs are due
+
+    async def _look_at_timed(self) -> None:
+        while True:
+            for log in await self._timers.wait(self.clock):
+                self.mark(log)
+
+    async def _look_at_marked(self) -> None:
+        while True:
+            await self._changed.wait()
+            await trio.sleep(self.settings.backoff_ms / 1000)
+            self._changed.clear()
+            slices = Slices(self.clock.now)
+            while self._marked:  # A cancellation leaves those that were not looked at.
+                await self._look_at(next(iter(self._marked)))
+                await slices.pause()
+            self._looked_at = self.clock.now()
+            self._forget_removed()
+            self._has_due.notify()
+
+    async def _look_at(self, log: PartitionLog) -> None:
+        assessment = await self._assess(log)
+        self._marked.pop(log, None)
+        self._due.pop(log, None)
+        if assessment is None:
+            self._assessments.pop(log, None)
+            return
+        self._assessments[log] = assessment
+        if assessment.is_due:
+            self._due[log] = assessment.cleanable_ratio
+        now, now_ms = self.clock.now(), self.clock.now_ms()
+        if assessment.retry_ms < NEVER_MS:
+            self._timers.arm(log, now + max(assessment.retry_ms - now_ms, 0) / 1000)
+        if assessment.is_blocked:  # A later last stable offset is not announced.
+            self._timers.arm(log, now + max(self.settings.backoff_ms / 1000, 1.0))
+
+    async def _assess(self, log: PartitionLog) -> Assessment | None:
+        """Return what could be cleaned of a log, None if it is not to be cleaned at all."""
+        service = self.services[log.disk]
+        states = service.busy.cleaning
+        if not service.directory.online or not service.directory.holds(log):
+            return None
+        if not log.config.cleanup_compact or states.is_uncleanable(log):
+            return None
+        try:
+            return await service.cleaning.assess(log)
+        except (OSError, KafkaStorageError) as error:
+            self._on_disk_error(log, error)
+            return None
+
+    def _forget_removed(self) -> None:
+        for log in [log for log in self._assessments if not self._is_here(log)]:
+            del self._assessments[log]
+            self._due.pop(log, None)
+            self._timers.disarm(log)
+
+    def _is_here(self, log: PartitionLog) -> bool:
+        directory = self.services[log.disk].directory
+        return directory.online and directory.holds(log) and log.config.cleanup_compact
+
+    # -- workers
+
+    def _take(self) -> PartitionLog | None:
+        """Return the dirtiest log that may be cleaned now, and take it out."""
+        while self._due:
+            log = max(self._due, key=self._due.__getitem__)
+            del self._due[log]
+            service = self.services[log.disk]
+            # The end of the pass, or of the pause, that forbids this one looks at the log again.
+            if not service.busy.cleaning.announce_later(log) and service.cleaning.may_clean(log):
+                return log
+        return None
+
+    async def _work(self, stats: WorkerStats) -> None:
+        """Clean one log after the other; without any, the worker's process ends."""
+        runner = self.make_runner()
+        try:
+            while True:
+                log = self._take()
+                if log is None:
+                    await runner.close()
+                    log = self._take()  # One may have become due meanwhile.
+                if log is None:
+                    await self._has_due.wait()
+                else:
+                    await self._clean(log, runner, stats)
+        finally:
+            await runner.close()
+
+    async def _clean(self, log: PartitionLog, runner: CleaningRunner, stats: WorkerStats) -> None:
+        service, began = self.services[log.disk], self.clock.now()
+        try:
+            summary = await service.cleaning.clean(log, runner, self.settings)
+        except WorkerEnded as error:
+            logger.error("compaction process ended partition=%s error=%s", log.partition, error)
+            await self._back_off(stats)
+        except (OSError, KafkaStorageError) as error:
+            self._on_disk_error(log, error)
+        except Exception as error:  # Damage, or a fault: another pass would fail as well.
+            service.busy.cleaning.note_uncleanable(log)
+            text = "compaction failed, no other pass before a restart partition=%s error=%s"
+            is_fault = not isinstance(error, CleaningFailed)
+            logger.error(text, log.partition, error, exc_info=is_fault)
+            return
+        else:
+            stats.failures = 0
+            if summary is not None:
+                stats.summary, stats.seconds = summary, self.clock.now() - began
+        if self._is_here(log):
+            self.mark(log)
+
+    async def _back_off(self, stats: WorkerStats) -> None:
+        stats.failures += 1
+        await trio.sleep(min(RESTART_SECONDS * 2 ** (stats.failures - 1), RESTART_MAX_SECONDS))
+
+    def _on_disk_error(self, log: PartitionLog, error: Exception) -> None:
+        """Take the directory offline if the error means that; a child's error says it only here."""
+        service = self.services[log.disk]
+        if isinstance(error, OSError) and service.directory.holds(log):
+            log.disk.judge(error)
+        service.directory.note_failure()
+        logger.error("compaction failed partition=%s error=%s", log.partition, error)
+
+    # -- metrics
+
+    def uncleanable(self) -> Iterator[tuple[LogDirectory, list[PartitionLog]]]:
+        """Yield each directory with its logs that are not cleaned until a restart."""
+        for service in self.services.values():
+            logs = service.busy.cleaning.uncleanable.values()
+            yield service.directory, [log for log in logs if service.directory.holds(log)]
+
+    def uncleanable_bytes(self, logs: Iterable[PartitionLog]) -> int:
+        """Return the bytes that these logs would have cleaned, as of the last look at them."""
+        assessments = (self._assessments.get(log) for log in logs)
+        return sum(a.cleanable_bytes for a in assessments if a is not None)
+
+    @property
+    def max_dirty_percent(self) -> int:
+        """The cleanable share of the dirtiest log at the last look."""
+        ratios = (a.cleanable_ratio for a in self._assessments.values())
+        return int(100 * max(ratios, default=0.0))
+
+    @property
+    def max_delay_s(self) -> int:
+        """The longest time by which a log exceeds its ``max.compaction.lag.ms``."""
+        delays = (a.delay_ms for log, a in self._assessments.items() if log in self._due)
+        return max(delays, default=0) // 1000
+
+    @property
+    def since_last_run_ms(self) -> int:
+        """The time since logs were looked at, 0 while no log has changed since then."""
+        if not self._marked or self._looked_at is None:
+            return 0
+        return int((self.clock.now() - self._looked_at) * 1000)
+
+    @property
+    def recopy_percent(self) -> int:
+        """The bytes written for each hundred bytes read in the workers' last passes."""
+        summaries = [s.summary for s in self.workers if s.summary is not None]
+        read = sum(summary.bytes_read for summary in summaries)
+        return 100 * sum(summary.bytes_written for summary in summaries) // max(read, 1)
+
+    @property
+    def max_map_percent(self) -> int:
+        """The fullest offset map of the workers' last passes."""
+        used = (s.summary.map_utilization for s in self.workers if s.summary is not None)
+        return int(100 * max(used, default=0.0))
+
+    @property
+    def max_clean_s(self) -> int:
+        """The duration of the longest of the workers' last passes."""
+        return int(max((stats.seconds for stats in self.workers), default=0.0))
+
+    @property
+    def dead_count(self) -> int:
+        """The workers whose process has ended by itself and that have cleaned nothing since."""
+        return sum(stats.failures > 0 for stats in self.workers)

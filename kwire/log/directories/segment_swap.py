@@ -1,0 +1,162 @@
+"""Puts one compacted segment in the place of those it was made from.
+
+Rules: no crash leaves a mixture, and no reader sees one. The ``.cleaned`` files are renamed to
+``.swap`` and the directory is synced; from then on every start completes the swap. The sources are
+renamed to ``.deleted``, in ascending order, so that a crash leaves the newest of them: a value
+never outlives its tombstone. Then the ``.swap`` files get their final names, and the directory is
+synced. Reads that hold a source continue with its renamed files until those are removed.
+
+The log is claimed meanwhile, so nothing cuts or removes it. The renames of the sources are made on
+the event loop, a few at a time, because each must change the names in memory in the same moment;
+the others, and the syncs, are made in a thread of the directory. The list of segments changes in
+one step.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from kwire import attrs
+from kwire.clock import Clock
+from kwire.drive import Slices
+from kwire.log.compaction.job import CleanedGroup
+from kwire.log.directories.busy_logs import BusyLogs
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.removal import Removals
+from kwire.log.disk import Disk
+from kwire.log.error_mapping import storage_errors
+from kwire.log.formats import names
+from kwire.log.partition_log import PartitionLog
+from kwire.log.segments.segment import Segment
+from kwire.log.threads import InThread
+
+logger = logging.getLogger(__name__)
+
+
+class PassVoid(Exception):
+    """The log was cut, removed or shortened since the pass began: nothing may be replaced."""
+
+
+@attrs.define(eq=False)
+class _Renames:
+    """The renames of one group's new files, in a thread."""
+
+    disk: Disk
+    directory: str
+    files: Sequence[str]
+    """The names that the files get in the end; the log file comes first."""
+    is_final: bool = False
+    """Whether all files have their final names."""
+
+    def prepare(self) -> None:
+        """Rename ``.cleaned`` to ``.swap`` and make that durable; undo it after an error."""
+        try:
+            for file in self.files:
+                path = f"{self.directory}/{file}"
+                self.disk.rename(path + names.CLEANED, path + names.SWAP)
+            self.disk.sync_directory(self.directory)
+        except OSError:
+            if self.disk.failed is None:
+                for file in self.files:
+                    self.disk.remove(f"{self.directory}/{file}{names.SWAP}")
+            raise
+
+    def finish(self) -> None:
+        """Rename ``.swap`` to the final names and make that durable."""
+        for file in self.files:
+            path = f"{self.directory}/{file}"
+            self.disk.rename(path + names.SWAP, path)
+        self.is_final = True
+        self.disk.sync_directory(self.directory)
+
+
+@attrs.define(eq=False)
+class SegmentSwap:
+    """Swaps compacted segments into the logs of one directory."""
+
+    directory: LogDirectory
+    clock: Clock
+    in_thread: InThread
+    busy: BusyLogs
+    removals: Removals
+    _count: int = attrs.field(init=False, default=0)
+    """The number of swaps; files that were replaced by different swaps get different names."""
+
+    async def swap(
+        self, log: PartitionLog, group: CleanedGroup, is_valid: Callable[[], bool]
+    ) -> None:
+        """Replace the sources of a group; once begun, a swap is not cancelled.
+
+        ``is_valid`` is called last. Raises :class:`PassVoid`, and OSError or KafkaStorageError,
+        after which the group is either not replaced at all, or replaced, or the directory is
+        offline.
+        """
+        async with self.busy.claim(log, by_compaction=True):
+            if not self.directory.holds(log) or not is_valid():
+                raise PassVoid
+            sources = _sources(log, group)
+            with trio.CancelScope(shield=True):
+                await self._swap(log, group, sources)
+
+    async def _swap(
+        self, log: PartitionLog, group: CleanedGroup, sources: Sequence[Segment]
+    ) -> None:
+        disk, stem = log.disk, names.stem(group.base_offset)
+        suffixes = sorted(group.suffixes, key=_RENAMED.index)
+        files = [stem + suffix for suffix in suffixes]
+        renames = _Renames(disk, log.segments.directory, files)
+        await self.in_thread(disk, renames.prepare)
+        self._count += 1
+        mark = f".{self._count}{names.DELETED}"
+        slices, paths = Slices(self.clock.now), list[str]()
+        for segment in sources:
+            paths += _rename_source(log, segment, mark, is_first=segment is sources[0])
+            await slices.pause()
+        try:
+            await self.in_thread(disk, renames.finish)
+        finally:
+            if renames.is_final:
+                log.segments.replace(sources, _new_segment(log, group))
+                self.removals.add(disk, paths, log.config.file_delete_delay_ms, sources)
+
+
+_RENAMED: Final = names.SEGMENT_SUFFIXES
+"""The order in which files get their names: while the log file lacks its own, all others do."""
+
+
+def _sources(log: PartitionLog, group: CleanedGroup) -> list[Segment]:
+    """Return the segments to replace; raise :class:`PassVoid` if they are not the log's."""
+    first = log.segments.index_of(group.base_offset)
+    sources = log.segments[first : first + len(group.sources)]
+    if tuple(segment.base_offset for segment in sources) != group.sources:
+        raise PassVoid
+    if log.segments.active in sources or group.base_offset != group.sources[0]:
+        raise PassVoid
+    return sources
+
+
+def _rename_source(log: PartitionLog, segment: Segment, mark: str, *, is_first: bool) -> list[str]:
+    """Rename the files of a source, which is read from there from now on; return their paths.
+
+    The snapshot of the producers at the first source's base offset stays, because the new segment
+    begins there too.
+    """
+    suffixes: tuple[str, ...] = names.SEGMENT_SUFFIXES
+    log.flush_state.unsynced.forget(segment)
+    if not is_first:
+        log.snapshots.forget(segment.base_offset)
+        suffixes = (*suffixes, names.SNAPSHOT)
+    with storage_errors(log.changes):
+        return segment.mark_deleted(suffixes, mark)
+
+
+def _new_segment(log: PartitionLog, group: CleanedGroup) -> Segment:
+    segments = log.segments
+    new = Segment(segments.disk, segments.directory, group.base_offset, group.size, log.config)
+    new.created_ms = new.modified_ms = group.modified_ms
+    new.max_timestamp = group.largest_timestamp_ms
+    new.max_timestamp_offset = group.largest_timestamp_offset
+    new.indexes.has_no_aborted = names.TXN_INDEX not in group.suffixes
+    return new

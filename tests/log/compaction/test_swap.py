@@ -1,0 +1,266 @@
+"""Compacted segments take the place of their sources: for readers, after crashes, beside cuts."""
+
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from random import Random
+
+import attrs
+import pytest
+import trio
+
+from kwire.log import timestamp_search
+from kwire.log.compaction.settings import CleanerSettings
+from kwire.log.config import LogConfig
+from kwire.log.directories.cleaning_runner import ThreadRunner
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.formats import names
+from kwire.log.partition_log import PartitionLog
+from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
+from kwire.simulation.disk import Killed, SimDisk
+from tests.support.clock import Clock
+from tests.support.log.batches import TIME_MS
+from tests.support.log.compaction import put, read_keys, simple_clean, table
+from tests.support.log.manager import ID, OTHER
+from tests.support.log.threads import at_once
+
+CONFIG = LogConfig(
+    segment_bytes=300,
+    index_interval_bytes=50,
+    cleanup_compact=True,
+    cleanup_delete=False,
+    file_delete_delay_ms=60_000,
+)
+SETTINGS = CleanerSettings(backoff_ms=1_000)
+LEFT_OVER = (names.CLEANED, names.SWAP, names.DELETED, ".tmp")
+
+
+async def in_thread(disk: object, call: Callable[[], None]) -> None:
+    await at_once(call)
+
+
+def manager(disk: SimDisk, *, compacts: bool = True, group_size: int = 3) -> LogManager:
+    clean = simple_clean(group_size)
+    return LogManager(
+        [LogDirectory(disk, "dir")],
+        Clock(),
+        threads=DiskThreads(at_once),
+        make_runner=(lambda: ThreadRunner(in_thread, clean)) if compacts else None,
+        cleaner_settings=SETTINGS,
+    )
+
+
+@asynccontextmanager
+async def running(
+    disk: SimDisk, *, compacts: bool = True, config: LogConfig = CONFIG, group_size: int = 3
+) -> AsyncIterator[LogManager]:
+    logs = manager(disk, compacts=compacts, group_size=group_size)
+    await logs.open(lambda topic: config)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        yield logs
+        nursery.cancel_scope.cancel()
+
+
+def fill(log: PartitionLog, count: int = 60, keys: int = 4) -> None:
+    """Append updates of a few keys, and delete the first key in the middle and at the end."""
+    for number in range(count):
+        is_deleted = number % keys == 0 and number % 3 == 0
+        put(log, b"key%d" % (number % keys), None if is_deleted else b"value %d" % number)
+    put(log, b"key0", None)
+    log.roll(TIME_MS)
+    put(log, b"last", b"one")
+    log.high_watermark = log.end_offset
+
+
+def present(logs: LogManager) -> PartitionLog:
+    log = logs.get("t", 0)
+    assert log is not None
+    return log
+
+
+def files(disk: SimDisk, directory: str = "t-0") -> list[str]:
+    return sorted(entry.name for entry in disk.entries(directory))
+
+
+async def test_log_keeps_the_last_value_of_each_key(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log)
+        before, size, end = table(log), log.segments.size, log.end_offset
+        await trio.sleep(10)
+        assert table(log) == before
+        assert len(read_keys(log)) == len(before)
+        assert log.segments.size < size / 2
+        assert (log.start_offset, log.end_offset, log.high_watermark) == (0, end, end)
+        assert log.clean_state.clean_end == log.segments.active.base_offset
+        await trio.sleep(100)
+        assert not [name for name in files(disk) if name.endswith(LEFT_OVER)]
+    async with running(disk.after_kill()) as logs:
+        log = present(logs)
+        assert table(log) == before
+        assert log.clean_state.clean_end == log.segments.active.base_offset
+
+
+async def test_second_pass_cleans_what_was_appended_since(autojump_clock) -> None:
+    async with running(SimDisk()) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log)
+        await trio.sleep(10)
+        for _ in range(3):
+            fill(log)
+            before = table(log)
+            await trio.sleep(10)
+            assert table(log) == before
+            assert len(read_keys(log)) <= len(before) + 1
+
+
+async def test_read_that_holds_a_source_ends_with_its_bytes(autojump_clock) -> None:
+    async with running(SimDisk()) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log)
+        with log.read(0, 200, end_offset=log.end_offset) as region:
+            data = region.read()
+            await trio.sleep(10)
+            assert log.clean_state.clean_end is not None
+            assert region.read() == data
+
+
+async def test_paused_search_reads_the_sources_and_their_indexes(autojump_clock) -> None:
+    async with running(SimDisk()) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log)
+        segment = log.segments[0]
+        logs_before = [header.base_offset for _, header in segment.scan()]
+        search = timestamp_search.first_at_least(log, TIME_MS)
+        await trio.sleep(10)
+        assert segment not in log.segments
+        assert [header.base_offset for _, header in segment.scan()] == logs_before
+        assert segment.locate(logs_before[-1]) is not None
+        assert segment.largest_timestamp() == TIME_MS
+        segment.reindex()
+        assert segment.locate(logs_before[-1]) is not None
+        record = timestamp_search.run(search)
+        assert record is not None
+        assert record.timestamp == TIME_MS
+        await trio.sleep(100)
+        names_left = files(log.disk)  # type: ignore[arg-type]
+        assert not [name for name in names_left if name.endswith(LEFT_OVER)]
+
+
+CHANGES = range(90)
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+async def test_crash_at_any_step_of_a_swap_loses_and_revives_nothing(
+    autojump_clock, changes: int
+) -> None:
+    """The process dies at a rename, removal or sync of the pass; the power may fail as well."""
+    disk = SimDisk()
+    async with running(disk, compacts=False) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log, 24)
+        before, end = table(log), log.end_offset
+        await logs.flush(log, indexes=True)
+        await trio.sleep(100)
+        cleaning = next(iter(logs._services.values())).cleaning
+        disk.changes_left = changes
+        with suppress(Killed):
+            await cleaning.clean(log, ThreadRunner(in_thread, simple_clean()), SETTINGS)
+        is_complete = disk.changes_left > 0
+        disk.changes_left = None
+        survivors = [disk.power_loss(Random(seed)) for seed in range(6)] + [disk.after_kill()]
+    for survivor in survivors:
+        async with running(survivor, compacts=False) as logs:
+            log = present(logs)
+            assert table(log) == before
+            assert (log.start_offset, log.end_offset) == (0, end)
+            assert not [name for name in files(survivor) if name.endswith(LEFT_OVER)]
+            clean_end = log.clean_state.clean_end
+            assert clean_end is None or len(read_keys(log)) == len(before)
+            assert clean_end is not None or not is_complete
+    assert is_complete or changes < CHANGES[-1]
+
+
+async def test_truncation_aborts_the_pass_and_lowers_the_checkpoint(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk, group_size=1) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log)
+        await trio.sleep(10)
+        clean_end = log.clean_state.clean_end
+        assert clean_end is not None
+        cut = clean_end - 20
+        assert await logs.truncate(log, cut)
+        assert log.clean_state.clean_end == log.segments.active.base_offset <= cut
+        survivors = [disk.power_loss(Random(seed)) for seed in range(10)]
+    for survivor in survivors:
+        async with running(survivor, compacts=False) as logs:
+            log = present(logs)
+            assert (log.clean_state.clean_end or 0) <= cut
+
+
+async def test_recreated_topic_does_not_inherit_the_checkpoint(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log)
+        await trio.sleep(10)
+        assert log.clean_state.clean_end
+        await logs.delete("t", 0)
+        again = logs.create("t", OTHER, 0, attrs.evolve(CONFIG, min_cleanable_dirty_ratio=1.0))
+        fill(again)
+    for survivor in (disk.after_kill(), *(disk.power_loss(Random(n)) for n in range(8))):
+        async with running(survivor, compacts=False) as logs:
+            survived = logs.get("t", 0)
+            assert survived is None or survived.clean_state.clean_end is None
+            log = logs.create("t", OTHER, 0, CONFIG)
+            put(log, b"key", b"value")
+            await trio.sleep(200)
+            assert b"t 0" not in survivor.read(names.CLEANER_OFFSETS)
+            assert names.NAMED_AGAIN not in files(survivor)
+
+
+async def test_deletion_of_a_partition_ends_its_pass(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk, group_size=1) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log, 200)
+        async with trio.open_nursery() as nursery:
+            for step in range(200):
+                await trio.lowlevel.checkpoint()
+                if step == 150:
+                    nursery.start_soon(logs.delete, "t", 0)
+            await trio.sleep(1.01)
+        again = logs.create("t", OTHER, 0, CONFIG)
+        fill(again)
+        await trio.sleep(100)
+        assert table(again)[b"last"] == b"one"
+        assert not [name for name in files(disk) if name.endswith(LEFT_OVER)]
+
+
+async def test_full_disk_leaves_the_log_whole_and_is_tried_again(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log)
+        before = table(log)
+        disk.fail_at("write", OSError(errno.ENOSPC, "full"), path=names.CLEANED, times=2)
+        await trio.sleep(1.5)
+        assert log.clean_state.clean_end is None
+        assert table(log) == before
+        await trio.sleep(10)
+        assert log.clean_state.clean_end
+        assert table(log) == before
+
+
+async def test_disk_error_of_a_pass_takes_the_directory_offline(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log)
+        disk.fail_at("sync", OSError(errno.EIO, "broken"), path=names.CLEANED)
+        await trio.sleep(10)
+        assert not logs.directories[0].online
