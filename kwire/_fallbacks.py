@@ -14,8 +14,6 @@ or a generator step for each record costs more than the decoding: 1.1 us a recor
 """
 
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
-from secrets import token_bytes
 from typing import Final
 
 from kwire.records.header import Buffer
@@ -50,9 +48,13 @@ class OffsetMap:
     keys of one hash, or many keys of one slot. A new key in a full map raises OverflowError.
     """
 
-    __slots__ = ("_count", "_digests", "_offsets", "_secret", "_slots", "capacity")
+    __slots__ = ("_count", "_digests", "_new_hash", "_offsets", "_slots", "capacity")
 
     def __init__(self, memory_bytes: int, load_factor: float) -> None:
+        from functools import partial  # imported here: few processes make a map
+        from hashlib import blake2b
+        from secrets import token_bytes
+
         slots = memory_bytes // SLOT_BYTES
         capacity = min(int(slots * load_factor), slots - 1) if 0.0 < load_factor <= 1.0 else 0
         if capacity < 1:
@@ -60,7 +62,7 @@ class OffsetMap:
         self.capacity = capacity
         """The largest number of keys."""
         self._slots = slots
-        self._secret = token_bytes(_HASH_BYTES)
+        self._new_hash = partial(blake2b, digest_size=_HASH_BYTES, key=token_bytes(_HASH_BYTES))
         self._digests = bytearray(slots * _HASH_BYTES)
         self._offsets = memoryview(bytearray(slots * 8)).cast("q")  # ~offset; 0: the slot is free
         self._count = 0
@@ -106,7 +108,7 @@ class OffsetMap:
 
     def _find(self, key: Buffer) -> tuple[bytes, int]:
         """Return a key's hash and its slot, or the free slot where it belongs."""
-        digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
+        digest = self._new_hash(key).digest()
         digests, offsets, slots = self._digests, self._offsets, self._slots
         slot = int.from_bytes(digest[:8], "little") % slots
         while offsets[slot]:

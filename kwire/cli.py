@@ -63,13 +63,23 @@ def fail(message: object, code: int = BAD_USAGE) -> NoReturn:
     sys.exit(code)
 
 
+class PrintVersion(argparse.Action):
+    """The option that prints the version, and which implementation of kwire.speedups runs."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from kwire.speedups import IMPLEMENTATION
+
+        print(f"kwire {__version__} (speedups: {IMPLEMENTATION})")
+        sys.exit(0)
+
+
 def parser() -> Parser:
     top = Parser(
         prog="kwire",
         description="A server that speaks the Apache Kafka protocol.",
         epilog="`kwire serve` alone runs one node on 127.0.0.1:9092 with its data in ./kwire-data.",
     )
-    top.add_argument("--version", action="version", version=f"kwire {__version__}")
+    top.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     add_serve(commands)

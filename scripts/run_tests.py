@@ -108,6 +108,7 @@ def main() -> int:
     chosen = [s for s in STAGES if (s.name in only if only else arguments.all or not s.long)]
     if unknown := set(only) - {stage.name for stage in STAGES}:
         parser.error(f"no stage {', '.join(sorted(unknown))}; there are: " + stage_names())
+    subprocess.run([*PYTHON, "scripts/speedups.py"], cwd=ROOT, check=False)
     results = [(stage, *run(stage)) for stage in chosen]
     print("\nwhat ran:")
     for stage, passed, summary, seconds in results:

@@ -99,6 +99,7 @@ def install(kind: str) -> None:
     # pip does not compile an editable install, and a start that compiles takes twice as long.
     compiled = [str(python), "-m", "compileall", "-q", str(ROOT / "kwire")]
     subprocess.run(compiled, check=False)
+    subprocess.run([str(python), str(ROOT / "scripts" / "speedups.py")], check=False)
     (VENV / f".ready-{kind}").touch()
     if kind == "test":
         (VENV / ".ready-base").touch()

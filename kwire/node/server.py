@@ -22,6 +22,7 @@ from kwire.node.controller_requests import register_controller
 from kwire.node.core import Core, make_core
 from kwire.raftmeta.controller.change_log import change_lines, unclean_elections, warnings
 from kwire.raftmeta.metadata.image_change import MetadataDelta
+from kwire.speedups import IMPLEMENTATION
 from kwire.storage_format.directories import CannotOpenError, format_node, is_single_voter
 
 __all__ = ["CannotOpenError", "Server", "format_node"]
@@ -117,7 +118,12 @@ class Server:
             with trio.CancelScope() as starting:
                 nursery.start_soon(self._stop_early, starting)
                 await self._start(nursery)
-                log.info("ready node=%d address=%s:%d", self.config.node_id, *self.address)
+                log.info(
+                    "ready node=%d address=%s:%d speedups=%s",
+                    self.config.node_id,
+                    *self.address,
+                    IMPLEMENTATION,
+                )
                 self.ready.set()
                 task_status.started(self.address)
             await self._stop.wait()

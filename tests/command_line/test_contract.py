@@ -298,7 +298,7 @@ def test_version_is_printed() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "kwire", "--version"], capture_output=True, text=True, check=True
     )
-    assert re.match(r"kwire \d+\.\d+", result.stdout)
+    assert re.fullmatch(r"kwire \d+\.\d+\.\d+ \(speedups: (c|python)\)\n", result.stdout)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """The walks over records, in both implementations: what they find, keep and refuse."""
 
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -300,9 +302,28 @@ def test_environment_chooses_the_implementation(setting: str, expected: set[str]
     script = "from kwire import speedups; print(speedups.IMPLEMENTATION)"
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={"KWIRE_SPEEDUPS": setting},
+        env={**os.environ, "KWIRE_SPEEDUPS": setting},
         capture_output=True,
         text=True,
         check=True,
     )
     assert done.stdout.strip() in expected
+
+
+def test_map_serves_one_thread_at_a_time(code: ModuleType):
+    """Calls with large payloads may run beside each other, but no map is used by two of them."""
+    payload = encode([New(b"%d" % i, bytes(90)) for i in range(5000)])
+    offsets = code.OffsetMap(MEGABYTE, 0.9)
+
+    def put(_: int) -> str:
+        try:
+            for _ in range(20):
+                assert offsets.put_records(payload, 5000, 0, 0)
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = set(threads.map(put, range(4)))
+    assert answers <= {"", "another thread uses the map"}
+    assert [offsets.get(b"%d" % i) for i in range(5000)] == list(range(5000))
