@@ -164,7 +164,7 @@ public final class ApacheCleaner {
             Optional.empty()
         );
         try {
-            log.updateHighWatermark(log.logEndOffset());
+            log.updateHighWatermark(job.get("high_watermark").asLong() < 0 ? log.logEndOffset() : job.get("high_watermark").asLong());
             describe(log, answer);
             if (job.has("first_dirty")) {
                 clean(log, answer);
@@ -226,14 +226,11 @@ public final class ApacheCleaner {
             time,
             partition -> { }
         );
-        long bound = job.get("uncleanable").asLong();
         long uncleanable = Math.min(log.lastStableOffset(), log.logSegments().get(log.logSegments().size() - 1).baseOffset());
-        if (bound >= 0) {
-            uncleanable = Math.min(bound, uncleanable);
-        }
         LogToClean cleanable = new LogToClean(log, job.get("first_dirty").asLong(), uncleanable, false);
         answer.put("uncleanable", cleanable.firstUncleanableOffset());
         answer.put("cleanable_bytes", cleanable.cleanableBytes());
+        answer.put("clean_bytes", cleanable.cleanBytes());
         if (cleanable.cleanableBytes() == 0) {
             return; // A log that is never chosen.
         }

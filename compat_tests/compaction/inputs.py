@@ -51,8 +51,8 @@ class Pass:
 
     now_ms: int
     first_dirty: int
-    uncleanable: int
-    """Nothing at or above this offset is cleaned; -1: no bound but the log's own."""
+    high_watermark: int
+    """The high watermark, so that nothing at or above it is cleaned; -1: the log's end."""
     memory_bytes: int
     load_factor: float = 0.9
     buffer_bytes: int = 4_096
@@ -136,13 +136,13 @@ class History:
         first_dirty = max(self.clean_end, self.start_offset)
         if self.may(self.shape.restarts_dirty):
             first_dirty = self.source.randint(self.start_offset, first_dirty)
-        uncleanable = -1
+        high_watermark = -1
         if self.may(self.shape.bounds):
-            uncleanable = self.source.randint(first_dirty, end_offset)
+            high_watermark = self.source.randint(first_dirty, end_offset)
         return Pass(
             now_ms=self.now_ms,
             first_dirty=first_dirty,
-            uncleanable=uncleanable,
+            high_watermark=high_watermark,
             memory_bytes=24 * self.source.randint(*self.shape.slots),
             buffer_bytes=self.source.choice((512, 4_096, 1 << 19)),
             start_offset=self.start_offset,

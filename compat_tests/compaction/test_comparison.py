@@ -38,7 +38,7 @@ def test_apaches_cleaner_agrees_with_itself(
     ("name", "change", "difference"),
     [
         ("tombstones", lambda job: attrs.evolve(job, now_ms=job.now_ms + 1), "delete_horizon_ms"),
-        ("plain", lambda job: attrs.evolve(job, first_dirty=job.first_dirty + 90), "entries"),
+        ("plain", lambda job: attrs.evolve(job, first_dirty=job.first_dirty + 90), "clean_bytes"),
         ("small map", lambda job: attrs.evolve(job, memory_bytes=24 * 60), "clean_end"),
         (
             "many segments",
