@@ -3,7 +3,7 @@
     python benchmarks/compaction.py [--mb N] [--directory DIR]
 
 A log has segments of 64 MB of batches of 16 KB; each key is written four times. Prints for the C
-module and for its Python twin: megabytes of the log a second (each is read twice, and a quarter is
+module and for Python alone: megabytes of the log a second (each is read twice, and a quarter is
 written), CPU seconds for a GB of the log, and the largest resident memory of the process, which
 has an offset map of as many MB as ``--map-mb`` says. ``--directory`` keeps the logs.
 """
@@ -172,10 +172,10 @@ def measure(log: MadeLog, *, speedups: bool, map_mb: int) -> str:
 
 
 @contextmanager
-def folder(kept: str | None) -> Iterator[str]:
-    if kept is not None:
-        Path(kept).mkdir(parents=True, exist_ok=True)
-        yield kept
+def folder(path: str | None) -> Iterator[str]:
+    if path is not None:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        yield path
         return
     with tempfile.TemporaryDirectory(dir=".") as root:
         yield root

@@ -6,7 +6,7 @@ large as the job says, or as the one batch that needs more.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kwire.log.compaction.job import CleaningFailed, SourceSegment
 from kwire.log.disk import Disk
@@ -18,8 +18,6 @@ from kwire.records.iterate import PAYLOAD_LIMIT, BadRecords, unpacked_records
 
 Pace = Callable[[int], None]
 """A function called with the bytes of each read and write; it may wait, to keep to a rate."""
-_TXN_ENTRIES: Final = 4096
-"""The entries of an index of aborted transactions that are read at once."""
 
 
 class SourceBatch(NamedTuple):
@@ -135,17 +133,11 @@ def aborted_transactions(disk: Disk, directory: str, source: SourceSegment) -> I
     if not source.has_txn_index:
         return
     path = f"{directory}/{names.stem(source.base_offset)}{names.TXN_INDEX}"
-    file = disk.open(path)
     try:
-        size = file.size()
-        if size % txn_index.ENTRY_SIZE:
-            raise CleaningFailed(f"the index of aborted transactions is cut off: {path}")
-        for position in range(0, size, _TXN_ENTRIES * txn_index.ENTRY_SIZE):
-            data = file.read(position, _TXN_ENTRIES * txn_index.ENTRY_SIZE)
-            if not txn_index.plausible(data, source.base_offset):
-                raise CleaningFailed(f"the index of aborted transactions is damaged: {path}")
-            yield from txn_index.entries(data)
+        # All at once: the file may have been replaced by the time of the next entry.
+        data = disk.read(path)
     except FileNotFoundError:
         raise CleaningFailed(f"the index of aborted transactions is missing: {path}") from None
-    finally:
-        file.close()
+    if not txn_index.plausible(data, source.base_offset):
+        raise CleaningFailed(f"the index of aborted transactions is damaged: {path}")
+    yield from txn_index.entries(data)

@@ -1,4 +1,4 @@
-"""The batches that a pass writes: copies, rebuilt ones, tombstones, empty ones."""
+"""The batches that a pass writes: copies, rebuilt ones, tombstones, empty ones: invariant 87."""
 
 import pytest
 

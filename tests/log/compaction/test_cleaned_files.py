@@ -1,4 +1,4 @@
-"""The files that a pass writes, what it reads, and how it fails."""
+"""The files that a pass writes, what it reads, and how it fails: invariants 86 and 87."""
 
 import errno
 from collections.abc import Callable

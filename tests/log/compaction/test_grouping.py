@@ -1,4 +1,4 @@
-"""The segments that a pass merges."""
+"""The segments that a pass merges: invariant 84."""
 
 from kwire.log.compaction.grouping import Candidate, groups
 from kwire.log.config import LogConfig

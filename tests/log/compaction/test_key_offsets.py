@@ -1,4 +1,4 @@
-"""The keys that a pass knows: dirty, committed ones, as many as there is memory for."""
+"""The keys that a pass knows: dirty ones, committed ones, as many as fit: invariant 87."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Transactions in a pass: aborted data, markers, their index entries."""
+"""Transactions in a pass: aborted data, markers, their index entries: invariants 19 and 65."""
 
 import pytest
 
