@@ -66,8 +66,16 @@ MUTATIONS = (
         name="each-rebuild-moves-the-horizon",
         invariants=(87,),
         path=f"{FOLDER}/batch_filter.py",
-        old="gets_horizon = needs_horizon and header.delete_horizon_ms is None",
-        new="gets_horizon = needs_horizon",
+        old="                and header.delete_horizon_ms is None\n",
+        new="",
+        test="tests/log/compaction/test_batches.py",
+    ),
+    Mutation(
+        name="endless-retention-is-damage",
+        invariants=(87,),
+        path=f"{FOLDER}/batch_filter.py",
+        old="                and self._new_horizon_ms <= TIMESTAMP_MAX\n",
+        new="",
         test="tests/log/compaction/test_batches.py",
     ),
     Mutation(

@@ -4,11 +4,12 @@ Rules: a batch that loses nothing is copied byte for byte. One that loses record
 its sequences, its producer, its leader epoch, its codec and its type of timestamp. The largest
 timestamp is that of the records that stay; with LogAppendTime it is the batch's own. The first pass
 that keeps a tombstone, or a marker of a transaction without data, sets the batch's delete horizon
-to now plus ``delete.retention.ms``; no later pass moves it.
+to now plus ``delete.retention.ms``; no later pass moves it. A retention so long that no timestamp
+can express the horizon sets none: then tombstones and markers stay for ever.
 """
 
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kwire.log.compaction import retention
 from kwire.log.compaction.job import CleaningFailed, CleaningJob
@@ -22,6 +23,8 @@ from kwire.speedups import Retained, find_retained, rewrite
 
 logger = logging.getLogger(__name__)
 
+TIMESTAMP_MAX: Final = (1 << 63) - 1
+
 
 class KeptBatch(NamedTuple):
     """A batch of the new segment."""
@@ -34,11 +37,19 @@ class KeptBatch(NamedTuple):
 class BatchFilter:
     """The filter of a pass, and its counts."""
 
-    __slots__ = ("_job", "_keys", "keyless_dropped", "records_kept", "records_read")
+    __slots__ = (
+        "_job",
+        "_keys",
+        "_new_horizon_ms",
+        "keyless_dropped",
+        "records_kept",
+        "records_read",
+    )
 
     def __init__(self, job: CleaningJob, keys: KeyOffsets) -> None:
         self._job = job
         self._keys = keys
+        self._new_horizon_ms = job.now_ms + job.config.delete_retention_ms
         self.records_read = 0
         self.records_kept = 0
         self.keyless_dropped = 0
@@ -78,7 +89,11 @@ class BatchFilter:
             if not retained.record_count:
                 return None
             needs_horizon = retained.has_tombstones or verdict.is_spent_marker
-            gets_horizon = needs_horizon and header.delete_horizon_ms is None
+            gets_horizon = (
+                needs_horizon
+                and header.delete_horizon_ms is None
+                and self._new_horizon_ms <= TIMESTAMP_MAX
+            )
             if retained.record_count == header.record_count and not gets_horizon:
                 return KeptBatch(batch.data, header.max_timestamp, header.next_offset)
             return self._rebuild(batch, payload, retained, gets_horizon=gets_horizon)
@@ -91,7 +106,7 @@ class BatchFilter:
         header = batch.header
         horizon_ms = header.delete_horizon_ms
         if gets_horizon:
-            horizon_ms = self._job.now_ms + self._job.config.delete_retention_ms
+            horizon_ms = self._new_horizon_ms
         is_append_time = header.is_log_append_time
         if is_append_time:
             first_timestamp = max_timestamp = header.max_timestamp

@@ -150,6 +150,29 @@ def test_delete_retention_of_the_topic_sets_the_horizon() -> None:
     assert log.batches()[0].header.delete_horizon_ms == NOW_MS + 7
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - NOW_MS])
+def test_retention_beyond_all_timestamps_keeps_tombstones_for_ever(retention_ms: int) -> None:
+    """As in Apache Kafka, whose sum of both overflows to a horizon that does not count."""
+    log = MadeLog(config=LogConfig(delete_retention_ms=retention_ms))
+    log.put((b"a", b"1"), (b"b", None), timestamps=[NOW_MS, -1])
+    log.put((b"a", b"2"))
+    log.roll()
+    for day in range(3):
+        log.clean(now_ms=NOW_MS + day * DAY_MS)
+    assert log.pairs() == [(1, b"b", None), (2, b"a", b"2")]
+    assert log.batches()[0].header.delete_horizon_ms is None
+
+
+def test_latest_possible_horizon_keeps_the_timestamps() -> None:
+    log = MadeLog(config=LogConfig(delete_retention_ms=2**63 - 1 - NOW_MS))
+    log.put((b"a", None), (b"b", b"1"), timestamps=[-1, NOW_MS])
+    log.roll()
+    log.clean()
+    (only,) = log.batches()
+    assert only.header.delete_horizon_ms == 2**63 - 1
+    assert [r.timestamp for r in only.records] == [-1, NOW_MS]
+
+
 @pytest.mark.parametrize(
     ("elapsed_ms", "remains"), [(0, True), (DAY_MS - 1, True), (DAY_MS, False), (DAY_MS + 1, False)]
 )
