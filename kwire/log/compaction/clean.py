@@ -6,6 +6,7 @@ asks for the next group, so at most one group takes room twice. Behaviour is tha
 """
 
 from collections.abc import Generator, Sequence
+from contextlib import closing
 
 from kwire.log.compaction.batch_filter import BatchFilter
 from kwire.log.compaction.group_writer import GroupWriter
@@ -113,11 +114,12 @@ class _Pass:
                     self._job.buffer_bytes,
                     self._pace,
                 )
-                for batch in reader.batches():
-                    verdict = self._judge(batch, active_producers, aborted)
-                    result = records.keep(batch, verdict)
-                    if result is not None:
-                        writer.append(result)
+                with closing(reader.batches()) as batches:
+                    for batch in batches:
+                        verdict = self._judge(batch, active_producers, aborted)
+                        result = records.keep(batch, verdict)
+                        if result is not None:
+                            writer.append(result)
             suffixes = writer.finish(aborted, group[-1].modified_ms)
         finally:
             writer.close()

@@ -6,6 +6,7 @@ begins behind it.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from typing import Final
 
@@ -50,8 +51,9 @@ def map_keys(disk: Disk, job: CleaningJob, pace: Pace) -> KeyOffsets:
         end = ends[job.segments.index(segment)]
         transactions.load(end)
         reader = SegmentReader(disk, job.directory, segment, end, job.buffer_bytes, pace)
-        if not all(filling.add(batch) for batch in reader.batches()):
-            break
+        with closing(reader.batches()) as batches:
+            if not all(filling.add(batch) for batch in batches):
+                break
         # The offsets between the last batch and the next segment have no keys.
         filling.latest = min(end, job.end_offset) - 1
     slots = max(job.memory_bytes // SLOT_BYTES, 1)

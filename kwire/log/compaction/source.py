@@ -5,7 +5,7 @@ batch. So every batch is checked, and damage ends the pass (:class:`CleaningFail
 large as the job says, or as the one batch that needs more.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from kwire.log.compaction.job import CleaningFailed, SourceSegment
@@ -78,7 +78,7 @@ class SegmentReader:
         self._buffer_bytes = max(buffer_bytes, HEADER_SIZE)
         self._pace = pace
 
-    def batches(self) -> Iterator[SourceBatch]:
+    def batches(self) -> Generator[SourceBatch, None, None]:
         """Yield every batch; raises :class:`CleaningFailed` where the next one cannot be one."""
         file = self._disk.open(self._path)
         try:

@@ -164,6 +164,11 @@ def test_pace_may_end_the_pass() -> None:
     assert log.files() == before
 
 
+def open_files(log: MadeLog) -> list[str]:
+    assert isinstance(log.disk, SimDisk)
+    return [file.path for file in log.disk.opened if file.open_inode is not None]
+
+
 # Damage --------------------------------------------------------------------------------------
 def rewritten(data: bytes, **changes: int) -> bytes:
     """Return a batch with other fields and the right checksum."""
@@ -218,8 +223,10 @@ def test_damaged_batch_fails_the_pass_and_leaves_the_log(damage: bytes, first_di
         0, first.size + len(damage), NOW_MS, NOW_MS, has_txn_index=False
     )
     before = log.files()
-    with pytest.raises(CleaningFailed, match=r"position=|file"):
+    with pytest.raises(CleaningFailed, match=r"position=|file") as caught:
         log.clean(first_dirty=first_dirty)
+    assert caught.tb is not None  # It would keep an unfinished read, and so its file.
+    assert open_files(log) == []
     files = {n: d for n, d in log.files().items() if not n.endswith(names.CLEANED)}
     assert files == before
 
@@ -278,3 +285,12 @@ def test_full_disk_ends_the_pass_and_leaves_the_log() -> None:
         log.clean()
     assert caught.value.errno == errno.ENOSPC
     assert {n: d for n, d in log.files().items() if not n.endswith(names.CLEANED)} == before
+
+
+def test_pass_that_is_abandoned_leaves_no_file_open() -> None:
+    log = indexed_log(segment_bytes=15_000)
+    assert isinstance(log.disk, SimDisk)
+    generator = clean(log.disk, log.job(), lambda size: None)
+    next(generator)
+    generator.close()
+    assert open_files(log) == []
