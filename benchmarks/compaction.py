@@ -5,7 +5,7 @@
 A log has segments of 64 MB of batches of 16 KB; each key is written four times. Prints for the C
 module and for Python alone: megabytes of the log a second (each is read twice, and a quarter is
 written), CPU seconds for a GB of the log, and the largest resident memory of the process, which
-has an offset map of as many MB as ``--map-mb`` says. ``--directory`` keeps the logs.
+has an offset map of as many MB as ``--map-mb`` says. ``--directory`` keeps the logs. Linux only.
 """
 
 import argparse
@@ -135,10 +135,13 @@ class Worker:
     def end(self) -> tuple[float, int]:
         """End the process; return its CPU seconds and the largest number of bytes resident."""
         assert self._process.stdin is not None
+        # Not the usage's maximum, which counts the memory of this process before the exec.
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        resident_bytes = int(status.partition("VmHWM:")[2].split()[0]) * 1024
         self._process.stdin.close()
         _, _, usage = os.wait4(self._process.pid, 0)
         self._process.returncode = 0
-        return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+        return usage.ru_utime + usage.ru_stime, resident_bytes
 
     def _send(self, request: Request) -> None:
         assert self._process.stdin is not None
