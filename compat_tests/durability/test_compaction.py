@@ -56,8 +56,7 @@ def test_new_reader_finds_the_last_values_before_and_after_a_kill(
     broker.kill()
     broker.start()
     assert read(broker, topic, unique("group")) == table
-    left_over = [path.name for path in folder(broker, topic).iterdir()]
-    assert not [name for name in left_over if name.endswith((".cleaned", ".swap"))]
+    eventually(lambda: not left_over(broker, topic), lambda: f"{left_over(broker, topic)}")
 
 
 def update(broker: Broker, topic: str, count: int, deleted: bytes = b"key-0") -> dict[bytes, bytes]:
@@ -101,6 +100,13 @@ def read(broker: Broker, topic: str, group: str) -> dict[bytes, bytes]:
 
 def folder(broker: Broker, topic: str) -> Path:
     return broker.data / f"{topic}-0"
+
+
+def left_over(broker: Broker, topic: str) -> list[str]:
+    """Return the files that a pass has not put in place, or has replaced."""
+    suffixes = (".cleaned", ".swap", ".deleted")
+    files = [path.name for path in folder(broker, topic).iterdir()]
+    return [name for name in files if name.endswith(suffixes)]
 
 
 def size(broker: Broker, topic: str) -> int:

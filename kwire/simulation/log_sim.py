@@ -10,6 +10,9 @@ moment; a copy of the disk that survives is opened and checked:
   requested one;
 - epochs, producers, aborted transactions and times are those of the batches that are left;
 - no thread works for a deleted log, and a deleted log is never used again.
+
+Logs may be compacted meanwhile, by the real passes: then a record may also be missing if the log
+has a later one of its key.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,8 +26,12 @@ from kwire import attrs
 from kwire.errors import KafkaError, KafkaStorageError
 from kwire.log import timestamp_search
 from kwire.log.aborted_transactions import find_aborted
+from kwire.log.compaction.clean import clean
+from kwire.log.compaction.settings import CleanerSettings
 from kwire.log.config import LogConfig
+from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk import Disk
 from kwire.log.flush import Flush
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog
@@ -52,6 +59,11 @@ CONFIG = LogConfig(
     file_delete_delay_ms=2_000,
     producer_id_expiration_ms=1 << 50,
 )
+COMPACTED = attrs.evolve(
+    CONFIG, cleanup_compact=True, cleanup_delete=False, min_cleanable_dirty_ratio=0.01
+)
+KEYS = 4
+CLEANER = CleanerSettings(backoff_ms=400, map_bytes=24_000, buffer_bytes=2_000)
 
 
 class LogSimFailure(AssertionError):
@@ -116,6 +128,7 @@ class LogSim:
 
     seed: int
     clock: trio.testing.MockClock
+    config: LogConfig = CONFIG
     random: Random = attrs.field(init=False)
     disk: SteppedDisk = attrs.field(factory=SteppedDisk)
     threads: SteppedThreads = attrs.field(init=False)
@@ -133,12 +146,14 @@ class LogSim:
     def __attrs_post_init__(self) -> None:
         self.random = Random(self.seed)
         self.threads = SteppedThreads(self.random, self._check_job)
-        self.logs = manager(self.disk, self.threads, self.clock)
+        self.logs = manager(
+            self.disk, self.threads, self.clock, compacts=self.config.cleanup_compact
+        )
 
     # -- events
 
     async def run(self, steps: int) -> None:
-        await self.logs.open(lambda topic: CONFIG)
+        await self.logs.open(lambda topic: self.config)
         async with trio.open_nursery() as nursery:
             try:
                 await nursery.start(self.logs.run)
@@ -161,7 +176,8 @@ class LogSim:
         await self._lose_power(all_written=stop)
 
     def _act(self, nursery: trio.Nursery) -> None:
-        if self.random.random() < 0.4:
+        # A pass makes many calls.
+        if self.random.random() < (0.92 if self.config.cleanup_compact else 0.4):
             self.threads.step()
             return
         partition = self.random.randrange(PARTITIONS)
@@ -194,7 +210,7 @@ class LogSim:
     def _create(self, partition: int) -> None:
         self.ids += 1
         topic_id = self.ids.to_bytes(16, "big")
-        log = self.logs.create("t", topic_id, partition, CONFIG)
+        log = self.logs.create("t", topic_id, partition, self.config)
         model = self.models[partition] = Model(log, topic_id)
         truncate_to = log.truncate_to
 
@@ -209,7 +225,13 @@ class LogSim:
 
     def _values(self) -> list[bytes]:
         self.count += 1
-        return [b"%d.%d" % (self.count, n) for n in range(self.random.randint(1, 3))]
+        keys = [self.random.randrange(KEYS) for _ in range(self.random.randint(1, 3))]
+        return [b"%d:%d.%d" % (key, self.count, n) for n, key in enumerate(keys)]
+
+    def _records(self, values: list[bytes]) -> list[New]:
+        """Return records with these values, which begin with the keys if the logs are compacted."""
+        has_keys = self.config.cleanup_compact
+        return [New(key_of(value) if has_keys else None, value) for value in values]
 
     def _append(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
         log, values = model.log, self._values()
@@ -234,12 +256,12 @@ class LogSim:
         if state is not None:
             sequence = state.last_sequence + 1
         data = batch(
-            [New(None, value) for value in values],
+            self._records(values),
             timestamp_ms=self._time(),
             producer_id=producer_id,
             producer_epoch=0 if producer_id >= 0 else -1,
             base_sequence=sequence,
-            transactional=producer_id >= 0,
+            transactional=producer_id >= 0 and not self.config.cleanup_compact,
         )
         done = log.append_leader(memoryview(data), parse(data), self.epoch, TIME_MS)
         model.wrote(done.base_offset, values)
@@ -253,7 +275,7 @@ class LogSim:
         for _ in range(self.random.randint(1, 6)):
             values = self._values()
             data += batch(
-                [New(None, value) for value in values],
+                self._records(values),
                 timestamp_ms=self._time(),
                 base_offset=offset,
                 leader_epoch=self.epoch,
@@ -275,6 +297,9 @@ class LogSim:
                 await self.logs.flush(model.log, end_offset)
                 synced_end = min(end_offset, model.log.flush_state.recovery_point)
                 model.flushed = max(model.flushed, synced_end)
+                if self.config.cleanup_compact:  # Passes clean what is committed.
+                    log = model.log
+                    log.high_watermark = max(log.high_watermark, min(synced_end, log.end_offset))
 
         nursery.start_soon(flush)
 
@@ -287,13 +312,19 @@ class LogSim:
         is_alone = self.random.random() < 0.7
         if is_alone and self.random.random() < 0.3:  # An unclean leader may end below that.
             bases = [base for base in model.bases if base < start][-4:]
+        if self.config.cleanup_compact:  # A committed record may be all that is left of its key.
+            bases = [base for base in bases if base >= log.high_watermark]
         if not bases:
             return
         offset = self.random.choice(bases)
 
+        def is_wanted() -> bool:
+            is_committed = self.config.cleanup_compact and offset < log.high_watermark
+            return not is_committed and (is_alone or model.role == role)
+
         async def truncate() -> None:
             with suppress(KafkaStorageError):
-                await self.logs.truncate(log, offset, lambda: is_alone or model.role == role)
+                await self.logs.truncate(log, offset, is_wanted)
 
         if is_alone:
             self._alone(partition, nursery, truncate)
@@ -333,7 +364,7 @@ class LogSim:
         self.deleted.append(model.log)
         if self.logs.get("t", partition) is model.log:  # A thread works on it.
             with suppress(KafkaStorageError):
-                self.logs.create("t", model.topic_id, partition, CONFIG)
+                self.logs.create("t", model.topic_id, partition, self.config)
                 check(False, f"partition {partition} is created though its deletion runs")
 
         async def create() -> None:
@@ -366,7 +397,7 @@ class LogSim:
 
     def _configure(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
         flush_ms = self.random.choice([500, 3_000, (1 << 63) - 1])
-        model.log.configure(attrs.evolve(CONFIG, flush_ms=flush_ms))
+        model.log.configure(attrs.evolve(self.config, flush_ms=flush_ms))
 
     async def _stop(self, nursery: trio.Nursery) -> None:
         """Close the logs cleanly, after the threads have finished their jobs."""
@@ -395,7 +426,7 @@ class LogSim:
     async def _lose_power(self, *, all_written: bool = False) -> None:
         survivor = self.disk.power_loss(Random(self.random.random()))
         again = manager(survivor, at_once, self.clock)
-        await again.open(lambda topic: CONFIG)
+        await again.open(lambda topic: self.config)
         for partition, model in self.models.items():
             if partition in self.busy:
                 continue
@@ -418,10 +449,14 @@ def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: i
     values = dict(contents(log))
     check(log.start_offset >= model.kept_start, f"{name} starts at {log.start_offset} again")
     check(log.start_offset <= model.start, f"{name} starts at {log.start_offset}: too late")
+    last = {key_of(value): offset for offset, value in values.items()}
+    is_compacted = log.config.cleanup_compact
     for offset in range(log.start_offset, durable_end_offset):
+        value, current = values.get(offset), model.current[offset]
+        is_superseded = value is None and last.get(key_of(current), -1) > offset
         check(
-            values.get(offset) == model.current[offset],
-            f"{name} has {values.get(offset)!r} at {offset}, not {model.current[offset]!r}",
+            value == current or (is_compacted and is_superseded),
+            f"{name} has {value!r} at {offset}, not {current!r}",
         )
     for offset, value in values.items():
         check(value in model.written[offset], f"{name} has {value!r} at {offset}: never written")
@@ -441,11 +476,15 @@ def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: i
         first = next((o, t) for t, o in times if t >= timestamp)
         spot = timestamp_search.run(timestamp_search.first_at_least(log, timestamp))
         check(spot == first, f"{name}: time {timestamp} is at {spot}, not {first}")
-    if log.segments[0].base_offset == 0:
+    if log.segments[0].base_offset == 0 and not is_compacted:
         states, aborted = replay(log)
         check(producers(log.producers) == producers(states), f"{name}: producers differ")
         indexed = find_aborted(log.segments, 0, log.end_offset)
         check(indexed == aborted, f"{name}: aborted transactions differ")
+
+
+def key_of(value: bytes) -> bytes:
+    return value.partition(b":")[0]
 
 
 def check(holds: bool, problem: str) -> None:
@@ -489,6 +528,8 @@ def contents(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
                     value = b"marker" if header.attributes & CONTROL else record.value or b""
                     yield record.offset, value
             offset = header.next_offset
+        if offset == before and log.config.cleanup_compact:
+            return  # Recovery takes a gap above the recovery point for one of compaction.
         check(offset > before, f"nothing can be read at {before}")
 
 
@@ -500,21 +541,29 @@ def manager(
     disk: SimDisk,
     in_thread: Callable[[Callable[[], None]], Awaitable[None]],
     clock: trio.testing.MockClock,
+    *,
+    compacts: bool = False,
 ) -> LogManager:
     """Return a log manager of one directory."""
+
+    async def clean_in_thread(disk: Disk, call: Callable[[], None]) -> None:
+        await in_thread(call)
+
     directories = [LogDirectory(disk, "dir")]
     return LogManager(
         directories,
         SimClock(clock),
         threads=DiskThreads(in_thread),
         random=Random(0),
+        make_runner=(lambda: ThreadRunner(clean_in_thread, clean)) if compacts else None,
+        cleaner_settings=CLEANER,
     )
 
 
-def simulate(seed: int, steps: int = 150) -> None:
+def simulate(seed: int, steps: int = 150, config: LogConfig = CONFIG) -> None:
     """Run one seed; raise LogSimFailure, which names the seed, if a check fails."""
     clock = trio.testing.MockClock()
-    sim = LogSim(seed, clock)
+    sim = LogSim(seed, clock, config)
     try:
         with deterministic_trio(seed):
             trio.run(sim.run, steps, clock=clock)

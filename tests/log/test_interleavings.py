@@ -11,7 +11,7 @@ from kwire.log.config import LogConfig
 from kwire.log.formats import names
 from kwire.simulation.clockwork import deterministic_trio
 from kwire.simulation.disk import SimDisk
-from kwire.simulation.log_sim import simulate
+from kwire.simulation.log_sim import COMPACTED, simulate
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, config_of, create_deleted_from, create_log, running
 
@@ -24,6 +24,16 @@ def test_no_acknowledged_record_is_lost(seed: int) -> None:
     logging.disable(logging.CRITICAL)
     try:
         simulate(seed)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_compaction_loses_no_key_beside_everything_else(seed: int) -> None:
+    """Passes run beside appends, cuts, deletions, retention and losses of power."""
+    logging.disable(logging.CRITICAL)
+    try:
+        simulate(seed, steps=800, config=COMPACTED)
     finally:
         logging.disable(logging.NOTSET)
 

@@ -3,7 +3,9 @@
 Rules: it uses as little as possible of what the node needs: it runs at the lowest priority for CPU
 and, on Linux, as a batch process. It ends when its stdin ends, also in the middle of a group: the
 node may close the pipe or die at any time, and what it has written is only ``.cleaned`` files. It
-holds no lock and imports no trio. The messages are in :mod:`kwire.log.compaction.messages`.
+imports no trio. While it cleans a log it locks the partition's directory: the worker of a node that
+was killed may live for a moment beside that of the next node, and both would write the same files.
+The messages are in :mod:`kwire.log.compaction.messages`.
 """
 
 import os
@@ -78,9 +80,13 @@ class Worker:
     def _clean(self, root: str, job: CleaningJob) -> None:
         """Run one pass; a failure is answered, and the next job may be another log's."""
         throttle = Throttle(job.bytes_per_second, self._wait_input)
-        groups = clean(RealDisk(root), job, throttle)
+        disk = RealDisk(root)
+        disk.full = True  # What the node has in reserve is for the node alone.
+        groups = clean(disk, job, throttle)
         active_producers: ActiveProducers | None = None
+        lock = -1
         try:
+            lock = self._lock(os.path.join(root, job.directory))
             while True:
                 group = groups.send(active_producers)
                 self._write(("group", group))
@@ -93,6 +99,31 @@ class Worker:
             raise
         except OSError as error:
             self._write(("os", error.errno, error.strerror, error.filename))
+        finally:
+            if lock >= 0:
+                os.close(lock)
+
+    def _lock(self, path: str) -> int:
+        """Lock a directory, which the end of this process unlocks; return the descriptor.
+
+        Where directories cannot be locked, -1: then the node's own order of passes has to do.
+        """
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return -1
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._wait_input(CHECK_S):
+                    raise Closed from None
+            except OSError:  # Some network file systems have no locks.
+                os.close(lock)
+                return -1
+            else:
+                return lock
 
     def _read_next(self) -> ActiveProducers | None:
         """Wait until the group is in place; return the active producers if the node sent them."""

@@ -34,7 +34,7 @@ from kwire.log.directories.cleaning_runner import CleaningRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher
 from kwire.log.directories.log_retention import LogRetention
-from kwire.log.directories.segment_swap import PassVoid, SegmentSwap
+from kwire.log.directories.segment_swap import PassVoid, SegmentSwap, remove_cleaned
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segments import warming
@@ -238,14 +238,8 @@ class LogCleaning:
         """Remove the files of a group that is not in place, if the pass left any."""
         if not self.directory.online or not self.directory.holds(log):
             return
-        disk, directory = log.disk, log.segments.directory
-
-        def remove() -> None:
-            for entry in disk.entries(directory):
-                if entry.name.endswith(names.CLEANED):
-                    disk.remove(f"{directory}/{entry.name}")
-
-        await self.in_thread(disk, remove)
+        remove = partial(remove_cleaned, log.disk, log.segments.directory)
+        await self.in_thread(log.disk, remove)
 
 
 def _call(job: Callable[[], object]) -> None:

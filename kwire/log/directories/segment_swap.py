@@ -39,6 +39,13 @@ class PassVoid(Exception):
     """The log was cut, removed or shortened since the pass began: nothing may be replaced."""
 
 
+def remove_cleaned(disk: Disk, directory: str) -> None:
+    """Remove the files that passes have left in a partition's directory, in a thread."""
+    for entry in disk.entries(directory):
+        if entry.name.endswith(names.CLEANED):
+            disk.remove(f"{directory}/{entry.name}")
+
+
 @attrs.define(eq=False)
 class _Renames:
     """The renames of one group's new files, in a thread."""
@@ -51,11 +58,16 @@ class _Renames:
     """Whether all files have their final names."""
 
     def prepare(self) -> None:
-        """Rename ``.cleaned`` to ``.swap`` and make that durable; undo it after an error."""
+        """Rename ``.cleaned`` to ``.swap`` and make that durable; undo it after an error.
+
+        A ``.cleaned`` file of an earlier pass, as of a process that outlived its node, is removed:
+        a recovery would take the group for incomplete.
+        """
         try:
             for file in self.files:
                 path = f"{self.directory}/{file}"
                 self.disk.rename(path + names.CLEANED, path + names.SWAP)
+            remove_cleaned(self.disk, self.directory)
             self.disk.sync_directory(self.directory)
         except OSError:
             if self.disk.failed is None:

@@ -184,6 +184,24 @@ async def test_crash_at_any_step_of_a_swap_loses_and_revives_nothing(
     assert is_complete or changes < CHANGES[-1]
 
 
+async def test_file_of_an_older_pass_does_not_void_a_swap(autojump_clock) -> None:
+    """A recovery takes a swap file beside a cleaned one for a part of an incomplete group."""
+    disk = SimDisk()
+    async with running(disk, compacts=False) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log, 24)
+        before = table(log)
+        await logs.flush(log, indexes=True)
+        await trio.sleep(100)
+        disk.write(f"t-0/{names.stem(0)}{names.TXN_INDEX}{names.CLEANED}", b"")
+        cleaning = next(iter(logs._services.values())).cleaning
+        disk.fail_at("rename", Killed(), path=names.SWAP)
+        with suppress(Killed):
+            await cleaning.clean(log, ThreadRunner(in_thread, simple_clean()), SETTINGS)
+    async with running(disk.after_kill(), compacts=False) as logs:
+        assert table(present(logs)) == before
+
+
 async def test_truncation_aborts_the_pass_and_lowers_the_checkpoint(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk, group_size=1) as logs:
