@@ -120,12 +120,9 @@ INVARIANTS: Final = {
 }
 
 WAITS_FOR: Final = {
-    20: "compaction",
-    65: "compaction",
     74: "the new group protocol (KIP-848)",
     75: "share groups (KIP-932)",
     80: "replication (fetching the data again) and a scrub; detection is tested",
-    87: "compaction",
     95: "authentication; the bound on memory is tested",
     104: "quotas; the throttle time in responses and muting are tested",
     105: "security",

@@ -46,7 +46,8 @@ class LogManager:
     """Makes what compaction passes run in; None for a broker that does not compact."""
     cleaner_settings: CleanerSettings = attrs.field(factory=CleanerSettings)
     cleaner: LogCleaner | None = attrs.field(init=False, default=None)
-    _services: dict[Disk, DirectoryService] = attrs.field(init=False)
+    services: dict[Disk, DirectoryService] = attrs.field(init=False)
+    """The work on each directory, by its disk."""
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _on_deleted: Callable[[TopicPartition], None] = attrs.field(
         default=lambda partition: None, init=False
@@ -54,14 +55,14 @@ class LogManager:
 
     def __attrs_post_init__(self) -> None:
         in_thread = self.threads.run_shedding
-        self._services = {
+        self.services = {
             directory.disk: DirectoryService(
                 directory, self.clock, self.settings, in_thread, self.random.randrange
             )
             for directory in self.directories
         }
         if (make := self.make_runner) is not None:
-            self.cleaner = LogCleaner(self._services, self.clock, make, self.cleaner_settings)
+            self.cleaner = LogCleaner(self.services, self.clock, make, self.cleaner_settings)
 
     def _unique(self) -> bytes:
         return self.random.randbytes(16)
@@ -104,7 +105,7 @@ class LogManager:
         """
         if on_deleted is not None:
             self._on_deleted = on_deleted
-        for service in self._services.values():
+        for service in self.services.values():
             if on_written is not None:
                 service.writer.on_written = on_written
             if on_offline is not None:
@@ -112,7 +113,7 @@ class LogManager:
 
     async def open(self, config_of: Callable[[str], LogConfig]) -> None:
         """Open every log, recovering those that were not closed cleanly."""
-        for service in self._services.values():
+        for service in self.services.values():
             await service.load(config_of)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -120,7 +121,7 @@ class LogManager:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
-                for service in self._services.values():
+                for service in self.services.values():
                     await nursery.start(service.run)
                 if self.cleaner is not None:
                     nursery.start_soon(self.cleaner.run)
@@ -132,7 +133,7 @@ class LogManager:
     async def close(self, broker_epoch: int = -1) -> None:
         """Stop cleanly: write and sync everything, then the marker. Call it after :meth:`run`."""
         async with trio.open_nursery() as nursery:
-            for service in self._services.values():
+            for service in self.services.values():
                 nursery.start_soon(service.close, self._unique, broker_epoch)
         self._unlock_claimed()
 
@@ -148,7 +149,7 @@ class LogManager:
             "logs": sum(len(d.logs) for d in self.directories),
             "offline_directories": sum(not d.online for d in self.directories),
             "full_directories": sum(d.disk.full for d in self.directories),
-            "writing_behind": sum(len(s.busy.queues) for s in self._services.values()),
+            "writing_behind": sum(len(s.busy.queues) for s in self.services.values()),
         }
 
     def _unlock_claimed(self) -> None:
@@ -194,8 +195,8 @@ class LogManager:
             if not is_new:
                 _refuse_unread(key, directory_id, self.directories)
             directory = _choose_directory(self.directories, directory_id)
-            return self._services[directory.disk].create(key, topic_id, config)
-        directory = self._services[log.disk].directory
+            return self.services[directory.disk].create(key, topic_id, config)
+        directory = self.services[log.disk].directory
         if not directory.online:
             raise KafkaStorageError(f"{directory.name} is offline")
         if log.topic_id == ZERO_UUID:
@@ -206,7 +207,7 @@ class LogManager:
 
     def _is_of(self, log: PartitionLog, topic_id: bytes) -> bool:
         """Whether a log holds the records of a topic, and is not being deleted."""
-        is_deleted = log in self._services[log.disk].deleted_logs
+        is_deleted = log in self.services[log.disk].deleted_logs
         return not is_deleted and log.topic_id in (topic_id, ZERO_UUID)
 
     def _refuse_unopened(self, partition: TopicPartition, topic_id: bytes) -> None:
@@ -230,7 +231,7 @@ class LogManager:
         """Delete a partition's log; its files are removed after ``file.delete.delay.ms``."""
         log = self.get(topic, partition)
         if log is not None:
-            await self._services[log.disk].busy.wait_idle(log)
+            await self.services[log.disk].busy.wait_idle(log)
         self._retire(TopicPartition(topic, partition), names.DELETE_DIRECTORY)
 
     def delete_soon(self, log: PartitionLog) -> None:
@@ -238,7 +239,7 @@ class LogManager:
 
         :meth:`create` does not return the log any more, also if the thread has not ended.
         """
-        service = self._services[log.disk]
+        service = self.services[log.disk]
         if log not in service.busy:
             self._retire(log.partition, names.DELETE_DIRECTORY)
             return
@@ -277,7 +278,7 @@ class LogManager:
         self, keep: Callable[[TopicPartition, bytes], bool], suffix: str
     ) -> list[TopicPartition]:
         rejected = []
-        for service in self._services.values():
+        for service in self.services.values():
             for partition, log in list(service.directory.logs.items()):
                 if not keep(partition, log.topic_id):
                     text = "retiring log without assignment partition=%s directory=%s mark=%s"
@@ -288,7 +289,7 @@ class LogManager:
 
     def _retire(self, partition: TopicPartition, suffix: str) -> None:
         """Take a partition out of all directories; raises KafkaStorageError if a thread has it."""
-        for service in self._services.values():
+        for service in self.services.values():
             log = service.directory.logs.get(partition)
             if log is None and partition not in service.directory.unopened:
                 continue
@@ -302,23 +303,23 @@ class LogManager:
         self, log: PartitionLog, end_offset: int | None = None, *, indexes: bool = False
     ) -> None:
         """Return once everything written by now is durable (:meth:`LogFlusher.flush`)."""
-        await self._services[log.disk].flusher.flush(log, end_offset, indexes=indexes)
+        await self.services[log.disk].flusher.flush(log, end_offset, indexes=indexes)
 
     async def truncate(
         self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = lambda: True
     ) -> bool:
         """Remove everything from ``offset`` on (:meth:`LogTruncation.truncate`)."""
-        return await self._services[log.disk].truncation.truncate(log, offset, is_wanted)
+        return await self.services[log.disk].truncation.truncate(log, offset, is_wanted)
 
     async def restart_at(
         self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = lambda: True
     ) -> bool:
         """Continue at ``offset`` without records (:meth:`LogTruncation.restart_at`)."""
-        return await self._services[log.disk].truncation.restart_at(log, offset, is_wanted)
+        return await self.services[log.disk].truncation.restart_at(log, offset, is_wanted)
 
     async def retain(self, log: PartitionLog) -> int:
         """Delete segments past retention (:meth:`LogRetention.retain`)."""
-        return await self._services[log.disk].retention.retain(log)
+        return await self.services[log.disk].retention.retain(log)
 
     async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
         """Return once the start offsets of these logs are on disk, so that deletions are durable.
@@ -331,7 +332,7 @@ class LogManager:
             if log.flush_state.name_unsynced:  # A start offset is useless without its directory.
                 await self.flush(log)
         for disk in {log.disk: None for log in logs}:
-            await self._services[disk].keep_starts([log for log in logs if log.disk is disk])
+            await self.services[disk].keep_starts([log for log in logs if log.disk is disk])
 
 
 def find_duplicates(directories: Iterable[LogDirectory]) -> Mapping[TopicPartition, list[str]]:

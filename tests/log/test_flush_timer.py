@@ -162,4 +162,4 @@ async def test_idle_log_wakes_no_task(autojump_clock) -> None:
         calls = len(disk.calls)
         await trio.sleep(1000)
         assert len(disk.calls) == calls
-        assert not any(len(service.flusher.timers) for service in logs._services.values())
+        assert not any(len(service.flusher.timers) for service in logs.services.values())

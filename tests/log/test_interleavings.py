@@ -30,7 +30,7 @@ def test_no_acknowledged_record_is_lost(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_compaction_loses_no_key_beside_everything_else(seed: int) -> None:
-    """Passes run beside appends, cuts, deletions, retention and losses of power."""
+    """Invariants 20, 83 and 87: passes beside appends, cuts, deletions and losses of power."""
     logging.disable(logging.CRITICAL)
     try:
         simulate(seed, steps=800, config=COMPACTED)

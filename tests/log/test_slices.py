@@ -106,4 +106,4 @@ async def test_one_task_waits_for_all_removals(autojump_clock) -> None:
         assert sum(entry.is_directory for entry in disk.entries()) in (99, 100)
         await trio.sleep(20)
         assert sum(entry.is_directory for entry in disk.entries()) == 0
-        assert not any(len(service.removals) for service in logs._services.values())
+        assert not any(len(service.removals) for service in logs.services.values())

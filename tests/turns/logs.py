@@ -9,8 +9,13 @@ import attrs
 import trio
 
 from kwire.log.aborted_transactions import read_committed
+from kwire.log.cleaner import LogCleaner
 from kwire.log.cold import WouldWait
+from kwire.log.compaction.clean import clean
+from kwire.log.compaction.job import CleanedGroup
+from kwire.log.compaction.settings import CleanerSettings
 from kwire.log.config import LogConfig
+from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names, offset_index
 from kwire.log.formats.txn_index import AbortedTxn, pack
@@ -18,7 +23,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import Producer, Sent
 from kwire.log.region import FileRegion
 from kwire.log.service import LogManager
-from kwire.log.threads import DiskThreads
+from kwire.log.threads import DiskThreads, InThread
 from kwire.simulation.disk import SimDisk
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS, append, encode, end_transaction
@@ -277,3 +282,74 @@ async def checkpoint(logs: Logs, size: int) -> None:
             await logs.manager.delete(log.partition.topic, 0)
             await trio.lowlevel.checkpoint()
         await trio.sleep(300)
+
+
+COMPACTED: dict[str, Any] = {
+    "cleanup_compact": True,
+    "cleanup_delete": False,
+    "min_cleanable_dirty_ratio": 0.1,
+}
+
+
+@LOGS.operation("choice of the log to compact", "logs", 10_000)
+async def choose(logs: Logs, size: int) -> None:
+    config = LogConfig(**COMPACTED)
+    cleaner = LogCleaner(
+        logs.manager.services,
+        Clock(),
+        lambda: ThreadRunner(in_meter(logs), clean),
+        CleanerSettings(threads=0, backoff_ms=0),
+    )
+    for number in range(size):
+        log = logs.manager.create("many", ID, number, config)
+        if number < 10:
+            append(log, [b"v"])
+            log.roll(TIME_MS)
+            log.high_watermark = log.end_offset
+        await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cleaner.run, name="cleaner.run")
+            await trio.sleep(60)
+            nursery.cancel_scope.cancel()
+    assert cleaner.max_dirty_percent == 100
+    for service in logs.manager.services.values():
+        service.on_compactable = lambda log: None
+
+
+@LOGS.operation("swap of a compacted group", "segments", 1_000)
+async def swap(logs: Logs, size: int) -> None:
+    log = logs.create("swapped", segment_bytes=200, **COMPACTED)
+    for _ in range(2 * size):
+        log.append_follower(encode([b"v"], base_offset=log.end_offset), TIME_MS)
+    await logs.manager.flush(log, indexes=True)
+    sources = log.segments[:size]
+    assert len(sources) == size < len(log.segments)
+    for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+        logs.disk.write(sources[0].files.path(suffix) + names.CLEANED, b"")
+    group = CleanedGroup(
+        base_offset=0,
+        sources=tuple(segment.base_offset for segment in sources),
+        size=0,
+        suffixes=(names.LOG, names.INDEX, names.TIME_INDEX),
+        largest_timestamp_ms=-1,
+        largest_timestamp_offset=0,
+        modified_ms=TIME_MS,
+        bytes_read=0,
+        bytes_written=0,
+        records_read=0,
+        records_kept=0,
+        keyless_dropped=0,
+    )
+    await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        await logs.manager.services[log.disk].cleaning.swap.swap(log, group, lambda: True)
+    assert log.segments[0].size == 0
+    assert log.segments[1].base_offset > sources[-1].base_offset
+
+
+def in_meter(logs: Logs) -> InThread:
+    async def in_thread(disk: object, call: Callable[[], None]) -> None:
+        await logs.meter.in_thread(call)
+
+    return in_thread

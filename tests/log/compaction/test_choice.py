@@ -75,6 +75,7 @@ def test_active_segment_is_never_cleaned() -> None:
 
 @pytest.mark.parametrize(("stable", "end"), [(30, 20), (20, 20), (19, 10), (9, 0)])
 def test_records_above_the_last_stable_offset_are_not_cleaned(stable: int, end: int) -> None:
+    """Invariant 65."""
     assessment = assess(facts(100, 100, 100, stable=stable), NOW)
     assert assessment.end_offset == end
     assert assessment.is_blocked == (stable < 20)

@@ -165,7 +165,7 @@ async def test_crash_at_any_step_of_a_swap_loses_and_revives_nothing(
         before, end = table(log), log.end_offset
         await logs.flush(log, indexes=True)
         await trio.sleep(100)
-        cleaning = next(iter(logs._services.values())).cleaning
+        cleaning = next(iter(logs.services.values())).cleaning
         disk.changes_left = changes
         with suppress(Killed):
             await cleaning.clean(log, ThreadRunner(in_thread, simple_clean()), SETTINGS)
@@ -194,7 +194,7 @@ async def test_file_of_an_older_pass_does_not_void_a_swap(autojump_clock) -> Non
         await logs.flush(log, indexes=True)
         await trio.sleep(100)
         disk.write(f"t-0/{names.stem(0)}{names.TXN_INDEX}{names.CLEANED}", b"")
-        cleaning = next(iter(logs._services.values())).cleaning
+        cleaning = next(iter(logs.services.values())).cleaning
         disk.fail_at("rename", Killed(), path=names.SWAP)
         with suppress(Killed):
             await cleaning.clean(log, ThreadRunner(in_thread, simple_clean()), SETTINGS)

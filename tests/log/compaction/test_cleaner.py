@@ -1,0 +1,224 @@
+"""The cleaner of a broker: when it looks, what it does after failures, and settings that change."""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from kwire.log.compaction.clean import clean
+from kwire.log.compaction.job import CleaningFailed, CleaningJob
+from kwire.log.compaction.settings import CleanerSettings
+from kwire.log.config import LogConfig
+from kwire.log.directories.cleaning_runner import (
+    CleaningRunner,
+    Pass,
+    ProcessRunner,
+    ThreadRunner,
+    WorkerEnded,
+)
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk import Disk, RealDisk
+from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
+from kwire.simulation.disk import SimDisk
+from tests.support.clock import Clock
+from tests.support.log.batches import TIME_MS
+from tests.support.log.key_logs import put, table
+from tests.support.log.manager import ID
+from tests.support.log.threads import at_once
+
+CONFIG = LogConfig(segment_bytes=300, cleanup_compact=True, cleanup_delete=False)
+SETTINGS = CleanerSettings(backoff_ms=1_000, map_bytes=1 << 20)
+
+
+async def in_thread(disk: Disk, call: Callable[[], None]) -> None:
+    await at_once(call)
+
+
+@asynccontextmanager
+async def running(
+    disk: SimDisk | RealDisk,
+    make_runner: Callable[[], CleaningRunner] = lambda: ThreadRunner(in_thread, clean),
+    name: str = "dir",
+) -> AsyncIterator[LogManager]:
+    logs = LogManager(
+        [LogDirectory(disk, name)],
+        Clock(),
+        threads=DiskThreads(at_once),
+        make_runner=make_runner,
+        cleaner_settings=SETTINGS,
+    )
+    await logs.open(lambda topic: CONFIG)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        yield logs
+        nursery.cancel_scope.cancel()
+    logs.abandon()
+
+
+def fill(logs: LogManager, topic: str = "t", config: LogConfig = CONFIG) -> dict[bytes, bytes]:
+    log = logs.create(topic, ID, 0, config)
+    for number in range(40):
+        put(log, b"key%d" % (number % 3), b"value %d" % number)
+    log.roll(TIME_MS)
+    log.high_watermark = log.end_offset
+    return table(log)
+
+
+def clean_end(logs: LogManager, topic: str = "t") -> int | None:
+    log = logs.get(topic, 0)
+    assert log is not None
+    return log.clean_state.clean_end
+
+
+async def test_pass_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """The clock is the real one: the process is waited for, not the time."""
+    disk = RealDisk(str(tmp_path))
+    async with running(disk, ProcessRunner, str(tmp_path)) as logs:
+        before = fill(logs)
+        log = logs.get("t", 0)
+        assert log is not None
+        with trio.fail_after(60):
+            while clean_end(logs) is None:  # noqa: ASYNC110 - the process gives no event
+                await trio.sleep(0.05)
+        assert table(log) == before
+        assert log.segments.size < 600
+        assert logs.cleaner is not None
+        assert logs.cleaner.dead_count == 0
+
+
+async def test_process_that_ends_is_an_error_of_the_worker(tmp_path: Path) -> None:
+    runner = ProcessRunner((sys.executable, "-c", "import sys; sys.exit(3)"))
+    job = CleaningJob(
+        directory="t-0",
+        segments=(),
+        next_base=0,
+        first_dirty=0,
+        end_offset=0,
+        now_ms=0,
+        later_aborted=(),
+        config=CONFIG,
+        memory_bytes=1,
+        load_factor=0.9,
+        buffer_bytes=1,
+        active_producers={},
+        bytes_per_second=1.0,
+    )
+    async with runner.running(RealDisk(str(tmp_path)), str(tmp_path), job) as step:
+        with pytest.raises(WorkerEnded):
+            await step(None)
+
+
+@attrs.define(eq=False)
+class Failing:
+    """A pass that fails a number of times, then cleans."""
+
+    error: Exception
+    times: int
+    calls: int = 0
+
+    def __call__(self, disk: Disk, job: CleaningJob, pace: Callable[[int], None]) -> Pass:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise self.error
+        return (yield from clean(disk, job, pace))
+
+
+async def test_worker_that_ends_is_started_again(autojump_clock) -> None:
+    failing = Failing(WorkerEnded("killed"), 3)
+    async with running(SimDisk(), lambda: ThreadRunner(in_thread, failing)) as logs:
+        before = fill(logs)
+        assert logs.cleaner is not None
+        await trio.sleep(2.5)
+        assert logs.cleaner.dead_count == 1
+        await trio.sleep(30)
+        log = logs.get("t", 0)
+        assert log is not None
+        assert table(log) == before
+        assert clean_end(logs)
+        assert logs.cleaner.dead_count == 0
+
+
+@pytest.mark.parametrize("error", [CleaningFailed("damage"), IndexError("a fault")])
+async def test_damaged_log_is_left_alone_until_a_restart(autojump_clock, error: Exception) -> None:
+    disk, failing = SimDisk(), Failing(error, 1)
+    async with running(disk, lambda: ThreadRunner(in_thread, failing)) as logs:
+        before = fill(logs)
+        await trio.sleep(30)
+        fill(logs)
+        await trio.sleep(30)
+        assert failing.calls == 1
+        assert clean_end(logs) is None
+        assert logs.cleaner is not None
+        _, uncleanable = next(iter(logs.cleaner.uncleanable()))
+        assert [log.partition.topic for log in uncleanable] == ["t"]
+        fill(logs, "other")
+        await trio.sleep(10)
+        assert clean_end(logs, "other")
+    async with running(disk.after_kill()) as logs:
+        await trio.sleep(10)
+        log = logs.get("t", 0)
+        assert log is not None
+        assert table(log) == before
+
+
+async def test_log_is_cleaned_once_its_topic_becomes_compacted(autojump_clock) -> None:
+    async with running(SimDisk()) as logs:
+        fill(logs, config=LogConfig(segment_bytes=300, retention_ms=-1))
+        await trio.sleep(10)
+        assert clean_end(logs) is None
+        log = logs.get("t", 0)
+        assert log is not None
+        log.configure(CONFIG)
+        await trio.sleep(10)
+        assert clean_end(logs)
+
+
+async def test_records_younger_than_the_minimum_lag_are_cleaned_when_it_has_passed(
+    autojump_clock,
+) -> None:
+    async with running(SimDisk()) as logs:
+        fill(logs, config=attrs.evolve(CONFIG, min_compaction_lag_ms=3_600_000))
+        await trio.sleep(3_590)
+        assert clean_end(logs) is None
+        await trio.sleep(20)
+        assert clean_end(logs)
+
+
+async def test_clean_log_below_the_ratio_waits_for_the_maximum_lag(autojump_clock) -> None:
+    config = attrs.evolve(CONFIG, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=3_600_000)
+    async with running(SimDisk()) as logs:
+        fill(logs, config=config)
+        await trio.sleep(3_590)
+        assert clean_end(logs) is None
+        await trio.sleep(20)
+        assert clean_end(logs)
+
+
+async def test_more_threads_are_used_at_once_and_none_stop_the_cleaning(autojump_clock) -> None:
+    async with running(SimDisk()) as logs:
+        assert logs.cleaner is not None
+        logs.cleaner.configure(attrs.evolve(SETTINGS, threads=0))
+        fill(logs)
+        await trio.sleep(30)
+        assert clean_end(logs) is None
+        logs.cleaner.configure(attrs.evolve(SETTINGS, threads=2))
+        await trio.sleep(30)
+        assert clean_end(logs)
+
+
+async def test_records_behind_an_open_transaction_are_cleaned_once_it_ends(autojump_clock) -> None:
+    async with running(SimDisk()) as logs:
+        fill(logs)
+        log = logs.get("t", 0)
+        assert log is not None
+        log.high_watermark = 0
+        await trio.sleep(100)
+        assert clean_end(logs) is None
+        log.high_watermark = log.end_offset  # Nothing announces this.
+        await trio.sleep(30)
+        assert clean_end(logs)
