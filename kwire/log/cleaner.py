@@ -112,7 +112,7 @@ class LogCleaner:
                 await self._look_at(next(iter(self._marked)))
                 await slices.pause()
             self._looked_at = self.clock.now()
-            self._forget_removed()
+            await self._forget_removed(slices)
             self._has_due.notify()
 
     async def _look_at(self, log: PartitionLog) -> None:
@@ -145,11 +145,13 @@ class LogCleaner:
             self._on_disk_error(log, error)
             return None
 
-    def _forget_removed(self) -> None:
-        for log in [log for log in self._assessments if not self._is_here(log)]:
-            del self._assessments[log]
-            self._due.pop(log, None)
-            self._timers.disarm(log)
+    async def _forget_removed(self, slices: Slices) -> None:
+        for log in list(self._assessments):
+            if not self._is_here(log):
+                self._assessments.pop(log, None)
+                self._due.pop(log, None)
+                self._timers.disarm(log)
+            await slices.pause()
 
     def _is_here(self, log: PartitionLog) -> bool:
         directory = self.services[log.disk].directory

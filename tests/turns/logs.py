@@ -320,7 +320,7 @@ async def choose(logs: Logs, size: int) -> None:
 @LOGS.operation("swap of a compacted group", "segments", 1_000)
 async def swap(logs: Logs, size: int) -> None:
     log = logs.create("swapped", segment_bytes=200, **COMPACTED)
-    for _ in range(2 * size):
+    for _ in range(2 * size + 10):
         log.append_follower(encode([b"v"], base_offset=log.end_offset), TIME_MS)
     await logs.manager.flush(log, indexes=True)
     sources = log.segments[:size]
