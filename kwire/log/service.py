@@ -64,7 +64,26 @@ class LogManager:
         if (make := self.make_runner) is not None:
             self.cleaner = LogCleaner(self.services, self.clock, make, self.cleaner_settings)
 
-    def _unique(self) -> bytes:
+    def _start_cleaner(self, log: PartitionLog) -> None:
+        """Load what compacts logs; it is notified of changed logs from now on."""
+        from kwire.log.cleaner import LogCleaner
+
+        assert self.make_runner is not None
+        self.cleaner = LogCleaner(
+            self.services, self.clock, self.make_runner, self.cleaner_settings
+        )
+        self.cleaner.mark(log)
+        if self._nursery is not None:
+            self._nursery.start_soon(self.cleaner.run)
+
+    def configure_cleaner(self, settings: CleanerSettings) -> None:
+        """Apply changed settings of compaction."""
+        self.cleaner_settings = settings
+        if self.cleaner is not None:
+            self.cleaner.configure(settings)
+
+    def unique(self) -> bytes:
+        """Return the unique part of a retired directory's name."""
         return self.random.randbytes(16)
 
     # -- start and stop

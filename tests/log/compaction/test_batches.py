@@ -152,7 +152,7 @@ def test_delete_retention_of_the_topic_sets_the_horizon() -> None:
 
 @pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - NOW_MS])
 def test_retention_beyond_all_timestamps_keeps_tombstones_for_ever(retention_ms: int) -> None:
-    """Apache Kafka's sum of both overflows to a horizon that does not count."""
+    """The sum of both overflows, as in Apache Kafka, to a horizon that does not count."""
     log = MadeLog(config=LogConfig(delete_retention_ms=retention_ms))
     log.put((b"a", b"1"), (b"b", None), timestamps=[NOW_MS, -1])
     log.put((b"a", b"2"))
