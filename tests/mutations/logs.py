@@ -316,7 +316,7 @@ MUTATIONS = (
         name="truncation-leaves-a-stale-recovery-point",
         invariants=(78,),
         path="kwire/log/directories/log_truncation.py",
-        old="is_stored = await self.checkpoints.write(names.RECOVERY_POINTS, names.LOG_STARTS)",
+        old="is_stored = await self.checkpoints.write(*_lowered_files(log, offset))",
         new="is_stored = True",
         test="tests/log/test_power_loss.py",
     ),
