@@ -81,6 +81,31 @@ class DirectoryService:
             directory, clock, in_thread, busy, self.checkpoints, self.deleted_logs
         )
 
+    @property
+    def cleaning(self) -> "LogCleaning":
+        """The compaction of the logs here; it is loaded with the first compacted log."""
+        if self._cleaning is None:
+            from kwire.log.directories.log_cleaning import LogCleaning
+            from kwire.log.directories.segment_swap import SegmentSwap
+
+            directory, clock, in_thread, busy = (
+                self.directory,
+                self.clock,
+                self.in_thread,
+                self.busy,
+            )
+            self._cleaning = LogCleaning(
+                directory,
+                clock,
+                in_thread,
+                busy,
+                self.checkpoints,
+                self.flusher,
+                self.retention,
+                SegmentSwap(directory, clock, in_thread, busy, self.removals),
+            )
+        return self._cleaning
+
     # -- logs
 
     async def load(self, config_of: Callable[[str], LogConfig]) -> None:
