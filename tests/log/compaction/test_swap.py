@@ -4,6 +4,7 @@ import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from random import Random
+from typing import cast
 
 import attrs
 import pytest
@@ -282,3 +283,88 @@ async def test_disk_error_of_a_pass_takes_the_directory_offline(autojump_clock) 
         disk.fail_at("sync", OSError(errno.EIO, "broken"), path=names.CLEANED)
         await trio.sleep(10)
         assert not logs.directories[0].online
+
+
+async def test_pass_that_began_before_a_cut_replaces_nothing(autojump_clock) -> None:
+    """The segments that are written again have the same base offsets, but other records."""
+    async with running(SimDisk(), compacts=False) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        for number in range(6):
+            put(log, b"key", b"old %d" % number)
+        log.roll(TIME_MS)
+        log.high_watermark = log.end_offset
+        bases = [segment.base_offset for segment in log.segments]
+
+        async def write_again(disk: object, call: Callable[[], None]) -> None:
+            await at_once(call)
+            if log.clean_state.removal_count:
+                return
+            log.truncate_to(0)
+            for number in range(6):
+                put(log, b"%03d" % number, b"new %d" % number)
+            log.roll(TIME_MS)
+
+        cleaning = logs.services[log.disk].cleaning
+        runner = ThreadRunner(write_again, simple_clean(group_size=9))
+        assert await cleaning.clean(log, runner, SETTINGS) is None
+        assert [segment.base_offset for segment in log.segments] == bases
+        assert len(table(log)) == 6
+        names_left = files(cast(SimDisk, log.disk))
+        assert not [name for name in names_left if name.endswith((names.CLEANED, names.SWAP))]
+
+
+async def test_truncation_waits_for_the_end_of_a_swap(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk, compacts=False) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log, 24)
+        cleaning = logs.services[log.disk].cleaning
+        is_swapping, may_end = trio.Event(), trio.Event()
+
+        async def wait(disk: object, call: Callable[[], None]) -> None:
+            is_swapping.set()
+            await may_end.wait()
+            await at_once(call)
+
+        cleaning.swap.in_thread = wait
+        cut = log.segments[1].base_offset
+        is_truncated: list[bool] = []
+
+        async def truncate() -> None:
+            is_truncated.append(await logs.truncate(log, cut))
+
+        async with trio.open_nursery() as nursery:
+            runner = ThreadRunner(in_thread, simple_clean())
+            nursery.start_soon(cleaning.clean, log, runner, SETTINGS)
+            await is_swapping.wait()
+            nursery.start_soon(truncate)
+            await trio.sleep(100)
+            assert not is_truncated
+            may_end.set()
+        assert is_truncated == [True]
+        assert log.end_offset == cut
+        assert log.clean_state.clean_end is None
+
+
+async def test_retention_waits_for_the_end_of_a_pass(autojump_clock) -> None:
+    """It would abort every pass over a large log."""
+    config = attrs.evolve(CONFIG, cleanup_delete=True, retention_ms=-1, retention_bytes=0)
+    async with running(SimDisk(), compacts=False, config=config) as logs:
+        log = logs.create("t", ID, 0, config)
+        fill(log, 24)
+        may_end = trio.Event()
+
+        async def wait(disk: object, call: Callable[[], None]) -> None:
+            await may_end.wait()
+            await at_once(call)
+
+        cleaning = logs.services[log.disk].cleaning
+        async with trio.open_nursery() as nursery:
+            runner = ThreadRunner(wait, simple_clean())
+            nursery.start_soon(cleaning.clean, log, runner, SETTINGS)
+            await trio.sleep(1)
+            assert await logs.retain(log) == 0
+            assert log.start_offset == 0
+            may_end.set()
+        assert log.clean_state.clean_end
+        assert len(log.segments) == 1  # Deleted at the end of the pass.
