@@ -12,6 +12,7 @@ import queue
 import shutil
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from kwire.log.config import LogConfig
 
 SOURCE: Final = Path(__file__).resolve().parent / "ApacheCleaner.java"
 JOB_SECONDS: Final = 300
+QUICK_START: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 # Any: JSON as the Java program prints it.
 Answer = dict[str, Any]
@@ -74,10 +76,10 @@ class ApacheCleaner:
     answers: queue.Queue[str]
 
     @classmethod
-    def start(cls, directory: Path) -> ApacheCleaner:
-        """Start the JVM; what it logs goes to a file in ``directory``."""
+    def start(cls, directory: Path, flags: Sequence[str] = QUICK_START) -> ApacheCleaner:
+        """Start the JVM with these flags; what it logs goes to a file in ``directory``."""
         command = kafka.java_command("ApacheCleaner", classpath=[str(compile_source())])
-        command[1:1] = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command[1:1] = flags
         with (directory / "apache-cleaner.log").open("a") as errors:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True

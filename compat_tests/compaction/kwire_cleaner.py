@@ -15,7 +15,7 @@ import trio
 from compat_tests.compaction.apache import Answer
 from compat_tests.compaction.inputs import Pass
 from kwire.log.compaction.clean import clean
-from kwire.log.compaction.settings import CleanerSettings
+from kwire.log.config import CleanerSettings
 from kwire.log.directories.cleaning_runner import CleaningRunner, ProcessRunner, ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import RealDisk
@@ -77,9 +77,8 @@ async def _clean(directory: Path, job: Pass, make_runner: Callable[[], CleaningR
     await logs.open(lambda topic: config)
     log = logs.get(*partition)
     assert log is not None
-    assert logs.cleaner is not None
     log.high_watermark = job.high_watermark if job.high_watermark >= 0 else log.end_offset
-    cleaning = logs.cleaner.services[disk].cleaning
+    cleaning = logs.services[disk].cleaning
     assessment = await cleaning.assess(log)
     answer: Answer = {
         "cleanable_bytes": assessment.cleanable_bytes,

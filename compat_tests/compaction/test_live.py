@@ -1,0 +1,152 @@
+"""Compaction as clients of a running broker see it: what a consumer reads after a pass.
+
+Segments are closed by the records' timestamps, so that each pass cleans exactly what was written
+before, and the offsets that must be left are known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from compat_tests.confluent_kafka.clients import (
+    consumer,
+    create,
+    deliver,
+    is_end,
+    partition_of,
+    producer,
+)
+from compat_tests.harness.broker import Broker, make_broker
+from compat_tests.harness.jvm import Jvm
+from compat_tests.harness.wait import eventually
+
+pytestmark = pytest.mark.single
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+SEGMENT_MS = 5_000
+Read = tuple[int, bytes | None, bytes | None]
+
+
+@pytest.fixture
+def compacting_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
+    settings = {"log.cleaner.backoff.ms": "100"}
+    running = make_broker(broker_kind, tmp_path / "broker", settings)
+    yield running
+    running.close()
+
+
+class Topic:
+    """A compacted topic of one partition, whose segments are closed on demand."""
+
+    def __init__(self, address: str, name: str, **settings: str) -> None:
+        self.address, self.name = address, name
+        self.time_ms = int(time.time() * 1000)
+        configs = {
+            "cleanup_policy": "compact",
+            "min_cleanable_dirty_ratio": "0.01",
+            "segment_ms": str(SEGMENT_MS),
+            **settings,
+        }
+        create(address, name, 1, 1, **configs)
+
+    def write(self, keys: list[tuple[str, str | None]], codec: str = "none") -> list[Read]:
+        """Write records of the same time; return them with their offsets."""
+        client = producer(
+            self.address, compression_type=codec, linger_ms=5, enable_idempotence=True
+        )
+        messages: list[dict[str, Any]] = [
+            {"topic": self.name, "key": key, "value": value, "timestamp": self.time_ms}
+            for key, value in keys
+        ]
+        return [(m.offset(), m.key(), m.value()) for m in deliver(client, messages)]
+
+    def close_segment(self) -> list[Read]:
+        """Write a record of a later time, which goes to a new segment."""
+        self.time_ms += 2 * SEGMENT_MS
+        return self.write([(f"end {self.time_ms}", "x")])
+
+    def read(self, **settings: str) -> list[Read]:
+        """Return what a new consumer reads from the beginning."""
+        records: list[Read] = []
+        with consumer(self.address, "reader", enable_partition_eof=True, **settings) as client:
+            client.assign([TopicPartition(self.name, 0, 0)])
+            while True:
+                for message in client.consume(500, 0.2):
+                    if is_end(message):
+                        return records
+                    assert message.error() is None, message.error()
+                    assert partition_of(message) == 0
+                    records.append((message.offset(), message.key(), message.value()))
+
+    def wait_cleaned(self, expected: list[Read], **settings: str) -> None:
+        eventually(lambda: self.read(**settings) == expected, lambda: f"{self.read(**settings)}")
+
+
+def last_of_each_key(records: list[Read]) -> list[Read]:
+    return sorted({key: (offset, key, value) for offset, key, value in records}.values())
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "none",
+        "zstd",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("gzip", "lz4", "snappy")),
+    ],
+)
+def test_consumer_reads_the_last_record_of_each_key(
+    compacting_broker: Broker, jvm: Jvm, codec: str
+) -> None:
+    topic = Topic(compacting_broker.address, "compacted")
+    records = topic.write([(f"key-{n % 7}", f"value-{n}" * 20) for n in range(500)], codec)
+    records += topic.write([("key-3", None)], codec)
+    records += topic.close_segment()
+    topic.wait_cleaned(last_of_each_key(records))
+    records += topic.write([(f"key-{n % 3}", f"later-{n}") for n in range(30)], codec)
+    records += topic.close_segment()
+    topic.wait_cleaned(last_of_each_key(records))
+    compacting_broker.stop()
+    files = [p for p in (compacting_broker.data / "compacted-0").glob("*.log") if p.stat().st_size]
+    ran = jvm.tool(DUMP, "--deep-iteration", "--files", ",".join(map(str, files)))
+    printed = ran.ok() + ran.err
+    assert "isvalid: true" in printed
+    for complaint in ("isvalid: false", "ismatch", "Exception"):
+        assert complaint not in printed
+    compacting_broker.restart()
+    topic.wait_cleaned(last_of_each_key(records))
+
+
+def test_tombstone_goes_after_its_retention(compacting_broker: Broker) -> None:
+    topic = Topic(compacting_broker.address, "tombstones", delete_retention_ms="1")
+    records = topic.write([("a", "1"), ("b", "2"), ("a", None)])
+    records += topic.close_segment()
+    topic.wait_cleaned(last_of_each_key(records))
+    assert [key for _, key, value in topic.read() if value is None] == [b"a"]
+    records += topic.close_segment()
+    remaining = [record for record in last_of_each_key(records) if record[2] is not None]
+    topic.wait_cleaned(remaining)
+
+
+def test_aborted_records_do_not_replace_committed_ones(compacting_broker: Broker) -> None:
+    topic = Topic(compacting_broker.address, "transactions")
+    records = topic.write([("a", "plain"), ("b", "plain")])
+    client = producer(topic.address, transactional_id="compacting")
+    client.init_transactions(30)
+    for key, does_commit in (("a", False), ("b", True), ("b", False)):
+        client.begin_transaction()
+        message = {"topic": topic.name, "key": key, "value": "in transaction"}
+        done = deliver(client, [{**message, "timestamp": topic.time_ms}])
+        if does_commit:
+            client.commit_transaction(30)
+            records += [(m.offset(), m.key(), m.value()) for m in done]
+        else:
+            client.abort_transaction(30)
+    records += topic.close_segment()
+    topic.wait_cleaned(last_of_each_key(records), isolation_level="read_committed")
+    # The last batch of an active producer stays, but without its aborted record.
+    topic.wait_cleaned(last_of_each_key(records), isolation_level="read_uncommitted")
