@@ -20,7 +20,7 @@ from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.log.compaction.choice import NEVER_MS, Assessment
 from kwire.log.compaction.job import CleaningFailed, CleaningSummary
-from kwire.log.compaction.settings import CleanerSettings
+from kwire.log.config import CleanerSettings
 from kwire.log.deadlines import Deadlines
 from kwire.log.directories.cleaning_runner import CleaningRunner, WorkerEnded
 from kwire.log.directories.directory import LogDirectory

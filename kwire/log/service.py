@@ -8,6 +8,7 @@ directory by itself (:mod:`kwire.log.directories.service`).
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random, SystemRandom
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -15,10 +16,7 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log.cleaner import LogCleaner
-from kwire.log.compaction.settings import CleanerSettings
-from kwire.log.config import LogConfig, LogSettings
-from kwire.log.directories.cleaning_runner import CleaningRunner
+from kwire.log.config import CleanerSettings, LogConfig, LogSettings
 from kwire.log.directories.directory import LOST_ID, LogDirectory
 from kwire.log.directories.service import DirectoryService
 from kwire.log.disk import Disk
@@ -26,6 +24,10 @@ from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import DiskThreads
 from kwire.types import ZERO_UUID, TopicPartition, is_directory
+
+if TYPE_CHECKING:
+    from kwire.log.cleaner import LogCleaner
+    from kwire.log.directories.cleaning_runner import CleaningRunner
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +44,11 @@ class LogManager:
     random: Random = attrs.field(factory=SystemRandom)
     """The source of unique names of directories, and of ``segment.jitter.ms``."""
     threads: DiskThreads = attrs.field(factory=DiskThreads)
-    make_runner: Callable[[], CleaningRunner] | None = None
+    make_runner: "Callable[[], CleaningRunner] | None" = None
     """Makes what compaction passes run in; None for a broker that does not compact."""
     cleaner_settings: CleanerSettings = attrs.field(factory=CleanerSettings)
-    cleaner: LogCleaner | None = attrs.field(init=False, default=None)
+    cleaner: "LogCleaner | None" = attrs.field(init=False, default=None)
+    """Loaded and started with the first compacted log."""
     services: dict[Disk, DirectoryService] = attrs.field(init=False)
     """The work on each directory, by its disk."""
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -61,8 +64,9 @@ class LogManager:
             )
             for directory in self.directories
         }
-        if (make := self.make_runner) is not None:
-            self.cleaner = LogCleaner(self.services, self.clock, make, self.cleaner_settings)
+        if self.make_runner is not None:
+            for service in self.services.values():
+                service.on_compactable = self._start_cleaner
 
     def _start_cleaner(self, log: PartitionLog) -> None:
         """Load what compacts logs; it is notified of changed logs from now on."""
@@ -139,11 +143,11 @@ class LogManager:
         """Run the tasks of all directories until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            if self.cleaner is not None:
+                nursery.start_soon(self.cleaner.run)
             try:
                 for service in self.services.values():
                     await nursery.start(service.run)
-                if self.cleaner is not None:
-                    nursery.start_soon(self.cleaner.run)
                 task_status.started()
                 await trio.sleep_forever()
             finally:
@@ -153,7 +157,7 @@ class LogManager:
         """Stop cleanly: write and sync everything, then the marker. Call it after :meth:`run`."""
         async with trio.open_nursery() as nursery:
             for service in self.services.values():
-                nursery.start_soon(service.close, self._unique, broker_epoch)
+                nursery.start_soon(service.close, self.unique, broker_epoch)
         self._unlock_claimed()
 
     @property
@@ -276,36 +280,6 @@ class LogManager:
         else:
             self._on_deleted(log.partition)
 
-    def retire_strays(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
-        """Rename the logs that ``keep`` rejects to ``-stray``; return their partitions.
-
-        They are of topics that the metadata does not have, and are never removed: if the metadata
-        is wrong, the records are still there.
-        """
-        return self._retire_rejected(keep, names.STRAY_DIRECTORY)
-
-    def delete_unassigned(
-        self, keep: Callable[[TopicPartition, bytes], bool]
-    ) -> list[TopicPartition]:
-        """Delete the logs that ``keep`` rejects, as :meth:`delete` does; return their partitions.
-
-        They are of replicas that were moved to other brokers while this one was down.
-        """
-        return self._retire_rejected(keep, names.DELETE_DIRECTORY)
-
-    def _retire_rejected(
-        self, keep: Callable[[TopicPartition, bytes], bool], suffix: str
-    ) -> list[TopicPartition]:
-        rejected = []
-        for service in self.services.values():
-            for partition, log in list(service.directory.logs.items()):
-                if not keep(partition, log.topic_id):
-                    text = "retiring log without assignment partition=%s directory=%s mark=%s"
-                    logger.warning(text, partition, service.directory.name, suffix)
-                    service.retire(partition, self._unique(), suffix)
-                    rejected.append(partition)
-        return rejected
-
     def _retire(self, partition: TopicPartition, suffix: str) -> None:
         """Take a partition out of all directories; raises KafkaStorageError if a thread has it."""
         for service in self.services.values():
@@ -314,7 +288,7 @@ class LogManager:
                 continue
             if log is not None and log in service.busy:
                 raise KafkaStorageError(f"{partition}: a thread works on the log of that name")
-            service.retire(partition, self._unique(), suffix)
+            service.retire(partition, self.unique(), suffix)
 
     # -- work on a log, by the tasks and threads of its directory
 
@@ -352,6 +326,42 @@ class LogManager:
                 await self.flush(log)
         for disk in {log.disk: None for log in logs}:
             await self.services[disk].keep_starts([log for log in logs if log.disk is disk])
+
+
+def retire_strays(
+    logs: LogManager, keep: Callable[[TopicPartition, bytes], bool]
+) -> list[TopicPartition]:
+    """Rename the logs that ``keep`` rejects to ``-stray``; return their partitions.
+
+    They are of topics that the metadata does not have, and are never removed: if the metadata is
+    wrong, the records are still there.
+    """
+    return _retire_rejected(logs, keep, names.STRAY_DIRECTORY)
+
+
+def delete_unassigned(
+    logs: LogManager, keep: Callable[[TopicPartition, bytes], bool]
+) -> list[TopicPartition]:
+    """Delete the logs that ``keep`` rejects, as :meth:`LogManager.delete` does.
+
+    Return their partitions. They are of replicas that were moved to other brokers while this one
+    was down.
+    """
+    return _retire_rejected(logs, keep, names.DELETE_DIRECTORY)
+
+
+def _retire_rejected(
+    logs: LogManager, keep: Callable[[TopicPartition, bytes], bool], suffix: str
+) -> list[TopicPartition]:
+    rejected = []
+    for service in logs.services.values():
+        for partition, log in list(service.directory.logs.items()):
+            if not keep(partition, log.topic_id):
+                text = "retiring log without assignment partition=%s directory=%s mark=%s"
+                logger.warning(text, partition, service.directory.name, suffix)
+                service.retire(partition, logs.unique(), suffix)
+                rejected.append(partition)
+    return rejected
 
 
 def find_duplicates(directories: Iterable[LogDirectory]) -> Mapping[TopicPartition, list[str]]:

@@ -12,7 +12,7 @@ from kwire.errors import KafkaStorageError, raise_for_code
 from kwire.group.service import GroupCoordinator
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.service import find_duplicates
+from kwire.log.service import delete_unassigned, find_duplicates, retire_strays
 from kwire.node.core import Core
 from kwire.node.replication import ClusterConnections
 from kwire.node.transactions import NodeTransactions
@@ -210,8 +210,8 @@ class BrokerHalf:
         core = self.core
         await core.logs.open(self.log_config)
         self.has_opened_logs = True
-        core.logs.retire_strays(self._is_known)
-        core.logs.delete_unassigned(self._is_assigned)
+        retire_strays(core.logs, self._is_known)
+        delete_unassigned(core.logs, self._is_assigned)
         for partition, paths in find_duplicates(core.logs.directories).items():
             raise CannotOpenError(
                 f"partition {partition} is in several log directories: {', '.join(paths)}; move "

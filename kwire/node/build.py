@@ -5,8 +5,7 @@ from typing import Final
 
 from kwire.configs import listeners
 from kwire.configs.broker import BrokerConfig, connection_counts
-from kwire.log.compaction.settings import CleanerSettings
-from kwire.log.config import LogConfig, LogSettings
+from kwire.log.config import CleanerSettings, LogConfig, LogSettings
 from kwire.net.limits import Limits
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.raft.cleaning import MetadataRetention

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Mapping
 from ipaddress import IPv6Address
 from random import Random
+from typing import TYPE_CHECKING
 
 from kwire import attrs
 from kwire.clock import Clock, NodeClock
@@ -20,7 +21,6 @@ from kwire.errors import CorruptMessage
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
 from kwire.log.descriptors import Descriptors, files_limit
-from kwire.log.directories.cleaning_runner import ProcessRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
 from kwire.log.service import LogManager
@@ -53,6 +53,9 @@ from kwire.storage_format.directories import (
 )
 from kwire.storage_format.format import BOOTSTRAP, read_bootstrap
 from kwire.types import random_uuid
+
+if TYPE_CHECKING:
+    from kwire.log.directories.cleaning_runner import CleaningRunner
 
 
 @attrs.define(eq=False)
@@ -217,7 +220,7 @@ def _lock_directories(config: BrokerConfig, clock: Clock, random: Random) -> Log
         build.log_settings(config),
         claimed=[directory for directory in opened if directory.name not in data],
         random=random,
-        make_runner=ProcessRunner if config.log_cleaner_enable else None,
+        make_runner=_make_runner if config.log_cleaner_enable else None,
         cleaner_settings=build.cleaner_settings(config),
     )
     try:
@@ -231,6 +234,13 @@ def _lock_directories(config: BrokerConfig, clock: Clock, random: Random) -> Log
     except OSError as error:
         raise CannotOpenError(refusal(_directory_of(error, opened), error)) from error
     return logs
+
+
+def _make_runner() -> "CleaningRunner":
+    """Return what compaction passes run in; it is loaded with the first compacted log."""
+    from kwire.log.directories.cleaning_runner import ProcessRunner
+
+    return ProcessRunner()
 
 
 def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:

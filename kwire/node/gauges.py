@@ -5,7 +5,7 @@ creates none: a partition that does not exist yet has no numbers.
 """
 
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from kwire import __version__, attrs
@@ -15,6 +15,8 @@ from kwire.group.offsets import Committed
 from kwire.group.service import GroupCoordinator
 from kwire.log.cleaner import LogCleaner
 from kwire.log.disk import Space
+from kwire.log.partition_log import PartitionLog
+from kwire.log.service import LogManager
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
 from kwire.raftmeta.delivery import LeaderAndEpoch
@@ -40,8 +42,7 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
     if broker is not None:
         _add_broker_gauges(metrics, core, broker.replicas)
         _add_directory_gauges(metrics, core)
-        if core.logs.cleaner is not None:
-            add_cleaner_gauges(metrics, core.logs.cleaner)
+        add_cleaner_gauges(metrics, core.logs)
         add_group_gauges(metrics, broker.replicas, broker.groups)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
 
@@ -98,26 +99,34 @@ def _add_directory_gauges(metrics: m.Metrics, core: Core) -> None:
     )
 
 
-def add_cleaner_gauges(metrics: m.Metrics, cleaner: LogCleaner) -> None:
-    """Show the state of compaction."""
+def add_cleaner_gauges(metrics: m.Metrics, logs: LogManager) -> None:
+    """Show the state of compaction; without a compacted log there is none."""
+
+    def register(metric: m.Metric, read: Callable[[LogCleaner], float]) -> None:
+        metrics.register_function(metric, lambda: 0 if logs.cleaner is None else read(logs.cleaner))
+
+    def uncleanable() -> Iterator[tuple[tuple[str], list[PartitionLog]]]:
+        for directory, uncleanable_logs in (
+            () if logs.cleaner is None else logs.cleaner.uncleanable()
+        ):
+            yield (directory.name,), uncleanable_logs
+
+    def uncleanable_bytes() -> Iterator[tuple[tuple[str], float]]:
+        for label, uncleanable_logs in uncleanable():
+            assert logs.cleaner is not None
+            yield label, logs.cleaner.uncleanable_bytes(uncleanable_logs)
+
     metrics.register_label_function(
-        m.UNCLEANABLE_PARTITIONS,
-        lambda: (((directory.name,), len(logs)) for directory, logs in cleaner.uncleanable()),
+        m.UNCLEANABLE_PARTITIONS, lambda: ((label, len(many)) for label, many in uncleanable())
     )
-    metrics.register_label_function(
-        m.UNCLEANABLE_BYTES,
-        lambda: (
-            ((directory.name,), cleaner.uncleanable_bytes(logs))
-            for directory, logs in cleaner.uncleanable()
-        ),
-    )
-    metrics.register_function(m.MAX_DIRTY_PERCENT, lambda: cleaner.max_dirty_percent)
-    metrics.register_function(m.CLEANER_SINCE_LAST_RUN, lambda: cleaner.since_last_run_ms)
-    metrics.register_function(m.MAX_COMPACTION_DELAY, lambda: cleaner.max_delay_s)
-    metrics.register_function(m.CLEANER_RECOPY_PERCENT, lambda: cleaner.recopy_percent)
-    metrics.register_function(m.CLEANER_BUFFER_PERCENT, lambda: cleaner.max_map_percent)
-    metrics.register_function(m.CLEANER_MAX_TIME, lambda: cleaner.max_clean_s)
-    metrics.register_function(m.CLEANER_DEAD_THREADS, lambda: cleaner.dead_count)
+    metrics.register_label_function(m.UNCLEANABLE_BYTES, uncleanable_bytes)
+    register(m.MAX_DIRTY_PERCENT, lambda cleaner: cleaner.max_dirty_percent)
+    register(m.CLEANER_SINCE_LAST_RUN, lambda cleaner: cleaner.since_last_run_ms)
+    register(m.MAX_COMPACTION_DELAY, lambda cleaner: cleaner.max_delay_s)
+    register(m.CLEANER_RECOPY_PERCENT, lambda cleaner: cleaner.recopy_percent)
+    register(m.CLEANER_BUFFER_PERCENT, lambda cleaner: cleaner.max_map_percent)
+    register(m.CLEANER_MAX_TIME, lambda cleaner: cleaner.max_clean_s)
+    register(m.CLEANER_DEAD_THREADS, lambda cleaner: cleaner.dead_count)
 
 
 def add_group_gauges(

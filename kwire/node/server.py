@@ -75,8 +75,7 @@ class Server:
             self.core.net.relimit(build.limits(self.services.config))
             if self.broker is not None:
                 self.broker.throttle(self.services.config)
-            if self.core.logs.cleaner is not None:
-                self.core.logs.cleaner.configure(build.cleaner_settings(self.services.config))
+            self.core.logs.configure_cleaner(build.cleaner_settings(self.services.config))
 
     def _on_image_published(self, delta: MetadataDelta) -> None:
         self.services.image = delta.after

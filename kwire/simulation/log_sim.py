@@ -27,8 +27,7 @@ from kwire.errors import KafkaError, KafkaStorageError
 from kwire.log import timestamp_search
 from kwire.log.aborted_transactions import find_aborted
 from kwire.log.compaction.clean import clean
-from kwire.log.compaction.settings import CleanerSettings
-from kwire.log.config import LogConfig
+from kwire.log.config import CleanerSettings, LogConfig
 from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import Disk

@@ -15,7 +15,7 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.busy_logs import BusyLogs, RunningFlush
 from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
+from kwire.log.service import LogManager, retire_strays
 from kwire.simulation.disk import SimDisk
 from tests.support.log.batches import append
 from tests.support.log.manager import ID, OTHER, manager, running
@@ -34,7 +34,7 @@ async def test_timed_flush_skips_a_deleted_log(tmp_path, autojump_clock, how: st
         if how == "delete":
             await logs.delete("t", 0)
         else:
-            logs.retire_strays(lambda partition, topic_id: False)
+            retire_strays(logs, lambda partition, topic_id: False)
         await trio.sleep(200)
         assert logs.directories[0].online
         assert not logs.statistics()["offline_directories"]

@@ -11,7 +11,7 @@ from kwire import errors
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk
-from kwire.log.service import LogManager
+from kwire.log.service import LogManager, delete_unassigned, retire_strays
 from kwire.simulation.disk import SimDisk
 from kwire.types import DirectoryId, TopicPartition
 from tests.support.clock import Clock
@@ -163,7 +163,7 @@ async def test_stray_partitions_are_renamed(autojump_clock) -> None:
     async with running(disk) as logs:
         await create_log(logs, "t")
         await create_log(logs, "u")
-        assert logs.retire_strays(lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
+        assert retire_strays(logs, lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
         assert sum(e.name.endswith("-stray") for e in disk.entries()) == 1
 
 
@@ -172,7 +172,7 @@ async def test_replica_that_moved_elsewhere_is_deleted_after_its_delay(autojump_
     async with running(disk) as logs:
         await create_log(logs, "t")
         await create_log(logs, "u")
-        assert logs.delete_unassigned(lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
+        assert delete_unassigned(logs, lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
         assert logs.get("u", 0) is None
         assert sum(e.name.endswith("-delete") for e in disk.entries()) == 1
         await trio.sleep(LogConfig().file_delete_delay_ms / 1000 + 1)

@@ -13,8 +13,7 @@ from kwire.log.cleaner import LogCleaner
 from kwire.log.cold import WouldWait
 from kwire.log.compaction.clean import clean
 from kwire.log.compaction.job import CleanedGroup
-from kwire.log.compaction.settings import CleanerSettings
-from kwire.log.config import LogConfig
+from kwire.log.config import CleanerSettings, LogConfig
 from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names, offset_index

@@ -27,7 +27,7 @@ from kwire.log.compaction.job import (
     CleaningSummary,
     SourceSegment,
 )
-from kwire.log.compaction.settings import CleanerSettings
+from kwire.log.config import CleanerSettings
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.checkpointing import Checkpointer
 from kwire.log.directories.cleaning_runner import CleaningRunner

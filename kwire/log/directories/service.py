@@ -7,7 +7,7 @@ hangs does not hold up another. Without changes only retention wakes up.
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -20,12 +20,10 @@ from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.checkpointing import Checkpointer
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher
-from kwire.log.directories.log_cleaning import LogCleaning
 from kwire.log.directories.log_retention import LogRetention
 from kwire.log.directories.log_truncation import LogTruncation
 from kwire.log.directories.queue_writer import QueueWriter
 from kwire.log.directories.removal import Removals
-from kwire.log.directories.segment_swap import SegmentSwap
 from kwire.log.disk_health import FAILED_SYNC
 from kwire.log.flush import Flush
 from kwire.log.formats import names
@@ -33,6 +31,9 @@ from kwire.log.partition_log import PartitionLog, remove_files
 from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
 from kwire.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kwire.log.directories.log_cleaning import LogCleaning
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class DirectoryService:
     writer: QueueWriter = attrs.field(init=False)
     flusher: LogFlusher = attrs.field(init=False)
     retention: LogRetention = attrs.field(init=False)
-    cleaning: LogCleaning = attrs.field(init=False)
+    _cleaning: "LogCleaning | None" = attrs.field(init=False, default=None)
     truncation: LogTruncation = attrs.field(init=False)
     on_compactable: Callable[[PartitionLog], None] = attrs.field(init=False, default=_ignore)
     """Called when a compacted log may have become due."""
@@ -73,10 +74,6 @@ class DirectoryService:
         self.writer = QueueWriter(directory, in_thread, busy)
         self.flusher = LogFlusher(directory, clock, in_thread, busy)
         self.retention = LogRetention(directory, clock, busy, self.flusher, self.removals)
-        swap = SegmentSwap(directory, clock, in_thread, busy, self.removals)
-        self.cleaning = LogCleaning(
-            directory, clock, in_thread, busy, self.checkpoints, self.flusher, self.retention, swap
-        )
         self.truncation = LogTruncation(
             directory, clock, in_thread, busy, self.checkpoints, self.deleted_logs
         )

@@ -11,8 +11,7 @@ import trio
 
 from kwire.log.compaction.clean import clean
 from kwire.log.compaction.job import CleaningFailed, CleaningJob
-from kwire.log.compaction.settings import CleanerSettings
-from kwire.log.config import LogConfig
+from kwire.log.config import CleanerSettings, LogConfig
 from kwire.log.directories.cleaning_runner import (
     CleaningRunner,
     Pass,
@@ -201,12 +200,11 @@ async def test_clean_log_below_the_ratio_waits_for_the_maximum_lag(autojump_cloc
 
 async def test_more_threads_are_used_at_once_and_none_stop_the_cleaning(autojump_clock) -> None:
     async with running(SimDisk()) as logs:
-        assert logs.cleaner is not None
-        logs.cleaner.configure(attrs.evolve(SETTINGS, threads=0))
+        logs.configure_cleaner(attrs.evolve(SETTINGS, threads=0))
         fill(logs)
         await trio.sleep(30)
         assert clean_end(logs) is None
-        logs.cleaner.configure(attrs.evolve(SETTINGS, threads=2))
+        logs.configure_cleaner(attrs.evolve(SETTINGS, threads=2))
         await trio.sleep(30)
         assert clean_end(logs)
 

@@ -11,8 +11,7 @@ import pytest
 import trio
 
 from kwire.log import timestamp_search
-from kwire.log.compaction.settings import CleanerSettings
-from kwire.log.config import LogConfig
+from kwire.log.config import CleanerSettings, LogConfig
 from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names
@@ -22,7 +21,7 @@ from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import Killed, SimDisk
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS
-from tests.support.log.compaction import put, read_keys, simple_clean, table
+from tests.support.log.key_logs import put, read_keys, simple_clean, table
 from tests.support.log.manager import ID, OTHER
 from tests.support.log.threads import at_once
 

@@ -1,125 +1,246 @@
-"""Compaction for tests: logs of keyed records, and a simple pass in place of the real one."""
+"""Logs made for cleaning passes, and the passes over them."""
 
-from collections.abc import Callable, Generator, Iterator
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from kwire.log.compaction.job import ActiveProducers, CleanedGroup, CleaningJob, CleaningSummary
-from kwire.log.directories.cleaning_runner import Clean
+from kwire import attrs
+from kwire.log.compaction.clean import clean
+from kwire.log.compaction.job import CleanedGroup, CleaningJob, CleaningSummary, SourceSegment
+from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
-from kwire.log.formats import names, offset_index, time_index
-from kwire.log.partition_log import LogAppendInfo, PartitionLog
+from kwire.log.formats import names, offset_index, time_index, txn_index
+from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.segments.segment import Segment
 from kwire.records.build import New, batch
+from kwire.records.control import end_txn_marker
 from kwire.records.header import BatchHeader, headers, parse
-from kwire.records.iterate import records
-from tests.support.log.batches import TIME_MS
+from kwire.records.iterate import Record, records
+from kwire.simulation.disk import SimDisk
+
+NOW_MS = 1_700_000_000_000
+DAY_MS = 24 * 60 * 60 * 1000
+DIRECTORY = "t-0"
+MODIFIED_MS = 1_699_000_000_000
 
 
-def put(log: PartitionLog, key: bytes, value: bytes | None, **more: object) -> LogAppendInfo:
-    """Append a batch of one record."""
-    data = batch([New(key, value)], timestamp_ms=TIME_MS, **more)  # type: ignore[arg-type]
-    return log.append_leader(memoryview(data), parse(data), 0, TIME_MS)
+class ReadBatch(NamedTuple):
+    """A batch that was read back from a segment."""
+
+    header: BatchHeader
+    data: bytes
+
+    @property
+    def records(self) -> list[Record]:
+        return list(records(self.data, 0, self.header))
+
+    @property
+    def pairs(self) -> list[tuple[int, bytes | None, bytes | None]]:
+        return [(r.offset, r.key, r.value) for r in self.records]
 
 
-def table(log: PartitionLog) -> dict[bytes, bytes]:
-    """Return the last value of each key, without the deleted keys."""
-    values: dict[bytes, bytes] = {}
-    for _, key, value in read_keys(log):
-        values.pop(key, None)
-        if value is not None:
-            values[key] = value
-    return values
+@attrs.define(eq=False)
+class MadeLog:
+    """A log whose segments are written as the product writes them, for the cleaner to read."""
 
+    disk: Disk = attrs.Factory(SimDisk)
+    config: LogConfig = LogConfig()
+    sources: list[SourceSegment] = attrs.Factory(list)
+    end_offset: int = 0
+    """The end of what was written."""
+    _base: int = 0
+    _batches: list[bytes] = attrs.Factory(list)
+    _open: dict[int, int] = attrs.Factory(dict)
+    """The first offset of each open transaction, by producer id."""
+    _aborted: list[AbortedTxn] = attrs.Factory(list)
 
-def read_keys(log: PartitionLog) -> list[tuple[int, bytes, bytes | None]]:
-    """Return offset, key and value of every record that a reader gets."""
-    triples, offset = [], log.start_offset
-    while offset < log.writer.written_offset:
-        with log.read(offset, 10_000, end_offset=log.writer.written_offset) as region:
-            data = region.read()
-        before = offset
-        for pos, header in headers(data):
-            triples += [
-                (record.offset, record.key or b"", record.value)
-                for record in records(data, pos, header)
-                if record.offset >= log.start_offset
-            ]
-            offset = header.next_offset
-        if offset == before:
-            break
-    return triples
+    def __attrs_post_init__(self) -> None:
+        self.disk.make_directory(DIRECTORY)
 
+    # -- writing
 
-def _batches(disk: Disk, job: CleaningJob, base: int) -> Iterator[tuple[bytes, BatchHeader, bytes]]:
-    """Yield bytes, header and key of each batch of a source, which has one record."""
-    data = disk.read(f"{job.directory}/{names.stem(base)}{names.LOG}")
-    for pos, header in headers(data):
-        for record in records(data, pos, header):
-            yield data[pos : pos + header.size], header, record.key or b""
+    def put(
+        self,
+        *pairs: tuple[bytes | None, bytes | None],
+        timestamps: Sequence[int] | None = None,
+        **fields: Any,
+    ) -> BatchHeader:
+        """Append a batch of keys and values."""
+        times = [NOW_MS - DAY_MS] * len(pairs) if timestamps is None else timestamps
+        entries = [
+            New(key, value, (), time) for (key, value), time in zip(pairs, times, strict=True)
+        ]
+        data = batch(entries, timestamp_ms=times[0], base_offset=self.end_offset, **fields)
+        return self.add(data)
 
+    def add(self, data: bytes) -> BatchHeader:
+        """Append the bytes of a batch that has its offset already."""
+        header = parse(data)
+        if header.is_transactional and not header.is_control:
+            self._open.setdefault(header.producer_id, header.base_offset)
+        self._batches.append(data)
+        self.end_offset = header.next_offset
+        return header
 
-def simple_clean(group_size: int = 3) -> Clean:
-    """Return a pass over batches of one record, which removes tombstones at once."""
-
-    def clean(
-        disk: Disk, job: CleaningJob, pace: Callable[[int], None]
-    ) -> Generator[CleanedGroup, ActiveProducers | None, CleaningSummary]:
-        del pace
-        last: dict[bytes, int] = {}
-        for source in job.segments:
-            for _, header, key in _batches(disk, job, source.base_offset):
-                if header.base_offset >= job.first_dirty:
-                    last[key] = header.base_offset
-        bases = [source.base_offset for source in job.segments]
-        written = 0
-        for start in range(0, len(bases), group_size):
-            group = _write_group(disk, job, bases[start : start + group_size], last)
-            written += group.bytes_written
-            yield group
-        return CleaningSummary(
-            clean_end=job.end_offset,
-            map_bytes_read=0,
-            bytes_read=sum(source.size for source in job.segments),
-            bytes_written=written,
-            records_read=0,
-            records_kept=0,
-            keyless_dropped=0,
-            map_utilization=0.0,
+    def mark(
+        self, producer_id: int, *, commit: bool, epoch: int = 0, timestamp_ms: int = NOW_MS
+    ) -> BatchHeader:
+        """Append the marker that ends a producer's transaction."""
+        header = self.add(
+            end_txn_marker(
+                commit=commit,
+                coordinator_epoch=0,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                timestamp_ms=timestamp_ms,
+                base_offset=self.end_offset,
+            )
         )
+        first = self._open.pop(producer_id, None)
+        if not commit and first is not None:
+            stable = min([*self._open.values(), header.next_offset])
+            entry = AbortedTxn(producer_id, first, header.last_offset, stable)
+            self._aborted.append(entry)
+        return header
 
-    return clean
+    def skip(self, count: int) -> None:
+        """Leave a gap in the offsets."""
+        self.end_offset += count
+
+    def roll(self, *, modified_ms: int = MODIFIED_MS) -> None:
+        """Close the segment; the next one begins at the end offset."""
+        segment = Segment(self.disk, DIRECTORY, self._base, 0, self.config)
+        segment.start_indexes()
+        for data in self._batches:
+            header = parse(data)
+            segment.note(len(data), header.next_offset, header.max_timestamp, segment.interval)
+        segment.indexes.replace_aborted(self._aborted)
+        segment.close_indexes()
+        segment.indexes.write()
+        self.disk.write(segment.files.path(names.LOG), b"".join(self._batches))
+        self.sources.append(
+            SourceSegment(
+                self._base, segment.size, segment.max_timestamp, modified_ms, bool(self._aborted)
+            )
+        )
+        self._base, self._batches, self._aborted = self.end_offset, [], []
+
+    # -- cleaning
+
+    def job(self, **changes: Any) -> CleaningJob:
+        """Return a job over all closed segments."""
+        job = CleaningJob(
+            directory=DIRECTORY,
+            segments=tuple(self.sources),
+            next_base=self._base,
+            first_dirty=0,
+            end_offset=self._base,
+            now_ms=NOW_MS,
+            later_aborted=tuple(self._aborted),
+            config=self.config,
+            memory_bytes=1 << 20,
+            load_factor=0.9,
+            buffer_bytes=1 << 16,
+            active_producers={},
+            bytes_per_second=math.inf,
+        )
+        return attrs.evolve(job, **changes)
+
+    def clean(self, **changes: Any) -> "Pass":
+        """Run a whole pass, putting each group in place of its sources."""
+        return self.run(self.job(**changes))
+
+    def run(self, job: CleaningJob) -> "Pass":
+        paced: list[int] = []
+        generator, groups = clean(self.disk, job, paced.append), list[CleanedGroup]()
+        while True:
+            try:
+                group = next(generator)
+            except StopIteration as end:
+                return Pass(groups, end.value, paced)
+            groups.append(group)
+            self.swap(group)
+
+    def swap(self, group: CleanedGroup) -> None:
+        """Replace the sources of a group."""
+        for base_offset in group.sources:
+            for suffix in names.SEGMENT_SUFFIXES:
+                self.disk.remove(path(base_offset, suffix))
+        for suffix in group.suffixes:
+            target = path(group.base_offset, suffix)
+            self.disk.rename(target + names.CLEANED, target)
+        replaced = [s for s in self.sources if s.base_offset in group.sources]
+        first = self.sources.index(replaced[0])
+        self.sources[first : first + len(replaced)] = [
+            SourceSegment(
+                group.base_offset,
+                group.size,
+                group.largest_timestamp_ms,
+                group.modified_ms,
+                names.TXN_INDEX in group.suffixes,
+            )
+        ]
+
+    # -- reading
+
+    def files(self) -> dict[str, bytes]:
+        return {
+            e.name: self.disk.read(f"{DIRECTORY}/{e.name}") for e in self.disk.entries(DIRECTORY)
+        }
+
+    def batches(self) -> list[ReadBatch]:
+        """Return the batches of all closed segments."""
+        batches = []
+        for source in self.sources:
+            data = self.disk.read(path(source.base_offset, names.LOG))
+            batches += [
+                ReadBatch(header, data[pos : pos + header.size]) for pos, header in headers(data)
+            ]
+        return batches
+
+    def pairs(self) -> list[tuple[int, bytes | None, bytes | None]]:
+        """Return offset, key and value of all records but markers."""
+        return [pair for b in self.batches() if not b.header.is_control for pair in b.pairs]
+
+    def aborted_entries(self) -> list[AbortedTxn]:
+        """Return the entries of all indexes of aborted transactions."""
+        return [
+            entry
+            for source in self.sources
+            if source.has_txn_index
+            for entry in txn_index.entries(
+                self.disk.read(path(source.base_offset, names.TXN_INDEX))
+            )
+        ]
+
+    def index(self, base_offset: int) -> list[tuple[int, int]]:
+        data = self.disk.read(path(base_offset, names.INDEX))
+        return offset_index.entries(data, base_offset)
+
+    def times(self, base_offset: int) -> list[tuple[int, int]]:
+        data = self.disk.read(path(base_offset, names.TIME_INDEX))
+        return time_index.entries(data, base_offset)
 
 
-def _write_group(
-    disk: Disk, job: CleaningJob, bases: list[int], last: dict[bytes, int]
-) -> CleanedGroup:
-    batches: list[bytes] = []
-    end = bases[0]
-    for base in bases:
-        for data, header, key in _batches(disk, job, base):
-            value = next(iter(records(data, 0, header))).value
-            if header.base_offset == last.get(key, header.base_offset) and value is not None:
-                batches.append(data)
-                end = header.last_offset
-    log = b"".join(batches)
-    files = {
-        names.LOG: log,
-        names.INDEX: offset_index.ENTRY.pack(0, 0)[:0],
-        names.TIME_INDEX: time_index.ENTRY.pack(TIME_MS, end - bases[0]) if batches else b"",
-    }
-    for suffix, data in files.items():
-        path = f"{job.directory}/{names.stem(bases[0])}{suffix}{names.CLEANED}"
-        disk.write(path, data)
-        disk.sync(path)
-    return CleanedGroup(
-        base_offset=bases[0],
-        sources=tuple(bases),
-        size=len(log),
-        suffixes=tuple(files),
-        largest_timestamp_ms=TIME_MS if batches else -1,
-        largest_timestamp_offset=end,
-        modified_ms=TIME_MS,
-        bytes_read=0,
-        bytes_written=len(log),
-        records_read=0,
-        records_kept=len(batches),
-        keyless_dropped=0,
-    )
+@attrs.frozen
+class Pass:
+    """The outcome of a pass."""
+
+    groups: list[CleanedGroup]
+    summary: CleaningSummary
+    paced: list[int]
+    """The bytes of each read and write."""
+
+
+def path(base_offset: int, suffix: str) -> str:
+    return f"{DIRECTORY}/{names.stem(base_offset)}{suffix}"
+
+
+def producer(producer_id: int, sequence: int = 0, epoch: int = 0) -> dict[str, Any]:
+    """Return the fields of a batch of an idempotent producer."""
+    return {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+
+
+def transaction(producer_id: int, sequence: int = 0, epoch: int = 0) -> dict[str, Any]:
+    """Return the fields of a batch in a transaction."""
+    return {**producer(producer_id, sequence, epoch), "transactional": True}
