@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-OWN: Final = frozenset(("broker.early.fencing.enable",))
+OWN: Final = frozenset(("broker.early.fencing.enable", "kwire.produce.validation"))
 """Settings that Apache Kafka lacks; DescribeConfigs shows them only where they are set."""
 CLUSTER_WIDE: Final = Scope.CLUSTER_WIDE
 PER_BROKER: Final = Scope.PER_BROKER
@@ -139,9 +139,7 @@ class BrokerConfig(Config):
     )
 
     # The metadata quorum
-    controller_quorum_voters = strings(
-        (), "The fixed voters, id@host:port each.", repeats=True
-    )
+    controller_quorum_voters = strings((), "The fixed voters, id@host:port each.", repeats=True)
     controller_quorum_bootstrap_servers = strings(
         (), "Controllers to ask first when the voters are not fixed.", repeats=True
     )
@@ -283,6 +281,10 @@ class BrokerConfig(Config):
     min_insync_replicas = integer(
         1, "Replicas in sync that acks=all needs.", low=1, scope=CLUSTER_WIDE
     )
+    kwire_produce_validation = string(
+        "auto", "What of a produced batch is checked: header, records too, or auto: records if "
+        "kwire's C module is built.", choices=("auto", "header", "records"), internal=True
+    )
     compression_type = string(
         "producer", "The codec batches are stored in; producer leaves them as they come.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), scope=CLUSTER_WIDE
@@ -336,9 +338,7 @@ class BrokerConfig(Config):
     )
     log_retention_minutes = optional_integer("The age above which segments go; before the hours.")
     log_retention_hours = integer(168, "The age above which segments go.")
-    log_retention_check_interval_ms = long(
-        300_000, "How often old segments are looked for.", low=1
-    )
+    log_retention_check_interval_ms = long(300_000, "How often old segments are looked for.", low=1)
     log_cleanup_policy = strings(
         ("delete",), "What happens to old segments: delete, compact, or both.",
         choices=("compact", "delete"), scope=CLUSTER_WIDE

@@ -183,7 +183,7 @@ async def _append(
         zstd_allowed=request.zstd_allowed,
     )
     guard = _guard_of(request, partition, verified) if header.is_transactional else None
-    if config.cleanup_compact or config.compression_type != "producer":
+    if replicas.checks_records or config.cleanup_compact or config.compression_type != "producer":
         records = await replicas.prepare(partition, records, header)
         if records is not requested.records:
             header = parse(records)

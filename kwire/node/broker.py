@@ -28,6 +28,7 @@ from kwire.replica.partition import Partition
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
 from kwire.replica.throttles import RateLimit, Throttles
+from kwire.speedups import IMPLEMENTATION
 from kwire.storage_format.directories import CannotOpenError
 from kwire.types import CONSUMER_OFFSETS, ZERO_UUID, TopicPartition, random_uuid, uuid_hex
 
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from kwire.node.directory_assignments import DirectoryAssignments
 
 SESSION_EVICTION_S: Final = 120.0
+
+
+def _checks_records(validation: str) -> bool:
+    """Return whether records are checked; in Python only on request, because of its cost."""
+    return validation == "records" or (validation == "auto" and IMPLEMENTATION == "c")
 
 
 @attrs.define(eq=False)
@@ -88,6 +94,7 @@ class BrokerHalf:
             metrics=core.services.metrics,
             lag_max_s=config.replica_lag_time_max_ms / 1000,
             lag_max_messages=config.replica_lag_max_messages,
+            checks_records=_checks_records(config.kwire_produce_validation),
             throttles=Throttles(
                 RateLimit(config.leader_replication_throttled_rate, *quota_windows),
                 RateLimit(config.follower_replication_throttled_rate, *quota_windows),

@@ -37,6 +37,10 @@ class BadPayload(ValueError):
     """A payload that does not decompress, or is larger than the limit."""
 
 
+class PayloadTooLarge(BadPayload):
+    """A payload whose decompressed size is above the limit."""
+
+
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """Compress ``data`` in the codec's framing; the meaning of ``level`` is the codec's."""
     if codec == NONE:
@@ -105,7 +109,7 @@ def decompress_legacy_lz4(data: Buffer, limit: int) -> Buffer:
                 raise BadPayload(f"lz4: {error}") from None
             out += memoryview(room)[:count]
         if len(out) > limit:
-            raise BadPayload(f"lz4: more than {limit} bytes")
+            raise PayloadTooLarge(f"lz4: more than {limit} bytes")
 
 
 def _within(into: object, data: Buffer, limit: int) -> memoryview:
@@ -121,7 +125,7 @@ def _within(into: object, data: Buffer, limit: int) -> memoryview:
             if "whole buffer" not in str(error):
                 raise
             if size >= limit:
-                raise BadPayload(f"more than {limit} bytes") from None
+                raise PayloadTooLarge(f"more than {limit} bytes") from None
             size = min(limit, size * 8)
             continue
         return memoryview(room)[:count]
@@ -147,7 +151,7 @@ def _gunzip(data: Buffer, limit: int) -> bytearray:
             except zlib.error as error:
                 raise BadPayload(f"gzip: {error}") from None
             if len(out) > limit:
-                raise BadPayload(f"gzip: more than {limit} bytes")
+                raise PayloadTooLarge(f"gzip: more than {limit} bytes")
             pos += len(piece) - len(member.unused_data) - len(member.unconsumed_tail)
             size = min(2 * size, _GZIP_PIECE_MAX)
         if pos == len(view):
@@ -187,7 +191,7 @@ def _unsnappy_block(block: memoryview, limit: int) -> bytes:
 
     size = cramjam.snappy.decompress_raw_len(block)
     if size > limit:
-        raise BadPayload(f"snappy: more than {limit} bytes")
+        raise PayloadTooLarge(f"snappy: more than {limit} bytes")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 

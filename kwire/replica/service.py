@@ -46,7 +46,7 @@ from kwire.replica.replication import Replication
 from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles
 from kwire.replica.throttles import Throttles
-from kwire.replica.unpacking import Unpacker
+from kwire.replica.unpacking import Unpacker, correct_timestamp
 from kwire.replica.verification import Guard
 
 
@@ -81,6 +81,8 @@ class ReplicaService:
     """The other brokers and the controller; None for a broker that replicates nothing."""
     fetcher_config: FetcherConfig | None = None
     throttles: Throttles = attrs.field(factory=Throttles)
+    checks_records: bool = True
+    """Whether the records of produced batches are checked, beside their headers."""
     lease: Lease | None = None
     """The lease of this broker's session; None for a broker that no controller fences."""
     partitions: HostedPartitions = attrs.field(init=False)
@@ -154,14 +156,19 @@ class ReplicaService:
     # Producing.
 
     async def prepare(self, partition: Partition, records: Buffer, header: BatchHeader) -> Buffer:
-        """Check keys and change the codec of a batch if the topic's settings require that.
+        """Check the records of a batch, and change its codec if the topic's settings require that.
 
-        Return the batch to append, which differs from ``records`` only if the codec changes.
+        Return the batch to append, which differs from ``records`` only if the codec changes or its
+        largest timestamp is not that of a record.
         """
         config = partition.config
+        if self.checks_records or config.cleanup_compact:
+            keys = config.cleanup_compact
+            checked = self._unpacker.check_here(records, header, keys=keys)
+            if checked is None:
+                checked = await self._unpacker.check(records, header, keys=keys)
+            records, header = correct_timestamp(records, header, checked.max_delta)
         size = header.size
-        if config.cleanup_compact:
-            await self._unpacker.check_keys(records, header)
         compression_type = config.compression_type
         if compression_type == "producer":
             return records

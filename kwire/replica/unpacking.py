@@ -1,9 +1,10 @@
 """Unpacking of payloads, whose size and content are the clients' choice.
 
 Rules: the loop unpacks only what stays small; whatever grows does so in a thread, up to a limit,
-and no more than a few at once, for each may hold as much memory as the limit allows. A payload is
-read by threads of its own disk: whoever waits for a disk holds no thread or place that others,
-with payloads on another disk or in memory, could need.
+and no more than a few at once, for each may hold as much memory as the limit allows. The records of
+produced batches are checked where they are unpacked. A payload is read by threads of its own disk:
+whoever waits for a disk holds no thread or place that others, with payloads on another disk or in
+memory, could need.
 """
 
 from contextlib import AsyncExitStack
@@ -13,24 +14,25 @@ from typing import Final
 import trio
 
 from kwire import attrs
-from kwire.errors import InvalidRecord
+from kwire.errors import InvalidRecord, KafkaError, UnknownServerError
 from kwire.log.disk import Disk
 from kwire.log.threads import DiskThreads
 from kwire.log.timestamp_search import OffsetAndTimestamp, Search
-from kwire.records import build, iterate
-from kwire.records.compression import BadPayload, decompress
-from kwire.records.header import HEADER_SIZE, BatchHeader, Buffer
-from kwire.records.validate import keyless
+from kwire.records import build
+from kwire.records.compression import BadPayload, PayloadTooLarge, decompress
+from kwire.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer, parse
+from kwire.records.iterate import BadRecords
+from kwire.records.validate import keyless, newest_timestamp
+from kwire.records.walked import CheckedRecords
+from kwire.speedups import IMPLEMENTATION, check_records
 
 THREADS: Final = 2
 """The number of payloads that are unpacked at once."""
 PAYLOAD_MAX: Final = 256 * 1024 * 1024
 HERE_BYTES: Final = 32 * 1024
 """The payload size, packed or unpacked, above which a thread costs less than the loop's time."""
-KEYLESS_MAX: Final = 1000
-"""The number of records without a key that an error names: a small batch can hold millions."""
-_SLICE_RECORDS: Final = 500
-"""Records checked between two pauses, about two milliseconds."""
+_WALK_HERE_BYTES: Final = 256 * 1024 if IMPLEMENTATION == "c" else 4 * 1024
+"""The size of records that the loop checks: at most about half a millisecond, if they are tiny."""
 
 
 @attrs.define(eq=False)
@@ -40,8 +42,6 @@ class Unpacker:
     readers: DiskThreads = attrs.field(factory=DiskThreads)
     """The threads that read payloads."""
     threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
-    _walks: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
-    """The limit of unpacked payloads in memory whose records are being checked."""
     _searches: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
     """Places of the searches that look into an unpacked payload."""
     _reads: dict[Disk, trio.CapacityLimiter] = attrs.field(factory=dict)
@@ -78,22 +78,41 @@ class Unpacker:
             places = self._reads[disk] = trio.CapacityLimiter(THREADS)
         return places
 
-    async def check_keys(self, batch: Buffer, header: BatchHeader) -> None:
-        """Refuse a batch for a compacted topic if records have no key.
+    def check_here(
+        self, batch: Buffer, header: BatchHeader, *, keys: bool
+    ) -> CheckedRecords | None:
+        """Check the records of a batch that stays small; None if :meth:`check` has to do it.
 
-        Other tasks run every couple of milliseconds. Raises InvalidRecord.
+        ``keys``: also refuse records without a key. Raises InvalidRecord, or UnknownServerError,
+        Kafka's error for a payload that does not decompress.
         """
+        plain: Buffer = memoryview(batch)[HEADER_SIZE : header.size]
+        codec = header.attributes & CODEC_MASK
+        if codec:
+            if len(plain) > HERE_BYTES:
+                return None
+            try:
+                plain = decompress(codec, plain, HERE_BYTES)
+            except BadPayload:
+                return None  # The payload is damaged, or larger than that.
+        if len(plain) > _WALK_HERE_BYTES:
+            return None
+        return _check_records(plain, header, keys)
+
+    async def check(self, batch: Buffer, header: BatchHeader, *, keys: bool) -> CheckedRecords:
+        """Check the records of a batch, in a thread unless it stays small.
+
+        Raises as :meth:`check_here`, which a caller with many small batches calls first.
+        """
+        checked = self.check_here(batch, header, keys=keys)
+        if checked is not None:
+            return checked
         payload = memoryview(batch)[HEADER_SIZE : header.size]
+        work = partial(_check_payload, payload, header, keys, PAYLOAD_MAX)
         try:
-            plain = _unpack_small(payload, header.compression)
-            if plain is not None:
-                return await _check_record_keys(plain, header)
-            async with self._walks:
-                work = partial(_unpack, payload, header.compression, PAYLOAD_MAX)
-                plain = await trio.to_thread.run_sync(work, limiter=self.threads)
-                return await _check_record_keys(plain, header)
-        except (BadPayload, iterate.BadRecords) as error:
-            raise InvalidRecord(str(error)) from None
+            return await trio.to_thread.run_sync(work, limiter=self.threads)
+        except BadPayload as error:
+            raise _refusal(error) from None
 
     async def recompress(self, batch: Buffer, header: BatchHeader, codec: int) -> bytes:
         """Return the batch with its payload in another codec; raises InvalidRecord if damaged."""
@@ -106,34 +125,47 @@ class Unpacker:
         try:
             return await trio.to_thread.run_sync(work, limiter=self.threads)
         except BadPayload as error:
-            raise InvalidRecord(str(error)) from None
+            raise _refusal(error) from None
 
 
-def _unpack(payload: memoryview, codec: int, limit: int) -> bytes:
-    return bytes(decompress(codec, payload, limit))
+def correct_timestamp(
+    batch: Buffer, header: BatchHeader, max_delta: int
+) -> tuple[Buffer, BatchHeader]:
+    """Return a checked batch and its header with the largest timestamp of its records.
+
+    Both are unchanged unless the producer's header has another one. Raises InvalidTimestamp.
+    """
+    newest = newest_timestamp(header, max_delta)
+    if newest == header.max_timestamp:
+        return batch, header
+    payload = memoryview(batch)[HEADER_SIZE : header.size]
+    corrected = build.assemble(header._replace(max_timestamp=newest), payload)
+    return corrected, parse(corrected)
 
 
-def _unpack_small(payload: memoryview, codec: int) -> bytes | None:
-    """Unpack a payload that stays small; None if it is large or damaged."""
-    if not codec:
-        return bytes(payload)
-    if len(payload) > HERE_BYTES:
-        return None
+def _refusal(error: BadPayload) -> KafkaError:
+    """Return Kafka's error for a payload that does not decompress; Kafka has no limit of sizes."""
+    is_large = isinstance(error, PayloadTooLarge)
+    return InvalidRecord(str(error)) if is_large else UnknownServerError(str(error))
+
+
+def _check_payload(payload: Buffer, header: BatchHeader, keys: bool, limit: int) -> CheckedRecords:
+    """Decompress a payload and check its records; raises BadPayload and InvalidRecord."""
+    return _check_records(decompress(header.compression, payload, limit), header, keys)
+
+
+def _check_records(plain: Buffer, header: BatchHeader, keys: bool) -> CheckedRecords:
+    """Raise InvalidRecord if a decompressed payload is not what the batch's header announces.
+
+    Kafka renumbers the records of a compressed batch whose offset deltas are not consecutive, and
+    stores them unchanged in any other batch.
+    """
     try:
-        return _unpack(payload, codec, HERE_BYTES)
-    except BadPayload:
-        return None
-
-
-async def _check_record_keys(plain: bytes, header: BatchHeader) -> None:
-    """Raise InvalidRecord for a batch with records that have no key."""
-    bad: list[int] = []
-    for index, has_key in enumerate(iterate.keys(plain, header)):
-        if not has_key:
-            bad.append(index)
-            if len(bad) == KEYLESS_MAX:
-                break
-        if index % _SLICE_RECORDS == _SLICE_RECORDS - 1:
-            await trio.lowlevel.checkpoint()
-    if bad:
-        raise keyless(bad)
+        checked = check_records(plain, header.record_count, keys=keys)
+    except BadRecords as error:
+        raise InvalidRecord(str(error)) from None
+    if checked.keyless:
+        raise keyless(checked.keyless)
+    if not checked.are_offsets_consecutive and header.attributes & CODEC_MASK:
+        raise InvalidRecord("the offset deltas of a compressed batch are not consecutive")
+    return checked

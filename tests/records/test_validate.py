@@ -14,7 +14,7 @@ from tests.support.records.vectors import lines
 CASES = lines("corrupt_records.jsonl.gz")
 
 STORED_INSTEAD = {
-    # Only the records themselves show these; Kafka refuses them, kwire may store them.
+    # Only the records show these: tests/replica/test_record_checks.py has their errors.
     "codec_mismatch",
     "payload_garbage",
     "payload_cut",
