@@ -4,17 +4,24 @@
 
 On a shared 2-core machine, Python 3.11, best of 5 rounds of 20,000:
 parse 0.4 us, check_produced 2.1 us (CRC 0.9), check_timestamps 0.2 us, stamp 0.4 us.
+
+With four other processes at work, twice as slow: a walk over 160 records of 100 bytes 9 us in C and
+320 us in Python; decompressed and walked on the loop (check_here), without a codec 14 us, with
+snappy 50, lz4 70, gzip 90, zstd 180.
 """
 
 import argparse
 import sys
 import timeit
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kwire.records import build, header, validate
+from kwire import _fallbacks, speedups
+from kwire.records import build, compression, header, validate
+from kwire.replica.unpacking import Unpacker
 
 BATCH = build.batch(
     [build.New(None, bytes(1000))] * 16,
@@ -23,6 +30,7 @@ BATCH = build.batch(
     producer_epoch=0,
     base_sequence=0,
 )
+SMALL_RECORDS = [build.New(b"key-%05d" % i, b"value %05d " % i * 7) for i in range(160)]
 VIEW = memoryview(b"x" * 40 + BATCH)[40:]
 
 
@@ -45,6 +53,20 @@ def main() -> None:
         "check_timestamps", rounds, lambda: validate.check_timestamps(head, 1, 1 << 62, 1 << 62)
     )
     measure("stamp", rounds, lambda: build.stamp(VIEW, base_offset=5, leader_epoch=1))
+    measure_records(rounds // 10)
+
+
+def measure_records(rounds: int) -> None:
+    """Measure the check of a batch of 160 records in each codec, as the loop does it."""
+    unpacker = Unpacker()
+    for codec, name in enumerate(compression.NAMES):
+        batch = build.batch(SMALL_RECORDS, timestamp_ms=1_700_000_000_000, compression=codec)
+        head = header.parse(batch)
+        measure(f"check_here {name}", rounds, partial(unpacker.check_here, batch, head, keys=False))
+    payload = build.batch(SMALL_RECORDS, timestamp_ms=0)[header.HEADER_SIZE :]
+    for code in (speedups, _fallbacks):
+        walk = partial(code.check_records, payload, len(SMALL_RECORDS), keys=False)
+        measure(f"walk in {code.IMPLEMENTATION}", rounds, walk)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ class Unpacker:
         if checked is not None:
             return checked
         payload = memoryview(batch)[HEADER_SIZE : header.size]
-        work = partial(_check_payload, payload, header, keys, PAYLOAD_MAX)
+        work = partial(check_payload, payload, header, keys, PAYLOAD_MAX)
         try:
             return await trio.to_thread.run_sync(work, limiter=self.threads)
         except BadPayload as error:
@@ -149,7 +149,7 @@ def _refusal(error: BadPayload) -> KafkaError:
     return InvalidRecord(str(error)) if is_large else UnknownServerError(str(error))
 
 
-def _check_payload(payload: Buffer, header: BatchHeader, keys: bool, limit: int) -> CheckedRecords:
+def check_payload(payload: Buffer, header: BatchHeader, keys: bool, limit: int) -> CheckedRecords:
     """Decompress a payload and check its records; raises BadPayload and InvalidRecord."""
     return _check_records(decompress(header.compression, payload, limit), header, keys)
 
