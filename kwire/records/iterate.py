@@ -121,21 +121,6 @@ def unpacked_records(plain: bytes, header: BatchHeader) -> Iterator[Record]:
         raise BadRecords(f"{len(plain) - at} bytes behind the last record")
 
 
-def keys(plain: bytes, header: BatchHeader) -> Iterator[bool]:
-    """Yield for each record of a decompressed payload whether it has a key.
-
-    Values and headers are skipped: one record can have millions of headers.
-    """
-    for _, _, pos, end in _fronts(plain, header):
-        try:
-            size, pos = read_varint(plain, pos)
-        except IndexError:
-            raise BadRecords("a record goes beyond its batch") from None
-        if pos + max(size, 0) > end:
-            raise BadRecords(f"{size} bytes announced with {end - pos} left")
-        yield size >= 0
-
-
 def times(plain: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Yield offset and timestamp of each record of a decompressed payload.
 

@@ -38,17 +38,22 @@ MUTATIONS = (
         name="walk-any-number-of-unpacked-payloads",
         invariants=(98,),
         path="kwire/replica/unpacking.py",
-        old="async with self._walks:",
-        new="if True:",
-        test="tests/replica/test_decompression_limits.py::test_number_of_payloads_in_memory_is_limited_while_keys_are_checked",
+        old="        work = partial(check_payload, payload, header, keys, PAYLOAD_MAX)\n"
+        "        try:\n"
+        "            return await trio.to_thread.run_sync(work, limiter=self.threads)\n",
+        new="        work = partial(check_payload, payload, header, keys, PAYLOAD_MAX)\n"
+        "        try:\n"
+        "            return await trio.to_thread.run_sync(work)\n",
+        test="tests/replica/test_decompression_limits.py"
+        "::test_number_of_payloads_whose_records_are_checked_at_once_is_limited",
     ),
     Mutation(
         name="name-every-record-without-a-key",
         invariants=(98,),
-        path="kwire/replica/unpacking.py",
-        old="if len(bad) == KEYLESS_MAX:",
-        new="if False:",
-        test="tests/replica/test_decompression_limits.py::test_error_names_only_the_first_records_without_a_key",
+        path="kwire/_fallbacks.py",
+        old="if key_size < 0 and keys and len(keyless) < KEYLESS_MAX:",
+        new="if key_size < 0 and keys:",
+        test="tests/speedups/test_speedups.py::test_records_without_a_key_are_named_up_to_a_limit",
     ),
     Mutation(
         name="unpack-headers-to-look-for-times",
@@ -89,11 +94,11 @@ MUTATIONS = (
         name="unpack-headers-to-look-for-keys",
         invariants=(98,),
         path="kwire/replica/unpacking.py",
-        old="for index, has_key in enumerate(iterate.keys(plain, header)):",
-        new="for index, has_key in enumerate(\n"
-        "        r.key is not None for r in iterate.unpacked_records(plain, header)\n"
-        "    ):",
-        test="tests/replica/test_decompression_limits.py::test_key_check_skips_the_headers_of_a_record",
+        old="        checked = check_records(plain, header.record_count, keys=keys)\n",
+        new="        from kwire.records.iterate import unpacked_records\n"
+        "        list(unpacked_records(bytes(plain), header))\n"
+        "        checked = check_records(plain, header.record_count, keys=keys)\n",
+        test="tests/replica/test_decompression_limits.py::test_check_skips_the_headers_of_a_record",
     ),
     Mutation(
         name="batches-of-any-size-in-a-turn",

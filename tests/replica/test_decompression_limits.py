@@ -214,7 +214,7 @@ async def test_other_clients_are_served_while_a_large_payload_is_decompressed(
     bomb, _ = bomb_batch(100 << 20, compression.ZSTD)
     assert len(bomb) < HERE_BYTES
     async with (
-        running(tmp_path) as server,
+        running(tmp_path, kwire_produce_validation="records") as server,
         await TrioWireClient.connect(*server.address) as producer,
         await TrioWireClient.connect(*server.address) as client,
     ):
