@@ -1,4 +1,4 @@
-"""Which compacted log is due, and what of it a pass may clean.
+"""The choice of the compacted log that is cleaned next, and of what of it may be cleaned.
 
 Pure: a log is given as the facts about its segments, and the time as an argument. Rules:
 the dirty part of a log begins at the end of its last pass. A pass cleans whole segments, and none
@@ -21,7 +21,7 @@ K = TypeVar("K")
 
 
 class SegmentFacts(NamedTuple):
-    """What the choice needs to know of one segment; the last segment of a log is the active one."""
+    """The facts about one segment; the last segment of a log is the active one."""
 
     base_offset: int
     size: int
@@ -36,7 +36,7 @@ class SegmentFacts(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class LogFacts:
-    """What the choice needs to know of one log."""
+    """The facts about one log."""
 
     segments: Sequence[SegmentFacts]
     start_offset: int
@@ -49,7 +49,7 @@ class LogFacts:
 
 @attrs.frozen(kw_only=True)
 class Assessment:
-    """What a pass over a log would clean at one moment."""
+    """The range and size of a pass over a log at one moment."""
 
     first_dirty: int
     """The offset from which keys are mapped."""

@@ -1,4 +1,4 @@
-"""Which logs of one directory are being cleaned, may not be cleaned now, or never again.
+"""The logs of one directory that are being cleaned, may not be cleaned now, or never again.
 
 Rules: a partition has at most one pass, and a new one begins only when the processes and files of
 the last one are gone. Whoever cuts, moves or removes a log pauses it first: that aborts its pass
