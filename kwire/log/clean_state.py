@@ -1,4 +1,4 @@
-"""How far compaction has cleaned a log, and whether a pass over it is still valid.
+"""The progress of a log's compaction, and the removals that make a running pass void.
 
 Rules: every removal of records is reported here by the log itself, so a pass that does not know of
 it cannot replace segments. After a cut, what is appended next counts as dirty: a tombstone there

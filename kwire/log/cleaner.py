@@ -38,12 +38,12 @@ RESTART_MAX_SECONDS: Final = 60.0
 
 @attrs.define(eq=False)
 class WorkerStats:
-    """What one worker has done last."""
+    """The last pass of one worker."""
 
     summary: CleaningSummary | None = None
     seconds: float = 0.0
     failures: int = 0
-    """How often in a row its process has ended by itself."""
+    """The number of times in a row that its process has ended by itself."""
 
 
 @attrs.define(eq=False)
