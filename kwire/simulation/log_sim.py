@@ -171,7 +171,7 @@ class LogSim:
                 await self._lose_power()
         stop = self.random.random() < 0.5
         if stop:
-            await self._stop(nursery)
+            await close_logs(self, nursery)
         await self._lose_power(all_written=stop)
 
     def _act(self, nursery: trio.Nursery) -> None:
@@ -227,11 +227,6 @@ class LogSim:
         keys = [self.random.randrange(KEYS) for _ in range(self.random.randint(1, 3))]
         return [b"%d:%d.%d" % (key, self.count, n) for n, key in enumerate(keys)]
 
-    def _records(self, values: list[bytes]) -> list[New]:
-        """Return records with these values, which begin with the keys if the logs are compacted."""
-        has_keys = self.config.cleanup_compact
-        return [New(key_of(value) if has_keys else None, value) for value in values]
-
     def _append(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
         log, values = model.log, self._values()
         producer_id = self.random.choice([-1, 1, 2, 3])
@@ -255,7 +250,7 @@ class LogSim:
         if state is not None:
             sequence = state.last_sequence + 1
         data = batch(
-            self._records(values),
+            records_of(values, self.config),
             timestamp_ms=self._time(),
             producer_id=producer_id,
             producer_epoch=0 if producer_id >= 0 else -1,
@@ -274,7 +269,7 @@ class LogSim:
         for _ in range(self.random.randint(1, 6)):
             values = self._values()
             data += batch(
-                self._records(values),
+                records_of(values, self.config),
                 timestamp_ms=self._time(),
                 base_offset=offset,
                 leader_epoch=self.epoch,
@@ -398,19 +393,6 @@ class LogSim:
         flush_ms = self.random.choice([500, 3_000, (1 << 63) - 1])
         model.log.configure(attrs.evolve(self.config, flush_ms=flush_ms))
 
-    async def _stop(self, nursery: trio.Nursery) -> None:
-        """Close the logs cleanly, after the threads have finished their jobs."""
-        while self.threads.workers:
-            self.threads.step()
-            await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(self.logs.close)
-        await trio.testing.wait_all_tasks_blocked()
-        while self.threads.workers:
-            self.threads.step()
-            await trio.testing.wait_all_tasks_blocked()
-        logs = self.logs.directories[0].logs.values()
-        check(not any(log in logs for log in self.deleted), "a deleted log is there after a stop")
-
     # -- invariants
 
     def _check_job(self, worker: Worker) -> None:
@@ -439,6 +421,25 @@ class LogSim:
             if all_written:
                 end_offset = model.log.writer.written_offset
             judge(partition, model, log, end_offset)
+
+
+async def close_logs(sim: LogSim, nursery: trio.Nursery) -> None:
+    """Close the logs cleanly, after the threads have finished their jobs."""
+    while sim.threads.workers:
+        sim.threads.step()
+        await trio.testing.wait_all_tasks_blocked()
+    nursery.start_soon(sim.logs.close)
+    await trio.testing.wait_all_tasks_blocked()
+    while sim.threads.workers:
+        sim.threads.step()
+        await trio.testing.wait_all_tasks_blocked()
+    logs = sim.logs.directories[0].logs.values()
+    check(not any(log in logs for log in sim.deleted), "a deleted log is there after a stop")
+
+
+def records_of(values: list[bytes], config: LogConfig) -> list[New]:
+    """Return records with these values, which begin with the keys if the logs are compacted."""
+    return [New(key_of(value) if config.cleanup_compact else None, value) for value in values]
 
 
 def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: int) -> None:
