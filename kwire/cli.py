@@ -553,7 +553,7 @@ def random_uuid(options: argparse.Namespace) -> None:
 
 
 def dump_log(options: argparse.Namespace) -> None:
-    from kwire.log.dump import dump
+    from kwire.log.inspection.dump import dump
     from kwire.raftmeta.storage.records import unpack
     from kwire.types import METADATA_TOPIC
 
@@ -581,7 +581,7 @@ def dump_log(options: argparse.Namespace) -> None:
 
 
 def check_log(options: argparse.Namespace) -> None:
-    from kwire.log.check import Check
+    from kwire.log.inspection.check import Check
 
     check, damage_count = Check(), 0
     for path in options.paths:

@@ -23,7 +23,7 @@ from compat_tests.cluster.topics import (
     wait_isr,
 )
 from compat_tests.harness.wait import eventually
-from kwire.log.dump import dump
+from kwire.log.inspection.dump import dump
 from kwire.raftmeta.storage.records import unpack
 
 SETTINGS = {

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from kwire.cli import main
-from kwire.log.check import Check, Damage
 from kwire.log.formats import names
+from kwire.log.inspection.check import Check, Damage
 from kwire.records.header import headers
 from tests.support.log import golden
 

@@ -10,8 +10,8 @@ import pytest
 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
-from kwire.log.dump import dump
 from kwire.log.formats import checkpoints
+from kwire.log.inspection.dump import dump
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.recovery import OldFormat, StoredOffsets, open_log
 from kwire.simulation.disk import Killed, SimDisk
