@@ -8,7 +8,7 @@ replicas, coordinators and clients. ``--rotate`` begins at a seed that no earlie
 1: a seed failed.
 
 ``--detect`` makes each mistake of the mutation tables instead, or those that it names, and writes
-to docs/testing.md after how many seeds and events it was detected. A seed that fails without the
+to docs/simulation.md after how many seeds and events it was detected. A seed that fails without the
 mistake as well detects nothing.
 """
 
@@ -177,10 +177,10 @@ def detect_all(options: argparse.Namespace, kind: str) -> int:
 
 
 def write_table(kind: str, rows: dict[str, str]) -> None:
-    """Put rows into a table of docs/testing.md, in place of those with their names."""
+    """Put rows into a table of docs/simulation.md, in place of those with their names."""
     unit = "steps" if kind == "controller" else "events"
     lines = [f"| mutation | mistake | seeds | {unit} until it is noticed |", "|---|---|---|---|"]
-    page = ROOT / "docs" / "testing.md"
+    page = ROOT / "docs" / "simulation.md"
     begin, end = f"<!-- {kind} mutations -->\n", "<!-- end -->\n"
     head, rest = page.read_text().split(begin)
     table, tail = rest.split(end, 1)
