@@ -57,27 +57,29 @@ DECIDED: Final = "compared where the controller is"
 HERE: Final = "compared here"
 
 REPLICATION: Final = (
-    "Its times and sizes follow the producers; copies are compared in "
-    "`compat_tests/cluster/test_replication.py`."
+    "Its times and sizes depend on the producers; "
+    "`compat_tests/cluster/test_replication.py` compares the copies."
 )
-TRANSACTIONS: Final = "They follow clients; `tests/transaction/` compares those conversations."
-CLIENTS: Final = "What clients ask is compared wherever they are served."
+TRANSACTIONS: Final = "They depend on clients; `tests/transaction/` compares those conversations."
+CLIENTS: Final = "Client requests are compared wherever they are served."
 NOT_COMPARED: Final = {
     "Fetch between brokers": REPLICATION,
-    "AlterPartition request": "When a follower has caught up depends on the times of its fetches.",
+    "AlterPartition request": (
+        "The moment at which a follower has caught up depends on the times of its fetches."
+    ),
     "AssignReplicasToDirs request": (
         "kwire's controller names the directory of each replica; its brokers put it there."
     ),
     "AddPartitionsToTxn between brokers": TRANSACTIONS,
     "WriteTxnMarkers between brokers": TRANSACTIONS,
-    "CreateTopics bare": "It made the topic of transactions.",
+    "CreateTopics bare": "It created the topic of transactions.",
     "CreateTopics of a client": CLIENTS,
     "InitProducerId of a client": CLIENTS,
     "Produce of a client": CLIENTS,
     "EndTxn of a client": CLIENTS,
     "ApiVersions": (
-        "Every connection to a controller begins with it, Kafka's and kwire's; it has the name "
-        "of the software, and the response has the features of that software."
+        "Every connection to a controller begins with ApiVersions, in Kafka and in kwire. The "
+        "request has the name of the software, the response has its features."
     ),
 }
 """Frames that are not compared, with the reasons."""

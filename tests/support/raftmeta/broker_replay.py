@@ -443,17 +443,18 @@ async def send_by_channel(exchange: Exchange, way: Way, timeout_s: float) -> Cha
 
 
 FEATURES: Final = (
-    "**Features in the order of their names.** In registrations they are a set; Kafka writes "
-    "them in the order of a hash table."
+    "**Features in the order of their names.** They are a set in registrations; Kafka "
+    "writes them in hash-table order."
 )
 FOLLOWED: Final = (
-    "**A broker asks a new leader at once.** Kafka's broker asks the controller that it asked "
-    "last, until that one refuses, though its own raft client already follows a new leader; "
-    "kwire's asks the new one."
+    "**A broker asks a new leader at once.** Kafka's broker asks the previous controller "
+    "until that controller rejects a request, although its own raft client already "
+    "follows a new leader. kwire's broker asks the new leader."
 )
 OFTEN: Final = (
-    "**A retry after 50 ms.** When a controller that is no longer active refuses a request, "
-    "Kafka's broker asks the same one again 60 ms later or more, on a new connection; kwire's "
-    "asks after 50 ms, or another leader as soon as it learns of it."
+    "**A retry after 50 ms.** When a controller that is no longer active rejects a "
+    "request, Kafka's broker asks the same controller again 60 ms later or more, on a new "
+    "connection. kwire's broker asks again after 50 ms, or asks another leader as soon as "
+    "it learns of one."
 )
 DIFFERENCES: Final = (FEATURES, FOLLOWED, OFTEN)

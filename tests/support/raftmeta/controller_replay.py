@@ -72,23 +72,23 @@ RENOUNCED: Final = 500.0
 """Milliseconds until Kafka's controller, as it writes, notices that it is not active any more."""
 
 RETURN: Final = (
-    "**A broker that left in order may come back at once.** Kafka refuses its registration with "
-    "DUPLICATE_BROKER_REGISTRATION until the old session has run out (9 s), although it fenced "
-    "the broker itself at the end of the controlled shutdown."
+    "**A broker that shut down cleanly may come back at once.** Kafka rejects its "
+    "registration with DUPLICATE_BROKER_REGISTRATION until the old session has expired (9 "
+    "s), although it fenced the broker itself at the end of the controlled shutdown."
 )
 TWICE: Final = (
-    "**Fenced once.** When that session has run out Kafka writes a second fencing record for "
-    "the broker; kwire does not."
+    "**Fenced once.** When that session has expired, Kafka writes a second fencing record "
+    "for the broker; kwire does not."
 )
 ORDER: Final = (
-    "**A defined order of topics.** When a broker comes or goes, kwire changes partitions in "
-    "the order in which the broker got them; Kafka's order is that of a hash table."
+    "**A defined order of topics.** When a broker comes or goes, kwire changes partitions "
+    "in the order in which the broker got them; Kafka changes them in hash-table order."
 )
 RESIGNED: Final = (
-    "**A removed leader stops at once.** In Kafka a leader that was removed from the voters "
-    "answers heartbeats until it next tries to write (up to 0.5 s); kwire's answers "
-    "NOT_CONTROLLER as soon as it has sent EndQuorumEpoch, and the broker asks the next "
-    "controller."
+    "**A removed leader stops at once.** In Kafka a leader that was removed from the "
+    "voters answers heartbeats until it next tries to write (up to 0.5 s). kwire's leader "
+    "answers NOT_CONTROLLER as soon as it has sent EndQuorumEpoch, and the broker asks "
+    "the next controller."
 )
 DIFFERENCES: Final = (ORDER, RETURN, TWICE, RESIGNED)
 

@@ -39,7 +39,8 @@ OURS: Final = (
         "itself",
         ("Fetch",),
         "",
-        "Kafka's node draws among all voters, itself included; its own answer has no information.",
+        "Kafka's node draws among all voters, including itself, and its own answer has no "
+        "information.",
     ),
     Difference(
         "No busy fetching",
@@ -47,26 +48,26 @@ OURS: Final = (
         ("Fetch",),
         "",
         "After NOT_LEADER_OR_FOLLOWER Kafka's node asks the next voter at once, thousands of "
-        "times a second; kwire waits for `retry.backoff.ms` (20 ms) before it asks the same node "
-        "again, and meanwhile for the response of the node that it asked next.",
+        "times a second. kwire waits `retry.backoff.ms` (20 ms) before it asks the same node "
+        "again; meanwhile it waits for the response of the next node.",
     ),
     Difference(
         "No busy fetching across an epoch",
         "overtaken",
         ("Fetch",),
         "",
-        "One of Kafka's repeated Fetches was under way when the epoch ended or the leader became "
-        "known, and was refused or repeated; kwire was waiting and fetches once, in the new "
-        "epoch.",
+        "One of Kafka's repeated Fetches was in flight when the epoch ended or the leader "
+        "became known, and was rejected or repeated. kwire was waiting, and fetches once, in "
+        "the new epoch.",
     ),
     Difference(
         "A node keeps its high watermark",
         "sent before",
         ("Fetch",),
         "topics.partitions.highWatermark",
-        "A leader that resigned, and a node that starts from a snapshot, fetch with -1 in Kafka; "
-        "kwire sends the high watermark that it has, as committed records stay committed. A "
-        "leader with a larger one answers either Fetch at once.",
+        "In Kafka a leader that resigned and a node that starts from a snapshot fetch with "
+        "-1. kwire sends the high watermark that it has, because committed records stay "
+        "committed. A leader with a larger high watermark answers either Fetch at once.",
         -1,
     ),
     Difference(
@@ -74,8 +75,8 @@ OURS: Final = (
         "after EndQuorumEpoch",
         ("Vote",),
         "topics.partitions.voteGranted",
-        "Kafka's follower still refuses them, as it has a leader until its own timer runs out; "
-        "with kwire the first candidate wins the first round.",
+        "Kafka's follower still rejects them, because it has a leader until its own timer "
+        "expires. With kwire the first candidate wins the first round.",
         False,
     ),
     Difference(
@@ -83,7 +84,7 @@ OURS: Final = (
         "field",
         ("ApiVersions",),
         "clientSoftware",
-        "In ApiVersions, with which a leader asks for the features of a new voter, kwire sends "
+        "A leader asks a new voter for its features with ApiVersions, in which kwire sends "
         "its own name and version.",
     ),
     Difference(
@@ -91,23 +92,25 @@ OURS: Final = (
         "field",
         ("batch",),
         "grantingVoters",
-        "In LEADER_CHANGE they are a set; Kafka writes them in the order of a hash table.",
+        "They are a set in LEADER_CHANGE; Kafka writes them in hash-table order.",
     ),
     Difference(
         "A candidate repeats a lost pre-vote soon after EndQuorumEpoch",
         "again after EndQuorumEpoch",
         ("Vote",),
         "",
-        "The voter that refused may not have received EndQuorumEpoch yet: the candidate asks "
-        "again after 0.1 to 0.2 of the longest back-off; Kafka's waits for a whole fetch timeout.",
+        "The voter that rejected it may not have received EndQuorumEpoch yet, so the "
+        "candidate asks again after 0.1 to 0.2 of the longest back-off. Kafka's candidate "
+        "waits for a whole fetch timeout.",
     ),
     Difference(
         "No empty response before the time limit",
         "nothing new",
         ("Fetch",),
         "responses.partitions.records",
-        "Kafka's leader answers held Fetches each time it has looked for records to append, even "
-        "if there were none; kwire's holds them until it has records or a high watermark to send.",
+        "Kafka's leader answers held Fetches each time it has checked for records to append, "
+        "even if there were none. kwire's leader holds them until it has records or a high "
+        "watermark to send.",
         "",
     ),
 )
@@ -119,52 +122,53 @@ CHANCE: Final = (
         "at random",
         ("Fetch",),
         "target",
-        "Both kinds of node draw one at random.",
+        "Both kinds of node choose a controller at random.",
     ),
     Difference(
         "One node more",
         "asked meanwhile",
         ("Fetch",),
         "",
-        "While Kafka's node without a leader asked itself, or tried to connect to the leader it "
-        "had lost, kwire asked another.",
+        "While Kafka's node without a leader asked itself, or tried to connect to the leader "
+        "it had lost, kwire asked another node.",
     ),
     Difference(
         "Requests to a node that cannot be reached",
         "to a node that is out of reach",
         ("Fetch", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch"),
         "",
-        "Kafka's never became frames: the connection was refused, or the node was stopped and "
-        "never answered the ApiVersions that goes first.",
+        "Kafka's requests never became frames: the connection was refused, or the node was "
+        "stopped and never answered the initial ApiVersions.",
     ),
     Difference(
         "The recording has gaps",
         "one of a series",
         ("Fetch",),
         "",
-        "Of a long series of equal exchanges the recording has the first two and the last; the "
-        "replay answers equal requests in between like these.",
+        "Of a long series of equal exchanges the recording has the first two and the last. "
+        "The replay answers equal requests in between in the same way.",
     ),
     Difference(
         "The recording ends",
         "under way at the end",
         ("Fetch",),
         "",
-        "There is always one Fetch under way.",
+        "One Fetch is always in flight.",
     ),
     Difference(
         "A wiped disk",
         "of an earlier life",
         ("Fetch",),
         "",
-        "A node whose disk is wiped in the scenario is replayed from its new start on.",
+        "A node whose disk is wiped in the scenario is replayed from its new start onwards.",
     ),
     Difference(
         "The recording begins",
         "asked before",
         ("Fetch",),
         "",
-        "An answer to a request that was sent before, or a request whose answer never came.",
+        "The recording has an answer to a request that was sent before it, or a request whose "
+        "answer never came.",
     ),
 )
 """Differences that follow from chance and from the edges of a recording."""
