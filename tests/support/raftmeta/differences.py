@@ -39,8 +39,8 @@ OURS: Final = (
         "itself",
         ("Fetch",),
         "",
-        "Kafka's node draws among all voters, including itself, and its own answer has no "
-        "information.",
+        "Kafka's node chooses among all voters, including itself, although its own answer "
+        "contains nothing new.",
     ),
     Difference(
         "No busy fetching",
