@@ -167,7 +167,8 @@ class ReplicaService:
             checked = self._unpacker.check_here(records, header, keys=keys)
             if checked is None:
                 checked = await self._unpacker.check(records, header, keys=keys)
-            records, header = correct_timestamp(records, header, checked.max_delta)
+            if header.base_timestamp + checked.max_delta != header.max_timestamp:
+                records, header = correct_timestamp(records, header, checked.max_delta)
         size = header.size
         compression_type = config.compression_type
         if compression_type == "producer":
@@ -228,9 +229,8 @@ class ReplicaService:
     ) -> None:
         """Wait until a batch may be acknowledged: stored here and, for acks=all, committed.
 
-        The deadline applies to the followers. This broker's own disk has none: the queued writes
-        are in memory, and bounded because their producers wait too. Raises NotLeaderOrFollower if
-        the lease ended meanwhile, since another broker may lead by now.
+        The deadline applies to the followers. This broker's own disk has none, because the queued
+        writes are bounded. Raises NotLeaderOrFollower if the lease ended meanwhile.
         """
         end_offset, epoch = produced.end_offset, produced.leader_epoch
         await self._wait_stored(partition, end_offset, epoch)
