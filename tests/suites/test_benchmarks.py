@@ -11,6 +11,7 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "benchmarks"
 HELP: Final = ("--help",)
 WORKLOADS: Final = {
     "codec": ("--run-ms=0",),
+    "compaction": ("--mb=1", "--map-mb=1"),
     "data_path": ("--rounds=10",),
     "failover": HELP,
     "fanout": HELP,

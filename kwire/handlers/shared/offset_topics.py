@@ -4,10 +4,11 @@ A topic is given by name or by id; both are stored, so that the offsets of a del
 never used for a later topic of the same name.  Partitions that do not exist fail alone.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Final
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kwire.drive import Slices
+from kwire.drive import run_in_slices, run_steps
 from kwire.errors import (
     KafkaError,
     TopicAuthorizationFailed,
@@ -21,32 +22,28 @@ from kwire.types import ZERO_UUID
 RequestTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 ResponseTopic = OffsetCommitResponse.OffsetCommitResponseTopic
 
-Codes = dict[tuple[str, int], int]
-"""The error code by topic name and partition."""
+_ANSWERED_AT_ONCE: Final = 500
+"""The most partitions whose answer is built without a pause."""
 Commit = Callable[[OffsetCommitRequest], Awaitable[OffsetCommitResponse]]
 """Commits offsets of partitions that exist; raises KafkaError."""
 
 
-def _refuse_topic(topic: RequestTopic, error: KafkaError) -> ResponseTopic:
-    return _answer(topic, lambda _: error.code)
-
-
-def _answer(topic: RequestTopic, code: Callable[[int], int]) -> ResponseTopic:
-    return ResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            ResponseTopic.OffsetCommitResponsePartition(
-                partition_index=partition.partition_index,
-                error_code=code(partition.partition_index),
-            )
-            for partition in topic.partitions
-        ],
-    )
-
-
 def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
-    return OffsetCommitResponse(topics=[_refuse_topic(topic, error) for topic in request.topics])
+    return OffsetCommitResponse(
+        topics=[
+            ResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    ResponseTopic.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error.code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 async def commit_existing(
@@ -59,19 +56,40 @@ async def commit_existing(
         for topic, image in zip(request.topics, images, strict=True)
         if isinstance(image, TopicImage)
     ]
-    codes = await _commit(request, [topic for topic in existing if topic.partitions], commit)
-    slices = Slices(context.clock.now)
-    missing = UnknownTopicOrPartition.code
+    reply = await _commit(request, [topic for topic in existing if topic.partitions], commit)
+    steps = _answering(request.topics, images, reply)
+    if sum(len(topic.partitions) for topic in request.topics) <= _ANSWERED_AT_ONCE:
+        return run_steps(steps)
+    return await run_in_slices(steps)
 
-    def answer(topic: RequestTopic, image: TopicImage | KafkaError) -> ResponseTopic:
-        if isinstance(image, KafkaError):
-            return _refuse_topic(topic, image)
-        return _answer(topic, lambda index: codes.get((image.name, index), missing))
 
+def _answering(
+    topics: Sequence[RequestTopic],
+    images: Sequence[TopicImage | KafkaError],
+    reply: OffsetCommitResponse,
+) -> Generator[None, None, OffsetCommitResponse]:
+    """Build the answer for all topics in small steps, given the reply for those that exist."""
+    codes: dict[tuple[str, int], int] = {}
+    for committed in reply.topics:
+        for result in committed.partitions:
+            codes[committed.name, result.partition_index] = result.error_code
+            yield
     response = OffsetCommitResponse(topics=[])
-    for topic, image in zip(request.topics, images, strict=True):
-        response.topics.append(answer(topic, image))
-        await slices.pause()
+    for topic, image in zip(topics, images, strict=True):
+        partitions: list[ResponseTopic.OffsetCommitResponsePartition] = []
+        response.topics.append(
+            ResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        )
+        for partition in topic.partitions:
+            index = partition.partition_index
+            if isinstance(image, KafkaError):
+                code = image.code
+            else:
+                code = codes.get((image.name, index), UnknownTopicOrPartition.code)
+            partitions.append(
+                ResponseTopic.OffsetCommitResponsePartition(partition_index=index, error_code=code)
+            )
+            yield
     return response
 
 
@@ -98,10 +116,10 @@ def _existing(topic: RequestTopic, image: TopicImage) -> RequestTopic:
 
 async def _commit(
     request: OffsetCommitRequest, topics: list[RequestTopic], commit: Commit
-) -> Codes:
+) -> OffsetCommitResponse:
     """Commit these partitions and return their error codes; a KafkaError fails only these."""
     if not topics:
-        return {}
+        return OffsetCommitResponse(topics=[])
     existing = OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
@@ -111,11 +129,6 @@ async def _commit(
         topics=topics,
     )
     try:
-        reply = await commit(existing)
+        return await commit(existing)
     except KafkaError as error:
-        reply = refuse(existing, error)
-    return {
-        (topic.name, partition.partition_index): partition.error_code
-        for topic in reply.topics
-        for partition in topic.partitions
-    }
+        return refuse(existing, error)
