@@ -378,12 +378,12 @@ static PyObject *map_put_records(OffsetMap *map, PyObject *args, PyObject *kwarg
     int result = -1, is_idle = check_idle(map) == 0;
     Walk walk = {payload.buf, payload.len, 0, OK, 0, 0, 0};
     if (is_idle) {
-        PyThreadState *state = payload.len > GIL_BYTES ? PyEval_SaveThread() : NULL;
         map->is_busy = 1;
+        PyThreadState *state = payload.len > GIL_BYTES ? PyEval_SaveThread() : NULL;
         result = map_records(map, &walk, count, base, first);
-        map->is_busy = 0;
         if (state)
             PyEval_RestoreThread(state);
+        map->is_busy = 0;
     }
     PyBuffer_Release(&payload);
     if (!is_idle)
@@ -542,12 +542,12 @@ static PyObject *find_retained(PyObject *module, PyObject *args, PyObject *kwarg
     Retained retained = {NULL, 0, 0, 0, 0, 0, 0};
     int result = -1, is_idle = check_idle(map) == 0;
     if (is_idle) {
-        PyThreadState *state = payload.len > GIL_BYTES ? PyEval_SaveThread() : NULL;
         map->is_busy = 1;
+        PyThreadState *state = payload.len > GIL_BYTES ? PyEval_SaveThread() : NULL;
         result = retain_all(map, &walk, count, base, latest, keeps_tombstones, &retained);
-        map->is_busy = 0;
         if (state)
             PyEval_RestoreThread(state);
+        map->is_busy = 0;
     }
     PyBuffer_Release(&payload);
     PyObject *ranges = result < 0 ? NULL : range_list(&retained);
