@@ -66,21 +66,19 @@ def plan(entries: Iterable[Entry]) -> Plan:
     """Plan by names alone; :func:`opening` reads compactions that are to be swapped in."""
     sizes = {e.name: e.size for e in entries if not e.is_directory}
     modified_ms = {e.name: e.modified_ms for e in entries if not e.is_directory}
-    temporary_suffixes = (names.DELETED, names.CLEANED, TEMPORARY)
-    remove = [name for name in sizes if name.endswith(temporary_suffixes)]
-    cleaned = [
-        offset
-        for name in remove
-        if name.endswith(names.CLEANED) and (offset := names.stem_offset(name)) is not None
-    ]
-    replace = []
+    remove = [name for name in sizes if name.endswith((names.DELETED, TEMPORARY))]
+    cleaned = [name for name in sizes if name.endswith(names.CLEANED)]
+    cleaned_offsets = [o for o in map(names.stem_offset, cleaned) if o is not None]
+    replace, incomplete = [], list[str]()
     for name in sorted((name for name in sizes if name.endswith(names.SWAP)), key=_log_first):
         offset = names.stem_offset(name)
         # A .cleaned file beside it means that not all files of a group were renamed to .swap.
-        if offset is None or (cleaned and offset >= min(cleaned)):
-            remove.append(name)
+        if offset is None or (cleaned_offsets and offset >= min(cleaned_offsets)):
+            incomplete.append(name)
         else:
             replace.append((name, name.removesuffix(names.SWAP)))
+    # The .cleaned files go last: after a crash they still show which groups are incomplete.
+    remove += incomplete + cleaned
     logs = sorted(name for name in sizes if name.endswith(names.LOG) and len(name) == 24)
     # A roll that failed, or was interrupted, left them; their offsets may be in the segment before.
     unused = {name for name in logs[1:-1] if not sizes[name]}

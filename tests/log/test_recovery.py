@@ -117,6 +117,31 @@ def test_finished_compaction_replaces_its_segments(disk: SimDisk) -> None:
     assert content(reopen(disk, compacted)) == [(5, b"5"), (6, b"6")]
 
 
+def test_removal_of_an_unfinished_compaction_that_is_killed_keeps_the_old_segment() -> None:
+    """Invariant 83: a recovery that dies leaves the next one no group that looks complete."""
+    config = LogConfig(index_interval_bytes=50, cleanup_compact=True)
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, config)
+    for number in range(20):
+        append(log, [b"%d" % number])
+    log.close()
+    before = files(disk)
+    for suffix in (".log.swap", ".index.swap", ".timeindex.cleaned"):
+        disk.write(STEM + suffix, b"")
+    disk.sync_directory("t-0")
+    for changes in range(20):
+        survivor = SimDisk(root=deepcopy(disk.root))
+        survivor.changes_left = changes
+        with suppress(Killed):
+            reopen(survivor, config, clean=True)
+            break
+        after = reopen(survivor.after_kill(), config, clean=True)
+        assert [offset for offset, _ in content(after)] == list(range(20))
+        assert after.disk.read(STEM + ".index") == before[STEM + ".index"]
+    assert changes == 3
+
+
 def test_stale_checkpoints_are_limited_to_the_log(disk: SimDisk) -> None:
     """Invariants 82 and 84."""
     for watermark, start, expected in ((99, 0, (0, 7)), (2, 5, (5, 5)), (0, 0, (0, 0))):
