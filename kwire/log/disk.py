@@ -113,6 +113,9 @@ class Disk(Protocol):
     def judge(self, error: OSError, *, by_sync: bool = False) -> None:
         """Draw the consequences of an error (:class:`kwire.log.disk_health.DiskHealth`)."""
 
+    def fail(self, error: OSError) -> None:
+        """Mark the directory as failed, whatever the error is."""
+
     def keep_room(self) -> None: ...
 
     def has_room(self) -> bool: ...

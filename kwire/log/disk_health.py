@@ -99,9 +99,13 @@ class DiskHealth:
         if by_sync:
             self.mark_failed_sync()
         if by_sync or kind is DiskErrorKind.BROKEN:
-            self.failed = self.failed or error
+            self.fail(error)
         elif kind is DiskErrorKind.NO_ROOM:
             self._give_back(str(error))
+
+    def fail(self, error: OSError) -> None:
+        """Mark the directory as failed, for an error in a change that only a start can complete."""
+        self.failed = self.failed or error
 
     def keep_room(self) -> None:
         """Allocate the reserve when the directory is opened."""

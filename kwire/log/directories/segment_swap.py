@@ -6,6 +6,9 @@ renamed to ``.deleted``, in ascending order, so that a crash leaves the newest o
 never outlives its tombstone. Then the ``.swap`` files get their final names, and the directory is
 synced. Reads that hold a source continue with its renamed files until those are removed.
 
+An error between the first of these renames and the last takes the directory offline: the log lacks
+files, and what was written to it until a start completes the swap would be replaced.
+
 The log is claimed meanwhile, so nothing cuts or removes it. The renames of the sources are made on
 the event loop, a few at a time, because each must change the names in memory in the same moment;
 the others, and the syncs, are made in a thread of the directory. The list of segments changes in
@@ -21,6 +24,7 @@ import trio
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
+from kwire.errors import KafkaStorageError
 from kwire.log.compaction.job import CleanedGroup
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
@@ -71,16 +75,18 @@ class _Renames:
             self.disk.sync_directory(self.directory)
         except OSError:
             if self.disk.failed is None:
-                for file in self.files:
+                # The log file goes last: alone, another file would count as one of a source.
+                for file in reversed(self.files):
                     self.disk.remove(f"{self.directory}/{file}{names.SWAP}")
             raise
 
     def finish(self) -> None:
-        """Rename ``.swap`` to the final names and make that durable."""
-        for file in self.files:
-            path = f"{self.directory}/{file}"
-            self.disk.rename(path + names.SWAP, path)
-        self.is_final = True
+        """Rename ``.swap`` to the final names and make that durable; may be called again."""
+        if not self.is_final:
+            for file in self.files:
+                path = f"{self.directory}/{file}"
+                self.disk.rename(path + names.SWAP, path)
+            self.is_final = True
         self.disk.sync_directory(self.directory)
 
 
@@ -120,18 +126,34 @@ class SegmentSwap:
         files = [stem + suffix for suffix in suffixes]
         renames = _Renames(disk, log.segments.directory, files)
         await self.in_thread(disk, renames.prepare)
+        try:
+            paths = await self._rename_sources(log, sources)
+            await self.in_thread(disk, renames.finish)
+        except (OSError, KafkaStorageError) as error:
+            if not renames.is_final:
+                self._fail(disk, error)
+            raise
+        finally:
+            if renames.is_final:
+                log.segments.replace(sources, _new_segment(log, group))
+                self.removals.add(disk, paths, log.config.file_delete_delay_ms, sources)
+
+    async def _rename_sources(self, log: PartitionLog, sources: Sequence[Segment]) -> list[str]:
         self._count += 1
         mark = f".{self._count}{names.DELETED}"
         slices, paths = Slices(self.clock.now), list[str]()
         for segment in sources:
             paths += _rename_source(log, segment, mark, is_first=segment is sources[0])
             await slices.pause()
-        try:
-            await self.in_thread(disk, renames.finish)
-        finally:
-            if renames.is_final:
-                log.segments.replace(sources, _new_segment(log, group))
-                self.removals.add(disk, paths, log.config.file_delete_delay_ms, sources)
+        return paths
+
+    def _fail(self, disk: Disk, error: OSError | KafkaStorageError) -> None:
+        """Take the directory offline in the middle of a swap, whatever the error was.
+
+        The log lacks files, and the next start completes the swap: nothing may change before it.
+        """
+        disk.fail(error if isinstance(error, OSError) else OSError(str(error)))
+        self.directory.note_failure()
 
 
 _RENAMED: Final = names.SEGMENT_SUFFIXES

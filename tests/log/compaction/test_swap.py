@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 
+from kwire.errors import KafkaStorageError
 from kwire.log import timestamp_search
 from kwire.log.config import CleanerSettings, LogConfig
 from kwire.log.directories.cleaning_runner import ThreadRunner
@@ -356,3 +357,59 @@ async def test_retention_waits_for_the_end_of_a_pass(autojump_clock) -> None:
             may_end.set()
         assert log.clean_state.clean_end
         assert len(log.segments) == 1  # Deleted at the end of the pass.
+
+
+@pytest.mark.parametrize("renamed", [0, 1, 3, 6, 9, 10, 11])
+async def test_swap_that_fails_midway_takes_the_directory_offline(
+    autojump_clock, renamed: int
+) -> None:
+    """Also for want of room: what was written next would be replaced when a start completes it."""
+    disk = SimDisk()
+    async with running(disk, compacts=False) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log, 24)
+        before = table(log)
+        cleaning = logs.services[log.disk].cleaning
+
+        async def fill_disk(used: object, call: Callable[[], None]) -> None:
+            await at_once(call)
+            disk.fail_at("rename", OSError(errno.ENOSPC, "full"), after=renamed, times=99)
+
+        cleaning.swap.in_thread = fill_disk
+        with pytest.raises((OSError, KafkaStorageError)):
+            await cleaning.clean(log, ThreadRunner(in_thread, simple_clean()), SETTINGS)
+        assert not logs.directories[0].online
+    async with running(disk.after_kill(), compacts=False) as logs:
+        assert table(present(logs)) == before
+
+
+@pytest.mark.parametrize("changes", range(3, 10))
+async def test_crash_while_a_swap_is_given_up_leaves_no_index_without_its_log(
+    autojump_clock, changes: int
+) -> None:
+    """The next start would take such an index for that of the source, which is still there."""
+    disk = SimDisk()
+    async with running(disk, compacts=False) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log, 24)
+        before = table(log)
+        await logs.flush(log, indexes=True)
+        left = f"t-0/{names.stem(0)}{names.TXN_INDEX}{names.CLEANED}"
+        cleaning = logs.services[log.disk].cleaning
+
+        async def crash(used: object, call: Callable[[], None]) -> None:
+            disk.write(left, b"")
+            disk.fail_at("remove", OSError(errno.ENOSPC, "full"), path=names.CLEANED)
+            disk.changes_left = changes
+            await at_once(call)
+
+        cleaning.swap.in_thread = crash
+        with suppress(Killed, OSError):
+            await cleaning.clean(log, ThreadRunner(in_thread, simple_clean()), SETTINGS)
+        disk.changes_left = None
+        disk.mend()
+        survivor = disk.after_kill()
+    unfinished = [name for name in files(survivor) if name.endswith(names.SWAP)]
+    assert not unfinished or f"{names.stem(0)}{names.LOG}{names.SWAP}" in unfinished
+    async with running(survivor, compacts=False) as logs:
+        assert table(present(logs)) == before
