@@ -3,13 +3,15 @@
 Rules: it uses as little as possible of what the node needs: it runs at the lowest priority for CPU
 and, on Linux, as a batch process. It ends when its stdin ends, also in the middle of a group: the
 node may close the pipe or die at any time, and what it has written is only ``.cleaned`` files. It
-imports no trio. While it cleans a log it locks the partition's directory: the worker of a node that
-was killed may live for a moment beside that of the next node, and both would write the same files.
+ignores the Ctrl-C that a terminal sends to it as well: the node ends it. It imports no trio. While
+it cleans a log it locks the partition's directory: the worker of a node that was killed may live
+for a moment beside that of the next node, and both would write the same files.
 The messages are in :mod:`kwire.log.compaction.messages`.
 """
 
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -170,6 +172,7 @@ def lower_priority() -> None:
 
 def main() -> None:
     """Serve the node at stdin and stdout; what else is printed goes to stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     lower_priority()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,6 +126,17 @@ def test_worker_ends_with_its_pipe_in_the_middle_of_a_group(worker, tmp_path) ->
     assert {e.name for e in log.disk.entries("t-0")} == {
         f"{base:020d}{suffix}" for base in range(3) for suffix in (".log", ".index", ".timeindex")
     }
+
+
+@pytest.mark.slow
+def test_interrupt_from_the_terminal_leaves_the_worker_to_its_node(worker, tmp_path) -> None:
+    log = made_log(tmp_path)
+    worker.send(("clean", str(tmp_path), log.job()))
+    assert worker.read()[0] == "group"
+    worker.process.send_signal(signal.SIGINT)
+    worker.send(("next",))
+    assert worker.read()[0] == "group"
+    assert worker.wait_end() == 0
 
 
 @pytest.mark.slow
