@@ -14,7 +14,7 @@ from tests.support.coordinator.node import FakeLog, commit_request, fetch_offset
 PRODUCER = 7
 
 
-def emptied(stored: bytes) -> bytes:
+def without_records(stored: bytes) -> bytes:
     """Return a batch as a pass leaves it whose records are all replaced."""
     return rebuild_empty(parse(stored))
 
@@ -47,10 +47,15 @@ async def test_load_passes_gaps_and_empty_batches(
     await write(node.groups, 1, 2, 3, 4, 5, 6, 7, 8)
     batches = log.data[index]
     # Offsets 0, 1 and 5 have no batch any more; those of 2, 4 and 7 have no records.
-    log.data[index] = [emptied(batches[2]), batches[3], emptied(batches[4]), batches[6]]
-    log.data[index].append(emptied(batches[7]))
+    log.data[index] = [
+        without_records(batches[2]),
+        batches[3],
+        without_records(batches[4]),
+        batches[6],
+    ]
+    log.data[index].append(without_records(batches[7]))
     if end == "empty marker":
-        log.data[index].append(emptied(marker_at(log.ends[index])))
+        log.data[index].append(without_records(marker_at(log.ends[index])))
         log.ends[index] += 1
     elif end == "gap":
         log.data[index].pop()
@@ -86,11 +91,11 @@ async def test_emptied_data_of_a_transaction_and_its_marker_leave_the_offset() -
         producer_epoch=0,
         transactional=True,
     )
-    log.data[index] = [emptied(stored), emptied(in_transaction), marker_at(2)]
+    log.data[index] = [without_records(stored), without_records(in_transaction), marker_at(2)]
     log.ends[index] = log.high_watermarks[index] = 3
     await write(node.groups, 5)
     last = batch([New(b"", b"")], timestamp_ms=1, base_offset=log.ends[index])
-    log.data[index].append(emptied(last))
+    log.data[index].append(without_records(last))
     log.ends[index] = log.high_watermarks[index] = 5
     successor = make_node(log)
     async with trio.open_nursery() as nursery:

@@ -75,9 +75,19 @@ class _Renames:
             self.disk.sync_directory(self.directory)
         except OSError:
             if self.disk.failed is None:
-                # The log file goes last: alone, another file would count as one of a source.
-                for file in reversed(self.files):
-                    self.disk.remove(f"{self.directory}/{file}{names.SWAP}")
+                self._undo()
+            raise
+
+    def _undo(self) -> None:
+        """Remove the ``.swap`` files; if one stays, the directory fails, as it would be put in.
+
+        The log file goes last: alone, another file would count as one of a source.
+        """
+        try:
+            for file in reversed(self.files):
+                self.disk.remove(f"{self.directory}/{file}{names.SWAP}")
+        except OSError as error:
+            self.disk.fail(error)
             raise
 
     def finish(self) -> None:

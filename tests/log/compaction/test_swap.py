@@ -394,11 +394,11 @@ async def test_crash_while_a_swap_is_given_up_leaves_no_index_without_its_log(
         fill(log, 24)
         before = table(log)
         await logs.flush(log, indexes=True)
-        left = f"t-0/{names.stem(0)}{names.TXN_INDEX}{names.CLEANED}"
+        old_file = f"t-0/{names.stem(0)}{names.TXN_INDEX}{names.CLEANED}"
         cleaning = logs.services[log.disk].cleaning
 
         async def crash(used: object, call: Callable[[], None]) -> None:
-            disk.write(left, b"")
+            disk.write(old_file, b"")
             disk.fail_at("remove", OSError(errno.ENOSPC, "full"), path=names.CLEANED)
             disk.changes_left = changes
             await at_once(call)
@@ -412,4 +412,31 @@ async def test_crash_while_a_swap_is_given_up_leaves_no_index_without_its_log(
     unfinished = [name for name in files(survivor) if name.endswith(names.SWAP)]
     assert not unfinished or f"{names.stem(0)}{names.LOG}{names.SWAP}" in unfinished
     async with running(survivor, compacts=False) as logs:
+        assert table(present(logs)) == before
+
+
+@pytest.mark.parametrize("removed", range(4))
+async def test_swap_that_cannot_be_given_up_takes_the_directory_offline(
+    autojump_clock, removed: int
+) -> None:
+    """A start would complete it, over what was written meanwhile."""
+    disk = SimDisk()
+    async with running(disk, compacts=False) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        fill(log, 24)
+        before = table(log)
+        cleaning = logs.services[log.disk].cleaning
+        old_file = f"t-0/{names.stem(0)}{names.TXN_INDEX}{names.CLEANED}"
+
+        async def fill_disk(used: object, call: Callable[[], None]) -> None:
+            disk.write(old_file, b"")
+            disk.fail_at("remove", OSError(errno.ENOSPC, "full"), path=names.CLEANED)
+            disk.fail_at("remove", OSError(errno.ENOSPC, "full"), path=names.SWAP, after=removed)
+            await at_once(call)
+
+        cleaning.swap.in_thread = fill_disk
+        with pytest.raises(OSError, match="full"):
+            await cleaning.clean(log, ThreadRunner(in_thread, simple_clean()), SETTINGS)
+        assert logs.directories[0].online == (removed == 3)
+    async with running(disk.after_kill(), compacts=False) as logs:
         assert table(present(logs)) == before
