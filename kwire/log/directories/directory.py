@@ -101,10 +101,8 @@ class LogDirectory:
         """Open every partition in slices, removing the marker of the last clean stop first."""
         self.lock()
         clean = self._take_marker()
-        points = self._read(names.RECOVERY_POINTS)
-        starts = self._read(names.LOG_STARTS)
-        watermarks = self._read(names.HIGH_WATERMARKS)
-        clean_ends = self._read(names.CLEANER_OFFSETS)
+        stored = {name: self._read(name) for name in _OFFSETS}
+        points, watermarks, starts, clean_ends = stored.values()
         for entry in self.disk.entries():
             partition = self._partition(entry.name) if entry.is_directory else None
             if partition is None:
@@ -118,6 +116,10 @@ class LogDirectory:
             )
             yield from self._load(entry.name, partition, offsets, config_of, now_ms)
             yield
+        for file, named in stored.items():
+            # A crash came between the end of a partition and the next write of this file.
+            for partition in named.keys() - self.logs.keys() - self.unopened.keys():
+                self.retired.setdefault(partition, set()).add(file)
         if any(clean_ends.get(p) != log.clean_state.clean_end for p, log in self.logs.items()):
             # The old offset would count again once the log has grown past it.
             content = self.checkpoint(names.CLEANER_OFFSETS)
