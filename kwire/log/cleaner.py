@@ -129,7 +129,7 @@ class LogCleaner:
         if assessment.retry_ms < NEVER_MS:
             self._timers.arm(log, now + max(assessment.retry_ms - now_ms, 0) / 1000)
         if assessment.is_blocked:  # A later last stable offset is not announced.
-            self._timers.arm(log, now + max(self.settings.backoff_ms / 1000, 1.0))
+            self._look_later(log)
 
     async def _assess(self, log: PartitionLog) -> Assessment | None:
         """Return what could be cleaned of a log, None if it is not to be cleaned at all."""
@@ -143,7 +143,12 @@ class LogCleaner:
             return await service.cleaning.assess(log)
         except (OSError, KafkaStorageError) as error:
             self._on_disk_error(log, error)
+            if self._is_here(log):  # Too many open files, or retention removed a segment meanwhile.
+                self._look_later(log)
             return None
+
+    def _look_later(self, log: PartitionLog) -> None:
+        self._timers.arm(log, self.clock.now() + max(self.settings.backoff_ms / 1000, 1.0))
 
     async def _forget_removed(self, slices: Slices) -> None:
         for log in list(self._assessments):

@@ -264,6 +264,28 @@ async def test_full_disk_leaves_the_log_whole_and_is_tried_again(autojump_clock)
         assert table(log) == before
 
 
+async def test_log_that_could_not_be_looked_at_is_looked_at_again(autojump_clock) -> None:
+    """After a restart the age of a log's oldest segment is read from its file."""
+    config = attrs.evolve(CONFIG, max_compaction_lag_ms=1_000_000)
+    disk = SimDisk()
+    async with running(disk, compacts=False, config=config) as logs:
+        log = logs.create("t", ID, 0, config)
+        fill(log)
+        await logs.flush(log, indexes=True)
+        await trio.sleep(100)
+    disk = disk.after_kill()
+    async with running(disk, config=config) as logs:
+        log = present(logs)
+        log.high_watermark = log.end_offset
+        before = table(log)
+        for segment in log.segments:
+            segment.file.close()
+        disk.fail_at("read", OSError(errno.EMFILE, "too many files"), path=names.LOG, times=2)
+        await trio.sleep(30)
+        assert log.clean_state.clean_end
+        assert table(log) == before
+
+
 async def test_disk_error_of_a_pass_takes_the_directory_offline(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
