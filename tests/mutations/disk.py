@@ -95,7 +95,7 @@ MUTATIONS = (
         name="failed-directory-goes-on",
         invariants=(89,),
         path="kwire/log/disk_health.py",
-        old="            self.failed = self.failed or error\n",
+        old="            self.fail(error)\n",
         new="            pass\n",
         test="tests/log/test_disk.py",
     ),
