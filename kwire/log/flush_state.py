@@ -30,6 +30,7 @@ class FlushState:
         "_segments",
         "_writer",
         "cut_offset",
+        "ended_cut_count",
         "indexed_end",
         "recovery_point",
         "running",
@@ -46,6 +47,8 @@ class FlushState:
         """The segments below this offset have their indexes on disk, synced."""
         self.cut_offset: int | None = None
         """The offset of a cut in progress; the checkpoints name no later start offset."""
+        self.ended_cut_count = 0
+        """The number of cuts that have ended, whether they were made or not."""
         self.unsynced = UnsyncedWrites()
         self.running: Flush | None = None
         self._closed_end: int | None = None
@@ -183,6 +186,11 @@ class FlushState:
         """Note a cut. No flush may run: it would count removed data as durable and index it."""
         assert self.running is None, "a flush is running"
         self.unsynced.has_cut = True
+
+    def end_cut(self) -> None:
+        """Let the checkpoints name the log's own start offset again."""
+        self.cut_offset = None
+        self.ended_cut_count += 1
 
     def truncate_to(self, offset: int, active: Segment) -> None:
         """Follow a cut at ``offset``, after which ``active`` is appended to again."""

@@ -45,6 +45,76 @@ async def test_emptied_log_keeps_its_new_records_after_a_kill(autojump_clock) ->
         assert content(await create_log(logs)) == [(2, b"new")]
 
 
+async def start_after_kill(disk: SimDisk) -> int:
+    """Return the log start offset that a broker finds after a kill."""
+    async with running(disk.after_kill()) as logs:
+        return (await create_log(logs)).start_offset
+
+
+@asynccontextmanager
+async def cutting_below_the_start(
+    is_wanted: Callable[[], bool], flush_s: float
+) -> AsyncIterator[tuple[SimDisk, LogManager, PartitionLog, trio.CancelScope]]:
+    """Yield when a cut has lowered a start offset of 3 on disk to 1 and waits for a flush.
+
+    The rest of the flush takes ``flush_s``.
+    """
+    disk, scope = SimDisk(), trio.CancelScope()
+    async with running(disk) as logs, trio.open_nursery() as nursery:
+        log = await create_deleted_from(logs, start_offset=3, end_offset=5)
+        append(log, [b"v"])
+        await trio.sleep(130)
+
+        async def run_slowly(call: Callable[[], None]) -> None:
+            is_flush = call == getattr(log.flush_state.running, "run", None)
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.7 + flush_s if is_flush else 1)
+            call()
+
+        async def truncate() -> None:
+            with scope:
+                assert not await logs.truncate(log, 1, is_wanted)
+
+        logs.threads.stand_in = run_slowly
+        nursery.start_soon(truncate)
+        await trio.sleep(0.5)
+        nursery.start_soon(logs.flush, log)
+        await trio.sleep(0.7)
+        assert await start_after_kill(disk) == 1
+        yield disk, logs, log, scope
+
+
+async def test_records_deleted_during_a_cut_that_is_given_up_stay_deleted(autojump_clock) -> None:
+    """Invariant 39: the broker became the leader while the truncation waited."""
+    is_follower = True
+    async with cutting_below_the_start(lambda: is_follower, 1) as (disk, logs, log, _):
+        is_follower = False
+        log.high_watermark = 5
+        log.advance_start(4)
+        await logs.keep_starts([log])
+        assert await start_after_kill(disk) == 4
+
+
+async def test_start_offset_is_stored_again_when_a_cut_below_it_is_given_up(
+    autojump_clock,
+) -> None:
+    """Invariant 39: at once, not at the next interval of the checkpoints."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await create_deleted_from(logs, start_offset=3, end_offset=4)
+        assert not await logs.truncate(log, 1, lambda: log.flush_state.recovery_point == 4)
+        assert await start_after_kill(disk) == 3
+
+
+async def test_start_offset_is_stored_again_after_a_cancelled_cut_below_it(autojump_clock) -> None:
+    """Invariant 39: a broker that becomes the leader cancels its fetcher."""
+    async with cutting_below_the_start(lambda: True, 1000) as (disk, _, log, scope):
+        scope.cancel()
+        await trio.sleep(130)
+        assert log.end_offset == 6
+        assert await start_after_kill(disk) == 3
+
+
 async def test_truncation_that_removes_nothing_writes_no_checkpoint(autojump_clock) -> None:
     """After a preferred election that is every idle partition of the new followers."""
     disk = SimDisk()

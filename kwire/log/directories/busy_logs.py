@@ -57,9 +57,13 @@ class BusyLogs:
         The caller changes the log before it awaits anything else.
         """
         while log in self:
-            if log in self.cuts:
-                await self.cuts[log].wait()
+            await self.wait_cut(log)
             await self.wait_threads(log)
+
+    async def wait_cut(self, log: PartitionLog) -> None:
+        """Block while the current claim on a log lasts, if there is one."""
+        if log in self.cuts:
+            await self.cuts[log].wait()
 
     async def wait_threads(self, log: PartitionLog) -> None:
         """Block until no thread works on a log; the next flush and write begin after that."""

@@ -4,7 +4,8 @@ Rules: a log is claimed for the whole of its truncation. Its producers' state is
 slices and beside the one in use; the log serves reads meanwhile, takes flushes and, should its
 broker become the leader, appends. Then the offsets in the checkpoints are lowered. The cut itself
 is made in one piece, and only if it is still wanted then; across many segments it is made in steps,
-each of which leaves a whole log.
+each of which leaves a whole log. If it is no longer wanted, the checkpoints get the log's own
+offsets again: a lower start offset would undo an acknowledged DeleteRecords at the next crash.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -152,9 +153,10 @@ class LogTruncation:
         """Lower the offsets on disk to ``offset``; the value is whether the log may be cut there.
 
         Then no thread works on the log, the offsets are stored, and the cut is still wanted, which
-        is asked again after each wait. The caller cuts before it waits for anything else.
+        is asked again after each wait. The caller cuts before it waits for anything else. If the
+        log may not be cut, the log's own offsets are on disk again.
         """
-        state, is_stored = log.flush_state, False
+        state, is_stored, files = log.flush_state, False, list[str]()
         state.cut_offset = offset
         try:
             while True:
@@ -163,13 +165,19 @@ class LogTruncation:
                 if not may_cut or (is_stored and state.recovery_point <= offset):
                     break
                 state.recovery_point = min(state.recovery_point, offset)
-                is_stored = await self.checkpoints.write(*_lowered_files(log, offset))
+                files = _lowered_files(log, offset)
+                is_stored = await self.checkpoints.write(*files)
                 if not is_stored:
                     may_cut = False
                     break
+            if is_stored and not may_cut:
+                state.end_cut()
+                await self.checkpoints.write(*files)
             yield may_cut
         finally:
-            state.cut_offset = None
+            state.end_cut()
+            if self.directory.holds(log):
+                self.checkpoints.mark(log)  # After a cancellation the lowered offsets are on disk.
 
     def _may_cut(self, log: PartitionLog, is_wanted: Callable[[], bool]) -> bool:
         """Whether the cut is still wanted, and the log has not been deleted."""

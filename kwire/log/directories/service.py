@@ -44,6 +44,12 @@ CLOSED_AT_ONCE: Final = 16
 def _ignore(_: PartitionLog) -> None: ...
 
 
+def _was_cut_since(log: PartitionLog, ended_cut_count: int) -> bool:
+    """Return whether a cut was in progress at any time since ``ended_cut_count`` was read."""
+    state = log.flush_state
+    return state.cut_offset is not None or state.ended_cut_count != ended_cut_count
+
+
 @attrs.define(eq=False)
 class DirectoryService:
     """The logs of one directory, and all slow work on them."""
@@ -161,15 +167,25 @@ class DirectoryService:
             self.removals.add(self.directory.disk, [path], delay_ms, segments)
 
     async def keep_starts(self, logs: Sequence[PartitionLog]) -> None:
-        """Return once the start offsets of these logs are on disk; raises KafkaStorageError."""
+        """Return once the start offsets of these logs are on disk; raises KafkaStorageError.
+
+        A write during a cut may store the cut's offset instead. So if a log was being cut at any
+        time during the write, the start offset is written again after the cut.
+        """
         files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
         directory = self.directory
         if directory.retired and any(directory.is_named_again(log.partition) for log in logs):
             files.append(names.RECOVERY_POINTS)
             if names.CLEANER_OFFSETS in directory.stale_files:
                 files.append(names.CLEANER_OFFSETS)
-        if not await self.checkpoints.write(*files):
-            raise KafkaStorageError(f"{self.directory.name}: cannot store log start offsets")
+        pending = list(logs)
+        while pending:
+            counts = {log: log.flush_state.ended_cut_count for log in pending}
+            if not await self.checkpoints.write(*files):
+                raise KafkaStorageError(f"{self.directory.name}: cannot store log start offsets")
+            pending = [log for log, count in counts.items() if _was_cut_since(log, count)]
+            for log in pending:
+                await self.busy.wait_cut(log)
 
     def _watch(self, log: PartitionLog) -> None:
         """Take up the notifications of a log."""
