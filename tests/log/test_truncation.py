@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 import trio
@@ -43,6 +44,23 @@ async def test_emptied_log_keeps_its_new_records_after_a_kill(autojump_clock) ->
         await logs.flush(log)
     async with running(disk.after_kill()) as logs:
         assert content(await create_log(logs)) == [(2, b"new")]
+
+
+async def test_log_that_was_emptied_by_a_cut_keeps_its_start_offset(autojump_clock) -> None:
+    """Invariant 39: the power is lost before the name of its new segment is durable."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await create_log(logs)
+        assert await logs.restart_at(log, 9)
+        append(log, [b"v"])
+        await logs.flush(log)
+        await trio.sleep(130)
+        assert await logs.truncate(log, 7)
+        survivors = [disk.power_loss(Random(seed)) for seed in range(20)]
+    for survivor in survivors:
+        async with running(survivor) as logs:
+            log = await create_log(logs)
+            assert log.start_offset in (7, 9)
 
 
 async def start_after_kill(disk: SimDisk) -> int:

@@ -337,6 +337,14 @@ MUTATIONS = (
         test="tests/log/test_truncation.py",
     ),
     Mutation(
+        name="start-offset-of-an-emptied-log-is-not-stored",
+        invariants=(39,),
+        path="kwire/log/directories/directory.py",
+        old="is_unnamed = start != log.segments[0].base_offset",
+        new="is_unnamed = start > log.segments[0].base_offset",
+        test="tests/log/test_truncation.py",
+    ),
+    Mutation(
         name="cancelled-cut-leaves-a-lower-start-offset",
         invariants=(39,),
         path="kwire/log/directories/log_truncation.py",

@@ -345,16 +345,18 @@ def _of_a_segment(file: str) -> bool:
 
 
 def _start(log: PartitionLog) -> int | None:
-    """Return a log's start offset if it is inside the first segment, else None.
+    """Return a log's start offset if it is not that of the first segment, else None.
 
-    Otherwise the first segment's name gives it. But until their removal is synced, removed files
-    can reappear after a power loss, so then the start offset is returned too. It is not above the
-    offset of a cut that is about to be made: recovery would remove what is appended there.
+    Otherwise the first segment's name gives it. The start offset is below the first segment while
+    everything is about to be cut: the power may be lost before the name of the next segment is
+    durable. Until their removal is synced, removed files can reappear after a power loss, so then
+    the start offset is returned too. It is not above the offset of a cut that is about to be made:
+    recovery would remove what is appended there.
     """
     cut_offset = log.flush_state.cut_offset
     start = log.start_offset if cut_offset is None else min(log.start_offset, cut_offset)
-    inside = start > log.segments[0].base_offset
-    return start if inside or log.flush_state.removal_unsynced else None
+    is_unnamed = start != log.segments[0].base_offset
+    return start if is_unnamed or log.flush_state.removal_unsynced else None
 
 
 def _files_naming(clean_end: int | None) -> set[str]:
