@@ -12,11 +12,13 @@ moment; a copy of the disk that survives is opened and checked:
 - no thread works for a deleted log, and a deleted log is never used again.
 
 Logs may be compacted meanwhile, by the real passes: then a record may also be missing if the log
-has a later one of its key.
+has a later one of its key, or had a committed one before a truncation. While a pass replaces
+segments, truncations are frequent. An opened log has no batch twice and none of a pass's files.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 import trio
@@ -32,6 +34,7 @@ from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import Disk
 from kwire.log.flush import Flush
+from kwire.log.formats import names
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import ProducerStates
@@ -88,6 +91,10 @@ class Model:
     """Raised when the broker gets another role, so that a truncation is not wanted any more."""
     kept_start: int = 0
     """The highest start offset that DeleteRecords has acknowledged."""
+    superseded: set[int] = attrs.Factory(set)
+    """Offsets that compaction may have removed because of later records that were then cut."""
+    former_start: int = 0
+    """The highest start offset before a cut; it is back if the power undoes the cut."""
 
     @property
     def durable_end_offset(self) -> int:
@@ -100,7 +107,17 @@ class Model:
             self.current[offset] = value
             self.written.setdefault(offset, set()).add(value)
 
+    def note_superseded(self) -> None:
+        """Note which records compaction may have removed, before a cut removes the reason."""
+        last: dict[bytes, int] = {}
+        for offset in sorted(self.current, reverse=True):
+            key = key_of(self.current[offset])
+            if offset < self.log.high_watermark and last.setdefault(key, offset) > offset:
+                self.superseded.add(offset)
+
     def cut(self, offset: int) -> None:
+        self.former_start = max(self.former_start, self.start)
+        self.superseded = {at for at in self.superseded if at < offset}
         self.current = {at: value for at, value in self.current.items() if at < offset}
         self.bases = [base for base in self.bases if base < offset]
         self.flushed = min(self.flushed, offset)
@@ -144,7 +161,7 @@ class LogSim:
 
     def __attrs_post_init__(self) -> None:
         self.random = Random(self.seed)
-        self.threads = SteppedThreads(self.random, self._check_job)
+        self.threads = SteppedThreads(self.random, partial(check_job, self))
         self.logs = manager(
             self.disk, self.threads, self.clock, compacts=self.config.cleanup_compact
         )
@@ -175,8 +192,11 @@ class LogSim:
         await self._lose_power(all_written=stop)
 
     def _act(self, nursery: trio.Nursery) -> None:
+        is_compacted = self.config.cleanup_compact
+        if is_compacted and self._cut_in_a_swap(nursery):
+            return
         # A pass makes many calls.
-        if self.random.random() < (0.92 if self.config.cleanup_compact else 0.4):
+        if self.random.random() < (0.92 if is_compacted else 0.4):
             self.threads.step()
             return
         partition = self.random.randrange(PARTITIONS)
@@ -184,7 +204,7 @@ class LogSim:
         acts: list[tuple[int, Callable[[int, Model, trio.Nursery], None]]] = [
             (12, self._append),
             (4, self._follow),
-            (2, self._roll),
+            (8 if is_compacted else 2, self._roll),  # Passes join small segments.
             (4, self._flush),
             (2, self._truncate),
             (3, self._delete_records),
@@ -206,21 +226,22 @@ class LogSim:
                 model.role += 1
             act(partition, model, nursery)
 
+    def _cut_in_a_swap(self, nursery: trio.Nursery) -> bool:
+        """Truncate a log whose segments a pass replaces, now and then; return whether it did."""
+        claimed = self.logs.services[self.disk].busy.cuts
+        for partition, model in self.models.items():
+            is_swapped = model.log in claimed and partition not in self.busy
+            if is_swapped and self.random.random() < 0.1:
+                model.role += 1
+                self._truncate(partition, model, nursery)
+                return True
+        return False
+
     def _create(self, partition: int) -> None:
         self.ids += 1
         topic_id = self.ids.to_bytes(16, "big")
         log = self.logs.create("t", topic_id, partition, self.config)
-        model = self.models[partition] = Model(log, topic_id)
-        truncate_to = log.truncate_to
-
-        def truncate_both(
-            offset: int, now_ms: int = 0, producers: ProducerStates | None = None
-        ) -> bool:
-            is_truncated = truncate_to(offset, now_ms, producers)
-            model.cut(log.end_offset)
-            return is_truncated
-
-        log.truncate_to = truncate_both  # type: ignore[method-assign]
+        self.models[partition] = follow_cuts(Model(log, topic_id))
 
     def _values(self) -> list[bytes]:
         self.count += 1
@@ -281,7 +302,12 @@ class LogSim:
             model.wrote(base_offset, values)
 
     def _roll(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
-        model.log.roll(TIME_MS)
+        log = model.log
+        log.roll(TIME_MS)
+        if self.config.cleanup_compact:  # Passes clean what is committed.
+            log.high_watermark = max(
+                log.high_watermark, min(log.writer.written_offset, log.end_offset)
+            )
 
     def _flush(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
         end_offset = model.log.end_offset
@@ -306,15 +332,14 @@ class LogSim:
         is_alone = self.random.random() < 0.7
         if is_alone and self.random.random() < 0.3:  # An unclean leader may end below that.
             bases = [base for base in model.bases if base < start][-4:]
-        if self.config.cleanup_compact:  # A committed record may be all that is left of its key.
+        if self.config.cleanup_compact and not is_alone:
             bases = [base for base in bases if base >= log.high_watermark]
         if not bases:
             return
         offset = self.random.choice(bases)
 
         def is_wanted() -> bool:
-            is_committed = self.config.cleanup_compact and offset < log.high_watermark
-            return not is_committed and (is_alone or model.role == role)
+            return is_alone or model.role == role
 
         async def truncate() -> None:
             with suppress(KafkaStorageError):
@@ -395,15 +420,6 @@ class LogSim:
 
     # -- invariants
 
-    def _check_job(self, worker: Worker) -> None:
-        owner = getattr(worker.call, "__self__", None)
-        if isinstance(owner, Flush | Job):
-            works: list[object] = []
-            for log in self.logs.directories[0].logs.values():
-                works += [log.flush_state.running, log.writer.queue.running]
-            if owner not in works:
-                raise LogSimFailure(f"a thread works for a log that is gone: {owner}")
-
     async def _lose_power(self, *, all_written: bool = False) -> None:
         survivor = self.disk.power_loss(Random(self.random.random()))
         again = manager(survivor, at_once, self.clock)
@@ -421,6 +437,34 @@ class LogSim:
             if all_written:
                 end_offset = model.log.writer.written_offset
             judge(partition, model, log, end_offset)
+
+
+def follow_cuts(model: Model) -> Model:
+    """Have a model follow the truncations of its log; return the model."""
+    log = model.log
+    truncate_to = log.truncate_to
+
+    def truncate_both(
+        offset: int, now_ms: int = 0, producers: ProducerStates | None = None
+    ) -> bool:
+        if log.config.cleanup_compact:
+            model.note_superseded()
+        is_truncated = truncate_to(offset, now_ms, producers)
+        model.cut(log.end_offset)
+        return is_truncated
+
+    log.truncate_to = truncate_both  # type: ignore[method-assign]
+    return model
+
+
+def check_job(sim: LogSim, worker: Worker) -> None:
+    """Check that the log for which a thread works is still there."""
+    owner = getattr(worker.call, "__self__", None)
+    if isinstance(owner, Flush | Job):
+        works: list[object] = []
+        for log in sim.logs.directories[0].logs.values():
+            works += [log.flush_state.running, log.writer.queue.running]
+        check(owner in works, f"a thread works for a log that is gone: {owner}")
 
 
 async def close_logs(sim: LogSim, nursery: trio.Nursery) -> None:
@@ -448,12 +492,18 @@ def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: i
     name = f"partition {partition} (flushed {durable_end_offset}, {starts})"
     values = dict(contents(log))
     check(log.start_offset >= model.kept_start, f"{name} starts at {log.start_offset} again")
-    check(log.start_offset <= model.start, f"{name} starts at {log.start_offset}: too late")
+    skipped = set(range(model.start, log.start_offset))
+    skipped -= model.superseded  # A roll moves the start of a log that has no records.
+    is_cut_undone = log.start_offset <= model.former_start
+    is_skip_allowed = not skipped or (is_cut_undone and min(skipped) >= durable_end_offset)
+    check(is_skip_allowed, f"{name} starts at {log.start_offset}: too late")
     last = {key_of(value): offset for offset, value in values.items()}
     is_compacted = log.config.cleanup_compact
     for offset in range(log.start_offset, durable_end_offset):
         value, current = values.get(offset), model.current[offset]
-        is_superseded = value is None and last.get(key_of(current), -1) > offset
+        is_superseded = value is None and (
+            last.get(key_of(current), -1) > offset or offset in model.superseded
+        )
         check(
             value == current or (is_compacted and is_superseded),
             f"{name} has {value!r} at {offset}, not {current!r}",
@@ -461,6 +511,11 @@ def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: i
     for offset, value in values.items():
         check(value in model.written[offset], f"{name} has {value!r} at {offset}: never written")
     batches = list(batches_of(log))
+    bases = [header.base_offset for _, _, header in batches]
+    check(bases == sorted(set(bases)), f"{name} has batches twice, or in a wrong order: {bases}")
+    files = [entry.name for entry in log.disk.entries(log.segments.directory)]
+    pass_files = [file for file in files if file.endswith((names.CLEANED, names.SWAP))]
+    check(not pass_files, f"{name} has files of a pass: {pass_files}")
     for base_offset, epoch in (
         (header.base_offset, header.leader_epoch) for _, _, header in batches
     ):
