@@ -50,17 +50,13 @@ async def commit_existing(
     context: Context, request: OffsetCommitRequest, commit: Commit
 ) -> OffsetCommitResponse:
     """Commit the offsets of the partitions that exist, and answer for all of them."""
+    is_large = sum(len(topic.partitions) for topic in request.topics) > _ANSWERED_AT_ONCE
     images: list[TopicImage | KafkaError] = [_find(context, topic) for topic in request.topics]
-    existing = [
-        _existing(topic, image)
-        for topic, image in zip(request.topics, images, strict=True)
-        if isinstance(image, TopicImage)
-    ]
-    reply = await _commit(request, [topic for topic in existing if topic.partitions], commit)
-    steps = _answering(request.topics, images, reply)
-    if sum(len(topic.partitions) for topic in request.topics) <= _ANSWERED_AT_ONCE:
-        return run_steps(steps)
-    return await run_in_slices(steps)
+    finding = _existing(request.topics, images)
+    existing = await run_in_slices(finding) if is_large else run_steps(finding)
+    reply = await _commit(request, existing, commit)
+    answering = _answering(request.topics, images, reply)
+    return await run_in_slices(answering) if is_large else run_steps(answering)
 
 
 def _answering(
@@ -106,12 +102,22 @@ def _find(context: Context, topic: RequestTopic) -> TopicImage | KafkaError:
     return topic_image or missing
 
 
-def _existing(topic: RequestTopic, image: TopicImage) -> RequestTopic:
-    """Return the topic with its name and its id, and only the partitions that exist."""
-    partitions = [
-        partition for partition in topic.partitions if partition.partition_index in image.partitions
-    ]
-    return RequestTopic(name=image.name, topic_id=image.id, partitions=partitions)
+def _existing(
+    topics: Sequence[RequestTopic], images: Sequence[TopicImage | KafkaError]
+) -> Generator[None, None, list[RequestTopic]]:
+    """Build the topics with their names and ids, and only the partitions that exist, in steps."""
+    existing: list[RequestTopic] = []
+    for topic, image in zip(topics, images, strict=True):
+        if isinstance(image, KafkaError):
+            continue
+        partitions: list[RequestTopic.OffsetCommitRequestPartition] = []
+        for partition in topic.partitions:
+            if partition.partition_index in image.partitions:
+                partitions.append(partition)
+            yield
+        if partitions:
+            existing.append(RequestTopic(name=image.name, topic_id=image.id, partitions=partitions))
+    return existing
 
 
 async def _commit(
