@@ -166,6 +166,11 @@ def run_steps(steps: Generator[None, None, T]) -> T:
             return value
 
 
+async def run_by_size(steps: Generator[None, None, T], size: int, at_once: int) -> T:
+    """Run steps at once if ``size`` is at most ``at_once``, else in slices; return their value."""
+    return run_steps(steps) if size <= at_once else await run_in_slices(steps)
+
+
 class Wakeable(Protocol):
     """An event on which a task sleeps."""
 

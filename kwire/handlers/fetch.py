@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.configs.broker import RACK_AWARE_SELECTOR
-from kwire.drive import give_way, run_in_slices, run_steps
+from kwire.drive import give_way, run_by_size
 from kwire.errors import (
     KafkaError,
     KafkaStorageError,
@@ -83,7 +83,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     replica = request.replica_id if request.replica_id >= 0 else state.replica_id
     sessions, now = replicas.sessions, replicas.now()
     count = sum(len(topic.partitions) for topic in request.topics)
-    partitions = await _run(_requested_partitions(request.topics), count)
+    partitions = await run_by_size(_requested_partitions(request.topics), count, _TURN_PARTITIONS)
     fetch_context = sessions.begin(
         session_id=request.session_id,
         epoch=request.session_epoch,
@@ -151,8 +151,8 @@ async def _answer(
     try:
         reading.count()
         finishing = replicas.sessions.finishing(fetch_context, answers, replicas.now())
-        session_id, sent = await _run(finishing, len(answers))
-        topics = await _run(_grouping_by_topic(sent), len(sent))
+        session_id, sent = await run_by_size(finishing, len(answers), _TURN_PARTITIONS)
+        topics = await run_by_size(_grouping_by_topic(sent), len(sent), _TURN_PARTITIONS)
         response = FetchResponse(session_id=session_id, responses=topics)
         if reading.refused:
             _add_hints(context, reading, response)
@@ -160,11 +160,6 @@ async def _answer(
         reading.drop()
         raise
     return response
-
-
-async def _run(steps: Generator[None, None, T], partitions: int) -> T:
-    """Run steps for each partition: in slices if these are many."""
-    return run_steps(steps) if partitions <= _TURN_PARTITIONS else await run_in_slices(steps)
 
 
 def _requested_partitions(

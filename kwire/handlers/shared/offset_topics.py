@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Final
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kwire.drive import run_in_slices, run_steps
+from kwire.drive import run_by_size
 from kwire.errors import (
     KafkaError,
     TopicAuthorizationFailed,
@@ -22,8 +22,8 @@ from kwire.types import ZERO_UUID
 RequestTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 ResponseTopic = OffsetCommitResponse.OffsetCommitResponseTopic
 
-_ANSWERED_AT_ONCE: Final = 500
-"""The most partitions whose answer is built without a pause."""
+_AT_ONCE: Final = 500
+"""The most partitions that are looked up and answered without a pause."""
 Commit = Callable[[OffsetCommitRequest], Awaitable[OffsetCommitResponse]]
 """Commits offsets of partitions that exist; raises KafkaError."""
 
@@ -50,13 +50,11 @@ async def commit_existing(
     context: Context, request: OffsetCommitRequest, commit: Commit
 ) -> OffsetCommitResponse:
     """Commit the offsets of the partitions that exist, and answer for all of them."""
-    is_large = sum(len(topic.partitions) for topic in request.topics) > _ANSWERED_AT_ONCE
+    count = sum(len(topic.partitions) for topic in request.topics)
     images: list[TopicImage | KafkaError] = [_find(context, topic) for topic in request.topics]
-    finding = _existing(request.topics, images)
-    existing = await run_in_slices(finding) if is_large else run_steps(finding)
+    existing = await run_by_size(_existing(request.topics, images), count, _AT_ONCE)
     reply = await _commit(request, existing, commit)
-    answering = _answering(request.topics, images, reply)
-    return await run_in_slices(answering) if is_large else run_steps(answering)
+    return await run_by_size(_answering(request.topics, images, reply), count, _AT_ONCE)
 
 
 def _answering(

@@ -23,7 +23,7 @@ import trio
 
 from kwire import attrs, errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
-from kwire.drive import Slices, run_in_slices, run_steps
+from kwire.drive import Slices, run_by_size
 from kwire.errors import FencedLeaderEpoch, KafkaError
 from kwire.log.fetched_batches import UnexpectedOffset
 from kwire.replica.fetcher.config import FetcherConfig
@@ -192,7 +192,7 @@ class LeaderFetcher:
 
         With few, none can be added before the request is sent: it names them, or is ended for them.
         """
-        return run_steps(steps) if len(self._followed) <= ENDED_MAX else await run_in_slices(steps)
+        return await run_by_size(steps, len(self._followed), ENDED_MAX)
 
     def _update_positions(self) -> Generator[None, None, None]:
         """Give the session the positions that have changed, a partition at a time."""
