@@ -18,7 +18,7 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log.compaction.choice import NEVER_MS, Assessment
+from kwire.log.compaction.choice import NEVER_MS, Assessment, dirtiest
 from kwire.log.compaction.job import CleaningFailed, CleaningSummary
 from kwire.log.config import CleanerSettings
 from kwire.log.deadlines import Deadlines
@@ -60,8 +60,8 @@ class LogCleaner:
     _changed: Signal = attrs.field(init=False, factory=Signal)
     _timers: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
     """The times at which a log is looked at without a change."""
-    _due: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
-    """The logs to clean, with the cleanable share of their bytes."""
+    _due: dict[PartitionLog, Assessment] = attrs.field(init=False, factory=dict)
+    """The logs to clean, each as of the last look at it."""
     _has_due: Signal = attrs.field(init=False, factory=Signal)
     _assessments: dict[PartitionLog, Assessment] = attrs.field(init=False, factory=dict)
     _looked_at: float | None = attrs.field(init=False, default=None)
@@ -124,7 +124,7 @@ class LogCleaner:
             return
         self._assessments[log] = assessment
         if assessment.is_due:
-            self._due[log] = assessment.cleanable_ratio
+            self._due[log] = assessment
         now, now_ms = self.clock.now(), self.clock.now_ms()
         if assessment.retry_ms < NEVER_MS:
             self._timers.arm(log, now + max(assessment.retry_ms - now_ms, 0) / 1000)
@@ -166,8 +166,7 @@ class LogCleaner:
 
     def _take(self) -> PartitionLog | None:
         """Return the dirtiest log that may be cleaned now, and take it out."""
-        while self._due:
-            log = max(self._due, key=self._due.__getitem__)
+        while (log := dirtiest(self._due)) is not None:
             del self._due[log]
             service = self.services[log.disk]
             # The end of the pass, or of the pause, that forbids this one looks at the log again.

@@ -20,7 +20,7 @@ from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.log.aborted_transactions import find_aborted
 from kwire.log.cold import WouldWait
-from kwire.log.compaction.choice import Assessment, LogFacts, SegmentFacts, assess
+from kwire.log.compaction.choice import NEVER_MS, Assessment, LogFacts, SegmentFacts, assess
 from kwire.log.compaction.job import (
     ActiveProducers,
     CleaningJob,
@@ -44,8 +44,6 @@ from kwire.log.threads import InThread
 logger = logging.getLogger(__name__)
 
 SLICE_PRODUCERS: Final = 200
-NEVER_MS: Final = 1 << 62
-"""A lag above this is "never"."""
 
 
 @attrs.define(eq=False)
