@@ -164,9 +164,7 @@ class ReplicaService:
         config = partition.config
         if self.checks_records or config.cleanup_compact:
             keys = config.cleanup_compact
-            checked = self._unpacker.check_here(records, header, keys=keys)
-            if checked is None:
-                checked = await self._unpacker.check(records, header, keys=keys)
+            checked = await self._unpacker.check(records, header, keys=keys)
             if header.base_timestamp + checked.max_delta != header.max_timestamp:
                 records, header = correct_timestamp(records, header, checked.max_delta)
         size = header.size

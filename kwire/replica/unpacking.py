@@ -102,7 +102,7 @@ class Unpacker:
     async def check(self, batch: Buffer, header: BatchHeader, *, keys: bool) -> CheckedRecords:
         """Check the records of a batch, in a thread unless it stays small.
 
-        Raises as :meth:`check_here`, which a caller with many small batches calls first.
+        Raises as :meth:`check_here`.
         """
         checked = self.check_here(batch, header, keys=keys)
         if checked is not None:
