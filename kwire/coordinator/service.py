@@ -11,9 +11,9 @@ group are answered some at a time.
 
 A request is refused with NOT_COORDINATOR once the lease of the broker's session is over, also one
 that waits for a commit: another broker may have loaded the partition by then (invariants 34 and
-72).  Meanwhile the time of
-deadlines does not pass.  A load that fails, even by a fault of a machine, is repeated from the
-start; until it succeeds its partition alone answers COORDINATOR_LOAD_IN_PROGRESS.
+72).  Meanwhile the time of deadlines does not pass.  A load that fails, even by a fault of a
+machine, is repeated from the start; until it succeeds its partition alone answers
+COORDINATOR_LOAD_IN_PROGRESS.
 
 Everything between a request and its append is synchronous, so no lock is needed.
 """

@@ -158,14 +158,7 @@ class LargeSync:
 
     def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
         """Find the group, if it waits for these assignments."""
-        group, request = shard.groups.get(self.request.group_id), self.request
-        if (
-            group is not None
-            and group.state is State.COMPLETING
-            and group.generation == request.generation_id
-            and group.leader == request.member_id
-        ):
-            self._group = group
+        self._group = self._waiting_group(shard)
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         builder.answer(ticket, None)
         return builder.build()
@@ -187,15 +180,19 @@ class LargeSync:
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
         """Decide as on any SyncGroup; the draft is not used unless the group still waits."""
-        group = shard.groups.get(self.request.group_id)
-        is_current = (
-            self._group is not None
-            and group is not None
-            and group.state is State.COMPLETING
-            and group.generation == self._group.generation
-            and group.leader == self._group.leader
-        )
+        is_current = self._group is not None and self._waiting_group(shard) is not None
         return shard.sync(self.request, moment, ticket, self.draft if is_current else None)
+
+    def _waiting_group(self, shard: GroupShard) -> ClassicGroup | None:
+        """Return the group if it waits for the assignments of this request, else None."""
+        group, request = shard.groups.get(self.request.group_id), self.request
+        is_waiting = (
+            group is not None
+            and group.state is State.COMPLETING
+            and group.generation == request.generation_id
+            and group.leader == request.member_id
+        )
+        return group if is_waiting else None
 
 
 @attrs.define
