@@ -258,6 +258,19 @@ static int check_idle(const OffsetMap *map) {
     return map->is_busy ? -1 : 0;
 }
 
+/* Marks an idle map busy, then releases the GIL if the payload is large: in this order, or another
+   thread could find the map idle in between. Returns what release_map takes. */
+static PyThreadState *claim_map(OffsetMap *map, Py_ssize_t size) {
+    map->is_busy = 1;
+    return size > GIL_BYTES ? PyEval_SaveThread() : NULL;
+}
+
+static void release_map(OffsetMap *map, PyThreadState *state) {
+    if (state)
+        PyEval_RestoreThread(state);
+    map->is_busy = 0;
+}
+
 static int seed(OffsetMap *map) {
     PyObject *os = PyImport_ImportModule("os");
     PyObject *bytes = os ? PyObject_CallMethod(os, "urandom", "i", (int)sizeof map->secret) : NULL;
@@ -378,12 +391,9 @@ static PyObject *map_put_records(OffsetMap *map, PyObject *args, PyObject *kwarg
     int result = -1, is_idle = check_idle(map) == 0;
     Walk walk = {payload.buf, payload.len, 0, OK, 0, 0, 0};
     if (is_idle) {
-        map->is_busy = 1;
-        PyThreadState *state = payload.len > GIL_BYTES ? PyEval_SaveThread() : NULL;
+        PyThreadState *state = claim_map(map, payload.len);
         result = map_records(map, &walk, count, base, first);
-        if (state)
-            PyEval_RestoreThread(state);
-        map->is_busy = 0;
+        release_map(map, state);
     }
     PyBuffer_Release(&payload);
     if (!is_idle)
@@ -542,12 +552,9 @@ static PyObject *find_retained(PyObject *module, PyObject *args, PyObject *kwarg
     Retained retained = {NULL, 0, 0, 0, 0, 0, 0};
     int result = -1, is_idle = check_idle(map) == 0;
     if (is_idle) {
-        map->is_busy = 1;
-        PyThreadState *state = payload.len > GIL_BYTES ? PyEval_SaveThread() : NULL;
+        PyThreadState *state = claim_map(map, payload.len);
         result = retain_all(map, &walk, count, base, latest, keeps_tombstones, &retained);
-        if (state)
-            PyEval_RestoreThread(state);
-        map->is_busy = 0;
+        release_map(map, state);
     }
     PyBuffer_Release(&payload);
     PyObject *ranges = result < 0 ? NULL : range_list(&retained);
