@@ -6,12 +6,9 @@ directory, cleans it if asked to, and closes it as a clean stop does.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import queue
-import shutil
 import subprocess
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +17,7 @@ import attrs
 
 from compat_tests.compaction.inputs import Pass
 from compat_tests.harness.broker import kafka
+from compat_tests.harness.jvm import compile_classes, launch
 from kwire.log.config import LogConfig
 
 SOURCE: Final = Path(__file__).resolve().parent / "ApacheCleaner.java"
@@ -32,24 +30,6 @@ Answer = dict[str, Any]
 
 class ApacheError(Exception):
     """Apache Kafka's log or cleaner raised an exception; the text is its stack trace."""
-
-
-def compile_source() -> Path:
-    """Return the folder of the compiled Java program; compile it first if needed."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    classes = Path(kafka.cache_dir()).parent / f"compat-cleaner-{digest}"
-    if (classes / "ApacheCleaner.class").exists():
-        return classes
-    compiler = shutil.which("javac")
-    if compiler is None:
-        raise RuntimeError("`javac` is missing: install a JDK (Debian: openjdk-17-jdk-headless)")
-    classes.mkdir(parents=True, exist_ok=True)
-    command = [compiler, "-nowarn", "-cp", f"{kafka.fetch()}/*", "-d", str(classes), str(SOURCE)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode != 0:
-        shutil.rmtree(classes)
-        raise RuntimeError(f"{SOURCE.name} does not compile:\n{result.stderr}")
-    return classes
 
 
 def topic_settings(config: LogConfig) -> dict[str, str]:
@@ -78,22 +58,10 @@ class ApacheCleaner:
     @classmethod
     def start(cls, directory: Path, flags: Sequence[str] = QUICK_START) -> ApacheCleaner:
         """Start the JVM with these flags; what it logs goes to a file in ``directory``."""
-        command = kafka.java_command("ApacheCleaner", classpath=[str(compile_source())])
+        classes = compile_classes([SOURCE], "compat-cleaner", "ApacheCleaner")
+        command = kafka.java_command("ApacheCleaner", classpath=[str(classes)])
         command[1:1] = flags
-        with (directory / "apache-cleaner.log").open("a") as errors:
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        answers: queue.Queue[str] = queue.Queue()
-
-        def pump() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                answers.put(line)
-            answers.put("null")
-
-        threading.Thread(target=pump, daemon=True).start()
-        return cls(process, answers)
+        return cls(*launch(command, directory / "apache-cleaner.log"))
 
     def clean(self, directory: Path, job: Pass) -> Answer:
         """Clean a partition's directory; return the clean end and what the log was before.

@@ -13,6 +13,7 @@ import queue
 import shutil
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -38,10 +39,17 @@ class Ran:
 
 def compile_sources() -> Path:
     """Return the folder of the compiled Java sources; compile them first if needed."""
-    sources = sorted(SOURCES.glob("*.java"))
+    return compile_classes(sorted(SOURCES.glob("*.java")), "compat-java", "Driver")
+
+
+def compile_classes(sources: Sequence[Path], name: str, main: str) -> Path:
+    """Return the folder of these sources' classes, in the cache; compile them first if needed.
+
+    The folder's name begins with ``name``; ``main`` is the class that shows that it is complete.
+    """
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    classes = Path(kafka.cache_dir()).parent / f"compat-java-{digest}"
-    if (classes / "Driver.class").exists():
+    classes = Path(kafka.cache_dir()).parent / f"{name}-{digest}"
+    if (classes / f"{main}.class").exists():
         return classes
     compiler = shutil.which("javac")
     if compiler is None:
@@ -101,7 +109,15 @@ def _launch(directory: Path) -> tuple[subprocess.Popen[str], queue.Queue[str]]:
     command = kafka.java_command("Driver", classpath=[str(compile_sources())])
     command[1:1] = ["--add-opens", "java.base/java.lang=ALL-UNNAMED"]
     command[1:1] = ["-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    with (directory / "jvm.log").open("a") as errors:
+    return launch(command, directory / "jvm.log")
+
+
+def launch(command: Sequence[str], log: Path) -> tuple[subprocess.Popen[str], queue.Queue[str]]:
+    """Start a program that answers each line with a line; return the queue of its answers too.
+
+    What the program logs is appended to ``log``. The last answer, at its end, is ``null``.
+    """
+    with log.open("a") as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
         )
