@@ -3,13 +3,18 @@
 import logging
 
 import pytest
-import trio
 
 from kwire.group.service import GroupCoordinator
 from kwire.records.build import New, batch, rebuild_empty
 from kwire.records.control import end_txn_marker
 from kwire.records.header import parse
-from tests.support.coordinator.node import FakeLog, commit_request, fetch_offset, make_node
+from tests.support.coordinator.node import (
+    FakeLog,
+    commit_request,
+    fetch_offset,
+    loaded_successor,
+    make_node,
+)
 
 PRODUCER = 7
 
@@ -61,16 +66,10 @@ async def test_load_passes_gaps_and_empty_batches(
         log.data[index].pop()
         log.ends[index] += 3
     log.high_watermarks[index] = log.ends[index]
-    successor = make_node(log)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(successor.service.run)
-        successor.service.on_elected(index, 2)
-        while successor.service.loading:
-            await trio.lowlevel.checkpoint()
+    async with loaded_successor(log, index) as successor:
         assert await fetch_offset(successor) == 7
         await write(successor.groups, 9)
         assert await fetch_offset(successor) == 9
-        nursery.cancel_scope.cancel()
     loaded = [r.getMessage() for r in caplog.records if "coordinator loaded" in r.getMessage()]
     end_offset = {"empty batch": 8, "empty marker": 9, "gap": 11}[end]
     assert f"end={end_offset}" in loaded[-1]
@@ -97,11 +96,5 @@ async def test_emptied_data_of_a_transaction_and_its_marker_leave_the_offset() -
     last = batch([New(b"", b"")], timestamp_ms=1, base_offset=log.ends[index])
     log.data[index].append(without_records(last))
     log.ends[index] = log.high_watermarks[index] = 5
-    successor = make_node(log)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(successor.service.run)
-        successor.service.on_elected(index, 2)
-        while successor.service.loading:
-            await trio.lowlevel.checkpoint()
+    async with loaded_successor(log, index) as successor:
         assert await fetch_offset(successor) == 5
-        nursery.cancel_scope.cancel()

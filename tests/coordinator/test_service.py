@@ -36,6 +36,7 @@ from tests.support.coordinator.node import (
     commit_request,
     fetch_offset,
     join_request,
+    loaded_successor,
     make_node,
 )
 
@@ -358,14 +359,8 @@ async def test_damaged_records_are_skipped_by_a_load(caplog: pytest.LogCaptureFi
     damaged_batch[61] = 0xFF
     node.log.append(partition, bytes(damaged_batch))
     await node.groups.commit(commit_request(6))
-    successor = make_node(node.log)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(successor.service.run)
-        successor.service.on_elected(index, 2)
-        while successor.service.loading:
-            await trio.lowlevel.checkpoint()
+    async with loaded_successor(node.log, index) as successor:
         assert await fetch_offset(successor) == 6
-        nursery.cancel_scope.cancel()
     warnings = [record for record in caplog.records if "set aside" in record.getMessage()]
     assert len(warnings) == 6
 
@@ -403,14 +398,8 @@ async def test_loaded_transactional_offsets_follow_their_markers() -> None:
 
     async def load_offset(stable: bool = True) -> tuple[int, int]:
         """Return error code and offset from a coordinator that has loaded the log."""
-        successor = make_node(node.log)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(successor.service.run)
-            successor.service.on_elected(index, 2)
-            while successor.service.loading:
-                await trio.lowlevel.checkpoint()
+        async with loaded_successor(node.log, index) as successor:
             (topic,) = await successor.groups.fetch("g", [("t", [0])], require_stable=stable)
-            nursery.cancel_scope.cancel()
         return topic.partitions[0].error_code, topic.partitions[0].committed_offset
 
     node.service.on_resigned(index)

@@ -101,26 +101,36 @@ async def test_payload_above_the_limit_is_refused(
         await Unpacker().recompress(batch, head, compression.NONE)
 
 
+class ThreadCount:
+    """The number of threads that are in one place at the same time."""
+
+    def __init__(self) -> None:
+        self.most = self._active = 0
+        self._guard = threading.Lock()  # lock: of the test's threads
+        self._barrier = threading.Barrier(THREADS + 1)
+
+    def note(self) -> None:
+        """Count the calling thread, and wait for others for a moment."""
+        with self._guard:
+            self._active += 1
+            self.most = max(self.most, self._active)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._barrier.wait(0.05)  # One thread more than allowed would complete the barrier.
+        with self._guard:
+            self._active -= 1
+
+
 async def test_number_of_payloads_decompressed_at_once_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Invariant 98: each payload may need as much memory as the limit allows."""
-    most, active, guard = 0, 0, threading.Lock()  # lock: of the test's threads
-    barrier = threading.Barrier(THREADS + 1)
+    threads = ThreadCount()
     batch, head = bomb_batch(1 << 20, compression.GZIP)
     original = build.recompress
 
     def recompress(*arguments: Any) -> bytes:
-        nonlocal most, active
-        if threading.current_thread() is threading.main_thread():
-            return original(*arguments)
-        with guard:
-            active += 1
-            most = max(most, active)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            barrier.wait(0.05)  # One thread more than allowed would complete the barrier.
-        with guard:
-            active -= 1
+        if threading.current_thread() is not threading.main_thread():
+            threads.note()
         return original(*arguments)
 
     monkeypatch.setattr(build, "recompress", recompress)
@@ -128,27 +138,19 @@ async def test_number_of_payloads_decompressed_at_once_is_limited(
     async with trio.open_nursery() as nursery:
         for _ in range(4 * THREADS):
             nursery.start_soon(subject.recompress, batch, head, compression.NONE)
-    assert 1 <= most <= THREADS
+    assert 1 <= threads.most <= THREADS
 
 
 async def test_number_of_payloads_whose_records_are_checked_at_once_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Invariant 98: a payload stays in memory until its last record is checked."""
-    most, active, guard = 0, 0, threading.Lock()  # lock: of the test's threads
-    barrier = threading.Barrier(THREADS + 1)
+    threads = ThreadCount()
     batch = build.batch([RECORD] * 999, timestamp_ms=1_700_000_000_000, compression=1)
     original = speedups.check_records
 
     def walk(*arguments: Any, **keywords: Any) -> Any:
-        nonlocal most, active
-        with guard:
-            active += 1
-            most = max(most, active)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            barrier.wait(0.05)  # One thread more than allowed would complete the barrier.
-        with guard:
-            active -= 1
+        threads.note()
         return original(*arguments, **keywords)
 
     monkeypatch.setattr(unpacking, "check_records", walk)
@@ -156,7 +158,7 @@ async def test_number_of_payloads_whose_records_are_checked_at_once_is_limited(
     async with trio.open_nursery() as nursery:
         for _ in range(4 * THREADS):
             nursery.start_soon(partial(subject.check, batch, header.parse(batch), keys=True))
-    assert 1 <= most <= THREADS
+    assert 1 <= threads.most <= THREADS
 
 
 async def test_check_skips_the_headers_of_a_record() -> None:

@@ -1,6 +1,7 @@
 """A coordinator of groups over a log in memory."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import attrs
 import trio
@@ -169,6 +170,19 @@ def make_node(
         partitions=lambda: settings.offsets_topic_num_partitions,
     )
     return Node(log, service, groups, settings)
+
+
+@asynccontextmanager
+async def loaded_successor(log: FakeLog, index: int) -> AsyncIterator[Node]:
+    """Run the next coordinator of a partition of this log, once it has loaded the partition."""
+    successor = make_node(log)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(successor.service.run)
+        successor.service.on_elected(index, 2)
+        while successor.service.loading:
+            await trio.lowlevel.checkpoint()
+        yield successor
+        nursery.cancel_scope.cancel()
 
 
 def join_request(
