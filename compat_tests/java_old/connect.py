@@ -61,7 +61,7 @@ class Worker:
     def __init__(self, address: str, folder: Path, **more: str) -> None:
         (self.port,) = new_ports(1)
         self.folder = folder
-        name = f"connect-{uuid.uuid4().hex[:8]}"
+        self.name = name = f"connect-{uuid.uuid4().hex[:8]}"
         settings = {
             "bootstrap.servers": address,
             "group.id": name,

@@ -55,6 +55,8 @@ class Instance:
     topics: tuple[str, str]
     directory: Path
     replicas: int = 1
+    settings: tuple[str, ...] = ()
+    """Settings of Kafka Streams, ``key=value``, in place of the program's own."""
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -62,7 +64,7 @@ class Instance:
         libraries = jars(f"streams-{VERSION}", [f"org.apache.kafka:kafka-streams:{VERSION}"])
         path = classpath(libraries, "Totals", folder=SOURCES)
         arguments = [self.address, self.application, *self.topics]
-        arguments += [str(self.directory / "state"), str(self.replicas)]
+        arguments += [str(self.directory / "state"), str(self.replicas), *self.settings]
         with (self.directory / "application.log").open("ab") as log:
             self.process = subprocess.Popen(
                 java(path, "Totals", *arguments), stdout=log, stderr=log, start_new_session=True

@@ -10,9 +10,10 @@ import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 
 /**
- * {@code Totals ADDRESS APPLICATION INPUT OUTPUT STATE_DIRECTORY REPLICAS}: for every word of the input
- * ("word number") the count and the sum so far, "count:sum", exactly once, until the process is
- * killed. The words are keys only after a repartition; each state has a changelog and a standby.
+ * {@code Totals ADDRESS APPLICATION INPUT OUTPUT STATE_DIRECTORY REPLICAS [KEY=VALUE]...}: for every word of
+ * the input ("word number") the count and the sum so far, "count:sum", exactly once, until the process
+ * is killed. The words are keys only after a repartition; each state has a changelog and a standby.
+ * The settings KEY=VALUE replace those below.
  */
 public final class Totals {
     private Totals() {}
@@ -33,6 +34,10 @@ public final class Totals {
         settings.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, "6000");
         settings.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, "500");
         settings.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "50");
+        for (int index = 6; index < arguments.length; index++) {
+            String[] setting = arguments[index].split("=", 2);
+            settings.put(setting[0], setting[1]);
+        }
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream(arguments[2])
             .map((key, line) -> KeyValue.pair(line.split(" ")[0], line.split(" ")[1]))
