@@ -16,7 +16,14 @@ or a generator step for each record costs more than the decoding: 1.1 us a recor
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from kwire.records.header import Buffer
+from kwire.records.header import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    TRANSACTIONAL,
+    Buffer,
+    parse,
+)
 from kwire.records.iterate import BadRecords
 from kwire.records.walked import CheckedRecords, Retained
 
@@ -32,13 +39,16 @@ _CHUNK: Final = 256
 """Records whose fields are in memory at once: the fields take more room than a small record."""
 _MAX_INT64: Final = (1 << 63) - 1
 _MIN_INT64: Final = -(1 << 63)
+_MAX_BASE_OFFSET: Final = _MAX_INT64 - (1 << 32) + 1
+_NOT_PLAIN: Final = CODEC_MASK | TRANSACTIONAL | CONTROL
 _TOO_LONG: Final = "a variable-length number is too long"
 _BEYOND: Final = "a record goes beyond its batch"
 _MISFIT: Final = "a record's length does not fit its fields"
 _ZIGZAG: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(128))
 
-_Fields = tuple[int, int, int, int, int, int, int]
-"""A record: position, end, timestamp delta, offset delta, key position, key size, value size."""
+_Fields = tuple[int, int, int, int, int, int, int, int]
+"""A record: position, end, timestamp delta, offset delta, and the key's and the value's position
+and size."""
 
 
 class OffsetMap:
@@ -95,7 +105,7 @@ class OffsetMap:
         """
         data = bytes(payload)
         for chunk in _walk(data, count):
-            for _, _, _, offset_delta, key_at, key_size, _ in chunk:
+            for _, _, _, offset_delta, key_at, key_size, _, _ in chunk:
                 offset = base_offset + offset_delta
                 if key_size < 0 or offset < first_offset:
                     continue
@@ -128,7 +138,7 @@ def check_records(payload: Buffer, count: int, *, keys: bool) -> CheckedRecords:
     index, are_consecutive = 0, True
     min_delta, max_delta = _MAX_INT64, _MIN_INT64
     for chunk in _walk(bytes(payload), count):
-        for _, _, delta, offset_delta, _, key_size, _ in chunk:
+        for _, _, delta, offset_delta, _, key_size, _, _ in chunk:
             if offset_delta != index:
                 are_consecutive = False
             if delta < min_delta:
@@ -162,7 +172,7 @@ def find_retained(
     has_tombstones, max_delta = False, _MIN_INT64
     start = end = -1  # of the current range
     for chunk in _walk(data, count):
-        for at, following, delta, offset_delta, key_at, key_size, value_size in chunk:
+        for at, following, delta, offset_delta, key_at, key_size, _, value_size in chunk:
             offset = base_offset + offset_delta
             if offset <= latest:
                 if key_size < 0:
@@ -184,6 +194,50 @@ def find_retained(
         ranges.append((start, end))
     max_delta = max_delta if record_count else 0
     return Retained(ranges, record_count, keyless_count, has_tombstones, max_delta)
+
+
+def latest_records(
+    buf: Buffer, pos: int, offset: int, latest: dict[bytes, bytes | None], limit: int
+) -> tuple[int, int]:
+    """Put the last value of each key of the plain batches from ``pos`` on into ``latest``.
+
+    ``latest`` is ordered by the last write. Batches below ``offset`` are skipped. The walk ends
+    behind ``limit`` bytes, or before a batch that is compressed, transactional, a control batch, of
+    an old format, incomplete or damaged, or that has a record without a key; the first records of a
+    damaged batch can be in ``latest``. Returns the position and the offset where it ended.
+    """
+    begin = pos
+    while pos - begin < limit and len(buf) - pos >= HEADER_SIZE:
+        header = parse(buf, pos)
+        if (
+            header.magic != 2
+            or header.attributes & _NOT_PLAIN
+            or not HEADER_SIZE <= header.size <= len(buf) - pos
+            or not 0 <= header.base_offset <= _MAX_BASE_OFFSET
+            or header.last_offset_delta < 0
+        ):
+            break
+        if header.next_offset > offset:
+            data = bytes(memoryview(buf)[pos + HEADER_SIZE : pos + header.size])
+            if not _take_batch(data, header.record_count, latest):
+                break
+            offset = header.next_offset
+        pos += header.size
+    return pos, offset
+
+
+def _take_batch(data: bytes, count: int, latest: dict[bytes, bytes | None]) -> bool:
+    try:
+        for chunk in _walk(data, count):
+            if any(key_size < 0 for *_, key_size, _, _ in chunk):
+                return False
+            for *_, key_at, key_size, value_at, value_size in chunk:
+                key = data[key_at : key_at + key_size]
+                latest.pop(key, None)
+                latest[key] = None if value_size < 0 else data[value_at : value_at + value_size]
+    except BadRecords:
+        return False
+    return True
 
 
 def rewrite(payload: Buffer, ranges: Sequence[tuple[int, int]], timestamp_shift: int) -> bytes:
@@ -275,15 +329,14 @@ def _walk_chunk(data: bytes, pos: int, count: int, chunk: list[_Fields]) -> int:
             key_size, key_at = varint(data, pos, 5)
         pos = key_at + key_size if key_size > 0 else key_at
         if (byte := data[pos]) < 0x80:
-            value_size, pos = zigzag[byte], pos + 1
+            value_size, value_at = zigzag[byte], pos + 1
         else:
-            value_size, pos = varint(data, pos, 5)
-        if value_size > 0:
-            pos += value_size
+            value_size, value_at = varint(data, pos, 5)
+        pos = value_at + value_size if value_size > 0 else value_at
         pos = pos + 1 if data[pos] == 0 else _skip_headers(data, pos)
         if pos != end:
             raise BadRecords(_MISFIT)
-        append((start, end, delta, offset_delta, key_at, key_size, value_size))
+        append((start, end, delta, offset_delta, key_at, key_size, value_at, value_size))
     return pos
 
 

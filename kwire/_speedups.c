@@ -40,7 +40,7 @@ typedef struct {
 } Walk;
 
 typedef struct {
-    int64_t start, end, delta, key_at;
+    int64_t start, end, delta, key_at, value_at;
     int32_t offset_delta, key_size, value_size;
 } Record;
 
@@ -148,6 +148,7 @@ static int read_record(Walk *walk, Record *record) {
     walk->pos += record->key_size > 0 ? record->key_size : 0;
     if (read_int(walk, &record->value_size) < 0)
         return -1;
+    record->value_at = walk->pos;
     walk->pos += record->value_size > 0 ? record->value_size : 0;
     if (skip_headers(walk) < 0)
         return -1;
@@ -700,6 +701,87 @@ static PyObject *rewrite(PyObject *module, PyObject *args, PyObject *kwargs) {
     return out;
 }
 
+/* latest_records */
+
+#define HEADER_BYTES 61
+#define LENGTH_END 12
+#define NOT_PLAIN 0x37 /* attributes of compressed, transactional and control batches */
+#define MAX_BASE_OFFSET (INT64_MAX - UINT32_MAX)
+
+static int64_t big_endian(const uint8_t *bytes, int count) {
+    uint64_t number = bytes[0] & 0x80 ? UINT64_MAX : 0;
+    for (int i = 0; i < count; i++)
+        number = number << 8 | bytes[i];
+    return (int64_t)number;
+}
+
+/* Puts the key to the end of the dictionary, as the one that was written last. */
+static int put_latest(PyObject *latest, const uint8_t *data, const Record *record) {
+    const char *bytes = (const char *)data;
+    PyObject *key = PyBytes_FromStringAndSize(bytes + record->key_at, record->key_size);
+    PyObject *value = record->value_size < 0
+                          ? Py_NewRef(Py_None)
+                          : PyBytes_FromStringAndSize(bytes + record->value_at, record->value_size);
+    int result = key && value ? PyDict_Contains(latest, key) : -1;
+    if (result > 0)
+        result = PyDict_DelItem(latest, key);
+    if (result >= 0)
+        result = PyDict_SetItem(latest, key, value);
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    return result;
+}
+
+/* Returns 1 if the batch was taken, 0 if it is damaged or has a record without a key. */
+static int take_batch(PyObject *latest, const uint8_t *payload, int64_t size, int64_t left) {
+    Walk walk = {payload, size, 0, OK, 0, 0, 0};
+    Record records[CHUNK];
+    int count;
+    if (check_count(&walk, left) < 0)
+        return 0;
+    while ((count = read_chunk(&walk, &left, records)) > 0) {
+        for (int i = 0; i < count; i++)
+            if (records[i].key_size < 0)
+                return 0;
+        for (int i = 0; i < count; i++)
+            if (put_latest(latest, payload, &records[i]) < 0)
+                return -1;
+    }
+    return count == 0;
+}
+
+static PyObject *latest_records(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"buf", "pos", "offset", "latest", "limit", NULL};
+    Py_buffer buf;
+    Py_ssize_t pos, limit;
+    long long offset;
+    PyObject *latest;
+    int result = 1;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*nLO!n:latest_records", names, &buf, &pos,
+                                     &offset, &PyDict_Type, &latest, &limit))
+        return NULL;
+    for (Py_ssize_t begin = pos; pos >= 0 && pos - begin < limit && buf.len - pos >= HEADER_BYTES;) {
+        const uint8_t *batch = (const uint8_t *)buf.buf + pos;
+        int64_t size = LENGTH_END + big_endian(batch + 8, 4);
+        int64_t base_offset = big_endian(batch, 8), last_delta = big_endian(batch + 23, 4);
+        if (batch[16] != 2 || batch[22] & NOT_PLAIN || size < HEADER_BYTES || size > buf.len - pos ||
+            base_offset < 0 || base_offset > MAX_BASE_OFFSET || last_delta < 0)
+            break;
+        int64_t next_offset = base_offset + last_delta + 1;
+        if (next_offset > offset) {
+            result = take_batch(latest, batch + HEADER_BYTES, size - HEADER_BYTES,
+                                big_endian(batch + 57, 4));
+            if (result <= 0)
+                break;
+            offset = next_offset;
+        }
+        pos += (Py_ssize_t)size;
+    }
+    PyBuffer_Release(&buf);
+    return result < 0 ? NULL : Py_BuildValue("nL", pos, offset);
+}
+
 static PyMethodDef map_methods[] = {
     {"put", (PyCFunction)(void *)map_put, METH_VARARGS, NULL},
     {"get", (PyCFunction)(void *)map_get, METH_VARARGS, NULL},
@@ -719,6 +801,7 @@ static PyType_Spec map_spec = {"kwire._speedups.OffsetMap", sizeof(OffsetMap), 0
 static PyMethodDef functions[] = {
     {"check_records", (PyCFunction)(void *)check_records, METH_VARARGS | METH_KEYWORDS, NULL},
     {"find_retained", (PyCFunction)(void *)find_retained, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"latest_records", (PyCFunction)(void *)latest_records, METH_VARARGS | METH_KEYWORDS, NULL},
     {"rewrite", (PyCFunction)(void *)rewrite, METH_VARARGS | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL},
 };

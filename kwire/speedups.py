@@ -22,11 +22,18 @@ __all__ = [
     "Retained",
     "check_records",
     "find_retained",
+    "latest_records",
     "rewrite",
 ]
 
 if TYPE_CHECKING:
-    from kwire._fallbacks import OffsetMap, check_records, find_retained, rewrite
+    from kwire._fallbacks import (
+        OffsetMap,
+        check_records,
+        find_retained,
+        latest_records,
+        rewrite,
+    )
 
     IMPLEMENTATION: Final[str] = ""
     """``c`` or ``python``."""
@@ -34,12 +41,20 @@ else:
     try:
         if os.environ.get("KWIRE_SPEEDUPS") == "off":
             raise ImportError
-        from kwire._speedups import IMPLEMENTATION, OffsetMap, check_records, find_retained, rewrite
+        from kwire._speedups import (
+            IMPLEMENTATION,
+            OffsetMap,
+            check_records,
+            find_retained,
+            latest_records,
+            rewrite,
+        )
     except ImportError:
         from kwire._fallbacks import (
             IMPLEMENTATION,
             OffsetMap,
             check_records,
             find_retained,
+            latest_records,
             rewrite,
         )

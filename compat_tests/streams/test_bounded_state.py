@@ -23,7 +23,7 @@ SEGMENT_BYTES = 1 << 20
 MOST_BYTES = PARTITIONS * 2 * SEGMENT_BYTES
 """In each partition an active segment, and one that waits for the next pass."""
 WRITTEN_BYTES = 2 * MOST_BYTES
-"""What the changelog must have received for the bound to mean anything."""
+"""The least that the changelog must have received for the bound to mean anything."""
 BROKER = {
     "log.cleaner.backoff.ms": "200",
     "log.cleaner.min.cleanable.ratio": "0.2",

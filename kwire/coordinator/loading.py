@@ -16,6 +16,7 @@ import trio
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Machine, Moment
+from kwire.coordinator.replay import Replay
 from kwire.coordinator.shard import Phase, Shard
 from kwire.drive import SLICE_SECONDS, Slices
 from kwire.errors import KafkaError
@@ -92,10 +93,11 @@ class Loader(Generic[M]):
         offset, end = self.log.bounds(partition)
         shard.written = end
         began = clock.now()
+        replay = Replay(partition, shard.machine)
         while offset < end:
             reached = offset
             buf = await self.log.read(partition, offset)
-            for position in shard.replay(buf, offset):
+            for position in replay.read(buf, offset):
                 reached = position
                 await slices.pause()
                 if shard.phase is not Phase.LOADING:
@@ -104,6 +106,10 @@ class Loader(Generic[M]):
                 logger.warning("log ends early partition=%s offset=%d", partition, offset)
                 break
             offset = reached
+        for _ in replay.finish():
+            await slices.pause()
+            if shard.phase is not Phase.LOADING:
+                return
         for step in shard.machine.on_loaded():
             self.perform(shard, step(self.moment()))
             await slices.pause()

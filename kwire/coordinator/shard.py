@@ -4,7 +4,6 @@ Pure: it writes through the log that the caller passes in, and puts the reply of
 into its :class:`Wait`. The service makes the event of the wait and wakes the answered requests.
 """
 
-import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum
 from functools import partial
@@ -27,16 +26,11 @@ from kwire.coordinator.timers import Timers
 from kwire.drive import Wakeable
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
 from kwire.records.build import New, batch
-from kwire.records.control import ControlType, parse_key
-from kwire.records.header import NO_PRODUCER, BatchHeader, Buffer
-from kwire.records.iterate import batches, records
 from kwire.types import TopicPartition
 
 if TYPE_CHECKING:
     from kwire.replica.transaction_ports import TransactionMarker
     from kwire.replica.verification import Guard
-
-log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine)
 
@@ -236,57 +230,6 @@ class Shard(Generic[M]):
         for wait in lost:
             wait.fail(NotCoordinator())
         return _events(lost)
-
-    # Loading
-
-    def replay(self, buf: Buffer, offset: int) -> Iterator[int]:
-        """Replay the batches of ``buf`` from ``offset`` on; yield the next offset to read.
-
-        It yields often, so that the caller can let other tasks run in between.
-        """
-        for pos, header in batches(buf):
-            if header.next_offset <= offset:
-                continue
-            try:
-                for count, _ in enumerate(self._replay_batch(buf, pos, header)):
-                    if count % 16 == 0:
-                        yield offset
-            except ValueError as error:
-                log.warning(
-                    "batch set aside partition=%s offset=%d error=%s",
-                    self.partition,
-                    header.base_offset,
-                    error,
-                )
-            offset = header.next_offset
-            yield offset
-
-    def _replay_batch(self, buf: Buffer, pos: int, header: BatchHeader) -> Iterator[None]:
-        if header.is_control:
-            for stored in records(buf, pos, header):
-                control = parse_key(stored.key)
-                if control is not None and control.type in (ControlType.ABORT, ControlType.COMMIT):
-                    self.machine.end_transaction(
-                        header.producer_id, committed=control.type == ControlType.COMMIT
-                    )
-            return
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-        for stored in records(buf, pos, header):
-            self._replay_record(stored.offset, stored.key, stored.value, producer_id)
-            yield
-
-    def _replay_record(
-        self, offset: int, key: bytes | None, value: bytes | None, producer_id: int
-    ) -> None:
-        """Replay one record; if it is damaged, only this record is skipped."""
-        try:
-            record = self.machine.decode(key or b"", value)
-            if record is not None:
-                self.machine.apply(record, producer_id)
-        except Exception as error:  # noqa: BLE001  A bad record must not stop the others.
-            log.warning(
-                "record set aside partition=%s offset=%d error=%r", self.partition, offset, error
-            )
 
 
 def _events(waits: Iterable[Wait]) -> list[Wakeable]:

@@ -361,7 +361,7 @@ async def test_damaged_records_are_skipped_by_a_load(caplog: pytest.LogCaptureFi
     await node.groups.commit(commit_request(6))
     async with loaded_successor(node.log, index) as successor:
         assert await fetch_offset(successor) == 6
-    warnings = [record for record in caplog.records if "set aside" in record.getMessage()]
+    warnings = [record for record in caplog.records if "skipped" in record.getMessage()]
     assert len(warnings) == 6
 
 

@@ -13,13 +13,13 @@ import pytest
 
 from kwire.coordinator.decision import Moment
 from kwire.coordinator.partitioning import partition_for
-from kwire.coordinator.shard import Shard
 from kwire.group.offsets import Committed, Packed
 from kwire.group.records import load, store
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
 from kwire.records.iterate import batches, records
 from kwire.types import TopicPartition
+from tests.support.coordinator.replay import replay_into
 
 HOME = Path(os.environ.get("KWIRE_GOLDEN", Path(__file__).parent.parent / "vectors")) / "disk"
 TOPIC = "__consumer_offsets"
@@ -48,10 +48,7 @@ def kafka_groups(name: str) -> dict[str, Any]:
 
 
 def load_shard(index: int, data: bytes) -> GroupShard:
-    shard = Shard(TopicPartition(TOPIC, index), 1, GroupShard(new_id=lambda: "x"))
-    for _ in shard.replay(data, 0):
-        pass
-    return shard.machine
+    return replay_into(TopicPartition(TOPIC, index), data, GroupShard(new_id=lambda: "x"))
 
 
 def test_groups_that_kafka_wrote_have_the_same_state(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ _NODE = "tests/server/test_groups.py"
 _FIRST_USE = "tests/command_line/test_first_use.py"
 _MEMBERS = "tests/group/test_members.py"
 _WRITING = "tests/coordinator/test_writing.py"
+_REPLAY = "tests/coordinator/test_replay.py"
 _SLICES = "tests/coordinator/test_slices.py"
 _SERVICE = "tests/coordinator/test_service.py"
 
@@ -128,7 +129,7 @@ MUTATIONS = (
     Mutation(
         name="commit-the-offsets-of-an-aborted-transaction",
         invariants=(62,),
-        path="kwire/coordinator/shard.py",
+        path="kwire/coordinator/replay.py",
         old="committed=control.type == ControlType.COMMIT",
         new="committed=True",
         test=f"{_SERVICE}::test_loaded_transactional_offsets_follow_their_markers",
@@ -136,7 +137,7 @@ MUTATIONS = (
     Mutation(
         name="drop-the-offsets-of-a-committed-transaction",
         invariants=(62,),
-        path="kwire/coordinator/shard.py",
+        path="kwire/coordinator/replay.py",
         old="committed=control.type == ControlType.COMMIT",
         new="committed=False",
         test=f"{_SERVICE}::test_loaded_transactional_offsets_follow_their_markers",
@@ -390,9 +391,33 @@ MUTATIONS = (
         name="wake-all-groups-of-a-partition-in-one-turn",
         invariants=(10,),
         path="kwire/coordinator/loading.py",
-        old="            await slices.pause()\n            if shard.phase",
-        new="            if shard.phase",
+        old="step(self.moment()))\n            await slices.pause()\n",
+        new="step(self.moment()))\n",
         test=f"{_SLICES}::test_other_tasks_run_while_a_partition_is_loaded",
+    ),
+    Mutation(
+        name="replay-a-transaction-before-older-records",
+        invariants=(62,),
+        path="kwire/coordinator/replay.py",
+        old="for _ in self.finish():\n                yield offset\n            following",
+        new="following",
+        test=f"{_REPLAY}::test_last_records_give_the_state_of_all_records",
+    ),
+    Mutation(
+        name="replay-keys-in-the-order-of-their-first-records",
+        invariants=(72,),
+        path="kwire/_fallbacks.py",
+        old="                latest.pop(key, None)\n",
+        new="",
+        test=f"{_REPLAY}::test_group_that_commits_again_after_its_deletion_exists",
+    ),
+    Mutation(
+        name="replay-every-record-of-a-key",
+        invariants=(10,),
+        path="kwire/coordinator/replay.py",
+        old="_LATEST_MAX: Final = 10_000",
+        new="_LATEST_MAX: Final = 1",
+        test=f"{_REPLAY}::test_work_of_a_replay_is_bounded_by_the_live_keys",
     ),
     Mutation(
         name="forget-a-topic-in-one-turn",

@@ -101,7 +101,7 @@ MUTATIONS = (
         invariants=(6, 62),
         path="kwire/coordinator/shard.py",
         old="partial(self._apply, piece, producer.producer_id)",
-        new="partial(self._apply, piece, NO_PRODUCER)",
+        new="partial(self._apply, piece, -1)",
         test=f"{_OFFSETS}::test_offsets_take_effect_when_the_transaction_commits",
     ),
     Mutation(

@@ -327,3 +327,44 @@ def test_map_serves_one_thread_at_a_time(code: ModuleType):
         answers = set(threads.map(put, range(4)))
     assert answers <= {"", "another thread uses the map"}
     assert [offsets.get(b"%d" % i) for i in range(5000)] == list(range(5000))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(new_records, st.sampled_from([0, 0, 0, 1, 16, 48])), max_size=6),
+    st.integers(0, 30),
+    st.integers(1, 300),
+    st.none() | st.tuples(st.integers(0, 400), st.integers(0, 255)),
+)
+def test_latest_records_are_equal_in_both_implementations(
+    written: list[tuple[list[New], int]],
+    offset: int,
+    limit: int,
+    damage: tuple[int, int] | None,
+):
+    data, end = bytearray(), 0
+    for records, attributes in written:
+        stored = bytearray(
+            build.batch(records or [New(b"k", b"v")], timestamp_ms=0, base_offset=end)
+        )
+        stored[header.ATTRIBUTES_POS + 1] = attributes
+        end += len(records) or 1
+        data += stored
+    if damage is not None and damage[0] < len(data):
+        data[damage[0]] = damage[1]
+    ends, contents = [], []
+    for name in NAMES:
+        latest: dict[bytes, bytes | None] = {b"k": b"old"}
+        ends.append(implementation(name).latest_records(bytes(data), 0, offset, latest, limit))
+        contents.append(list(latest.items()))
+    assert ends[0] == ends[1]
+    assert contents[0] == contents[1]
+
+
+def test_latest_records_are_ordered_by_the_last_write(code: ModuleType):
+    records = [New(b"a", b"1"), New(b"b", b"2"), New(b"a", None)]
+    data = build.batch(records, timestamp_ms=0, base_offset=5)
+    latest: dict[bytes, bytes | None] = {}
+    assert code.latest_records(data, 0, 0, latest, 1) == (len(data), 8)
+    assert list(latest.items()) == [(b"b", b"2"), (b"a", None)]
+    assert code.latest_records(data + data[:70], len(data), 8, latest, 1) == (len(data), 8)

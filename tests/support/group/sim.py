@@ -24,6 +24,7 @@ from kwire.records.header import parse
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import Guard
 from kwire.types import TopicPartition
+from tests.support.coordinator.replay import replay_into
 
 PARTITION = TopicPartition("__consumer_offsets", 0)
 START_MS = 1_700_000_000_000
@@ -160,8 +161,7 @@ class Sim:
     def replay(self) -> Shard[GroupShard]:
         """Return a new shard that has replayed the log."""
         shard = self.new_shard()
-        for _ in shard.replay(self.log.data, 0):
-            pass
+        replay_into(shard.partition, self.log.data, shard.machine)
         return shard
 
     def restart(self) -> None:
