@@ -14,10 +14,10 @@ from typing import Final, Protocol
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from kwire.simulation.cluster_mutations import MUTATIONS as CLUSTER  # noqa: E402
-from kwire.simulation.controller_mutations import MUTATIONS as CONTROLLER  # noqa: E402
-from kwire.simulation.raft_mutations import MUTATIONS as RAFT  # noqa: E402
-from kwire.simulation.replication.mutations import MUTATIONS as REPLICATION  # noqa: E402
+from simulation.cluster.mutations import MUTATIONS as CLUSTER  # noqa: E402
+from simulation.controller.mutations import MUTATIONS as CONTROLLER  # noqa: E402
+from simulation.raft.mutations import MUTATIONS as RAFT  # noqa: E402
+from simulation.replication.mutations import MUTATIONS as REPLICATION  # noqa: E402
 from tests.invariants import INVARIANTS, WAITS_FOR  # noqa: E402
 from tests.mutations.table import mutations  # noqa: E402
 

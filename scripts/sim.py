@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kwire.simulation.raft_mutations import Mutation
+    from simulation.raft.mutations import Mutation
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -30,8 +30,8 @@ sys.path.insert(0, str(ROOT))
 
 def run_controller(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """Run one seed of the controller's simulation."""
-    from kwire.simulation.controller_sim import simulate
-    from kwire.simulation.raft_sim import SimFailure
+    from simulation.controller.sim import simulate
+    from simulation.raft.sim import SimFailure
 
     seed, steps, _ = task
     try:
@@ -45,7 +45,7 @@ def run_logs(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """Run one seed of the logs' simulation."""
     import logging
 
-    from kwire.simulation.log_sim import LogSimFailure, simulate
+    from simulation.log.sim import LogSimFailure, simulate
 
     logging.disable(logging.CRITICAL)
     seed, steps, _ = task
@@ -61,7 +61,7 @@ def run_replication(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """Run one seed of the replication's simulation."""
     import logging
 
-    from kwire.simulation.replication.sim import ReplicationSimFailure, simulate_replication
+    from simulation.replication.sim import ReplicationSimFailure, simulate_replication
 
     logging.disable(logging.CRITICAL)
     seed, events, _ = task
@@ -74,7 +74,7 @@ def run_replication(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """Run one seed of the quorum's simulation; return it, its event count and its failure text."""
-    from kwire.simulation.raft_sim import SimFailure, simulate
+    from simulation.raft.sim import SimFailure, simulate
 
     seed, events, trace_length = task
     try:
@@ -85,8 +85,8 @@ def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 def run_cluster(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """Run one seed of the cluster's simulation; its events are the lines of its trace."""
-    from kwire.simulation.cluster_sim import simulate_cluster
-    from kwire.simulation.raft_sim import SimFailure
+    from simulation.cluster.sim import simulate_cluster
+    from simulation.raft.sim import SimFailure
 
     seed, events, _ = task
     try:
@@ -104,24 +104,26 @@ EVENTS_A_ROUND = 200
 
 def table_of(kind: str) -> "tuple[Mutation, ...]":
     """Return the mistakes that a simulation must detect."""
-    from kwire.simulation import cluster_mutations, controller_mutations, raft_mutations
-    from kwire.simulation.replication import mutations as replication_mutations
+    from simulation.cluster.mutations import MUTATIONS as CLUSTER
+    from simulation.controller.mutations import MUTATIONS as CONTROLLER
+    from simulation.raft.mutations import MUTATIONS as RAFT
+    from simulation.replication.mutations import MUTATIONS as REPLICATION
 
     tables = {
-        "cluster": cluster_mutations.MUTATIONS,
-        "controller": controller_mutations.MUTATIONS,
-        "raft": raft_mutations.MUTATIONS,
-        "replication": replication_mutations.MUTATIONS,
+        "cluster": CLUSTER,
+        "controller": CONTROLLER,
+        "raft": RAFT,
+        "replication": REPLICATION,
     }
     return tables[kind]
 
 
 def attempt(kind: str, seed: int, stage: str = "") -> tuple[bool, int]:
     """Run one seed; return whether it detected nothing, and its event count."""
-    from kwire.simulation.cluster_sim import ClusterSim
-    from kwire.simulation.controller_sim import ControllerSim
-    from kwire.simulation.raft_sim import RaftSim
-    from kwire.simulation.replication.sim import ReplicationSim
+    from simulation.cluster.sim import ClusterSim
+    from simulation.controller.sim import ControllerSim
+    from simulation.raft.sim import RaftSim
+    from simulation.replication.sim import ReplicationSim
 
     run: Callable[[], None]
     count: Callable[[], int]

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire.drive import Driver, Slices, Wakes, run_in_slices
-from kwire.simulation.raft_quorums import TestClock
+from simulation.raft.quorums import TestClock
 
 
 @attrs.define

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = sorted(path for top in ("kwire", "kwire_pipeline") for path in (ROOT / top).rglob("*.py"))
+SOURCES = sorted(
+    path for top in ("kwire", "kwire_pipeline", "simulation") for path in (ROOT / top).rglob("*.py")
+)
 TESTS = sorted(
     path for top in ("tests", "compat_tests", "scripts") for path in (ROOT / top).rglob("*.py")
 )

@@ -16,7 +16,7 @@ from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.log.segments.segment import Segment
 from kwire.replica.partition import Partition
-from kwire.simulation.disk import SimFile
+from simulation.disk import SimFile
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, topic_id
 from tests.support.handlers.fetch import at, fetch, values
 from tests.support.handlers.produce import produce

@@ -12,7 +12,7 @@ import trio.testing
 
 from kwire import errors
 from kwire.replica.partition import Partition
-from kwire.simulation.disk import PLENTY, SimFile
+from simulation.disk import PLENTY, SimFile
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, write
 from tests.support.handlers.fetch import at, fetch, request, values
 from tests.support.handlers.produce import produce

@@ -15,7 +15,7 @@ from kwire.codec.primitives import EncodeError
 from kwire.handlers.dispatch import Dispatcher
 from kwire.records import control, header
 from kwire.replica.partition import Partition
-from kwire.simulation.disk import SimFile
+from simulation.disk import SimFile
 from tests.support.handlers.broker import (
     NOW_MS,
     Broker,

@@ -14,7 +14,7 @@ from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import UnfinishedAnswer
 from kwire.records import build, control, header, iterate
 from kwire.replica.partition import Partition
-from kwire.simulation.replication.links import join_parts
+from simulation.replication.links import join_parts
 from tests.support.handlers.broker import (
     NOW_MS,
     Broker,

@@ -17,8 +17,8 @@ from kwire.log.partition_log import PartitionLog, create
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.control import end_txn_marker
 from kwire.records.header import headers, parse
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100)

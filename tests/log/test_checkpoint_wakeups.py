@@ -12,8 +12,8 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import Disk
 from kwire.log.formats import names
 from kwire.log.threads import DiskThreads
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.clock import Clock
 from tests.support.log.batches import append
 from tests.support.log.manager import ID, config_of, running

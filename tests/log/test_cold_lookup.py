@@ -15,8 +15,8 @@ from kwire.log.partition_log import PartitionLog, create
 from kwire.log.segments import segment as segment_module
 from kwire.log.segments.segment import UNKNOWN_TIMESTAMP, Segment
 from kwire.records.header import Buffer, parse
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, max_timestamp
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=100)

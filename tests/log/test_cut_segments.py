@@ -9,7 +9,7 @@ import trio
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.recovery import StoredOffsets, open_log
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.manager import ID, config_of, create_log, running
 from tests.support.log.restart import PARTITION

@@ -18,9 +18,9 @@ from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.records.header import parse
 from kwire.records.iterate import records
-from kwire.simulation.disk import SimDisk
-from kwire.simulation.log_sim import Model, batches_of, contents, judge, producers, replay
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
+from simulation.log.sim import Model, batches_of, contents, judge, producers, replay
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS
 from tests.support.log.indexes import are_offsets_plausible, are_times_plausible

@@ -17,7 +17,7 @@ from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.header import BatchHeader, headers
-from kwire.simulation.disk import SimDisk, SimFile
+from simulation.disk import SimDisk, SimFile
 from tests.support.log.batches import TIME_MS, append, end_transaction
 from tests.support.log.restart import PARTITION
 

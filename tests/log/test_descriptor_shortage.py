@@ -18,8 +18,8 @@ from kwire.log.disk_health import DiskErrorKind, classify
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.service import LogManager
 from kwire.log.threads import StandIn
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, config_of, manager, running
 

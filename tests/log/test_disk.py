@@ -9,8 +9,8 @@ import pytest
 
 from kwire.log.descriptors import Descriptors
 from kwire.log.disk import AlreadyLocked, Disk, File, RealDisk, raise_descriptor_limit
-from kwire.simulation.disk import Killed, SimDisk, SimFile
-from kwire.simulation.inodes import PAGE
+from simulation.disk import Killed, SimDisk, SimFile
+from simulation.inodes import PAGE
 
 
 @pytest.fixture(params=["real", "simulated"])

@@ -13,9 +13,9 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import RealDisk
 from kwire.log.recovery import StoredOffsets, open_log
-from kwire.simulation.disk import SimDisk
-from kwire.simulation.inodes import PAGE
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
+from simulation.inodes import PAGE
 from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.manager import ID, OTHER, running
 

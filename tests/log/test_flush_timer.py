@@ -11,7 +11,7 @@ import trio
 from kwire.log.config import LogConfig
 from kwire.log.deadlines import Deadlines
 from kwire.log.flush import Flush
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import append
 from tests.support.log.manager import ID, manager, running
 

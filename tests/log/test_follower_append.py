@@ -9,8 +9,8 @@ from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.header import headers
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, content, encode, end_transaction
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)

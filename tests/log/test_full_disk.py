@@ -16,9 +16,9 @@ from kwire.log.disk_health import RESERVE, RESERVE_BYTES
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.service import LogManager
 from kwire.raftmeta.storage.disk_storage import DiskStorage
-from kwire.simulation.disk import PLENTY, SimDisk
-from kwire.simulation.raft_quorums import voters_of
 from kwire.types import TopicPartition
+from simulation.disk import PLENTY, SimDisk
+from simulation.raft.quorums import voters_of
 from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.manager import ID, OTHER, config_of, running
 from tests.support.raftmeta.storage import data, sync

@@ -15,8 +15,8 @@ from kwire.log.recovery import StoredOffsets, open_log
 from kwire.log.segments.segment import Segment
 from kwire.records.header import headers
 from kwire.records.iterate import records
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.log import golden
 from tests.support.log.batches import max_timestamp, offset_for_timestamp
 from tests.support.log.golden import producers_of

@@ -9,9 +9,9 @@ import trio
 
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
-from kwire.simulation.clockwork import deterministic_trio
-from kwire.simulation.disk import SimDisk
-from kwire.simulation.log_sim import COMPACTED, simulate
+from simulation.disk import SimDisk
+from simulation.log.sim import COMPACTED, simulate
+from simulation.scheduler import deterministic_trio
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, config_of, create_deleted_from, create_log, running
 
@@ -40,7 +40,7 @@ def test_compaction_loses_no_key_beside_everything_else(seed: int) -> None:
 
 def test_seed_replays_the_same_run() -> None:
     """Invariant 110: a failure can be reproduced."""
-    from kwire.simulation import log_sim
+    from simulation.log import sim as log_sim
 
     runs = []
     for _ in range(2):

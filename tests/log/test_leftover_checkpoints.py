@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from kwire.log.formats import checkpoints, names
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, config_of, running
 

@@ -18,8 +18,8 @@ from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.header import headers, parse
-from kwire.simulation.disk import PLENTY, Killed, SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import PLENTY, Killed, SimDisk
 from tests.support.log.batches import TIME_MS, append, content, encode
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, segment_index_bytes=200)

@@ -11,7 +11,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.header import headers, parse
 from kwire.records.iterate import records
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append
 from tests.support.log.golden import unpack
 from tests.support.log.restart import PARTITION

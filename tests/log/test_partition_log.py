@@ -13,8 +13,8 @@ from kwire.log.fetched_batches import UnexpectedOffset
 from kwire.log.partition_log import PartitionLog, create
 from kwire.records.control import end_txn_marker
 from kwire.records.header import crc_ok, headers, parse
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.log.batches import (
     TIME_MS,
     append,

@@ -16,7 +16,7 @@ from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
-from kwire.simulation.disk import Killed, SimDisk
+from simulation.disk import Killed, SimDisk
 from tests.support.clock import Clock
 from tests.support.log.batches import (
     TIME_MS,

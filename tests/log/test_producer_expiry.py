@@ -10,8 +10,8 @@ from kwire import errors
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import StoredOffsets, open_log
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, end_transaction
 
 EXPIRATION_MS = 3_600_000

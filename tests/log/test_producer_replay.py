@@ -11,7 +11,7 @@ from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import Closed, Marker, ProducerStates
 from kwire.log.recovery import StoredOffsets, opening
 from kwire.records.header import parse
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, encode, end_transaction
 from tests.support.log.restart import PARTITION, reopen
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from kwire.log.partition_log import PartitionLog
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
 from tests.support.log.restart import CONFIG, reopen
 

@@ -14,8 +14,8 @@ from kwire.log.formats import checkpoints
 from kwire.log.inspection.dump import dump
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.recovery import OldFormat, StoredOffsets, open_log
-from kwire.simulation.disk import Killed, SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import Killed, SimDisk
 from tests.support.log.batches import TIME_MS, append, content, encode
 from tests.support.log.restart import CONFIG, reopen
 

@@ -11,7 +11,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS, append
 from tests.support.log.manager import ID

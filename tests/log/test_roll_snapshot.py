@@ -6,7 +6,7 @@ from types import FrameType
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import Producer, read_snapshot
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, end_transaction
 from tests.support.log.restart import PARTITION
 

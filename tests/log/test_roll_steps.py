@@ -12,8 +12,8 @@ from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
-from kwire.simulation.disk import PAGE, SimDisk
-from kwire.simulation.log_sim import Model, batches_of, contents, judge
+from simulation.disk import PAGE, SimDisk
+from simulation.log.sim import Model, batches_of, contents, judge
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.manager import ID

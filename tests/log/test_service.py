@@ -12,8 +12,8 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk
 from kwire.log.service import LogManager, delete_unassigned, retire_strays
-from kwire.simulation.disk import SimDisk
 from kwire.types import DirectoryId, TopicPartition
+from simulation.disk import SimDisk
 from tests.support.clock import Clock
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, config_of, create_log, manager, running

@@ -7,9 +7,9 @@ import pytest
 
 from kwire.log.partition_log import create
 from kwire.log.recovery import StoredOffsets, open_log
-from kwire.simulation.disk import SimDisk
-from kwire.simulation.inodes import PAGE
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
+from simulation.inodes import PAGE
 from tests.support.log.batches import TIME_MS, append
 
 SEEDS = range(60)

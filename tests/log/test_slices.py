@@ -10,7 +10,7 @@ import trio.testing
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append
 from tests.support.log.manager import ID, running
 from tests.support.log.slices import turns, unopened_manager

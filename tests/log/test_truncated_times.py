@@ -4,8 +4,8 @@ import pytest
 
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import create
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
 
 

@@ -13,7 +13,7 @@ from kwire.log.config import LogConfig
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, create_deleted_from, create_log, running
 from tests.support.log.slices import turns, unopened_manager

@@ -10,7 +10,7 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.clock import JumpingClock
 from tests.support.log.batches import append, max_timestamp, offset_for_timestamp
 from tests.support.log.indexes import are_times_plausible

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from kwire.log.disk import Disk
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.net.node import frames_of, running
 
 CONTENT = b"records of an old segment"

@@ -14,7 +14,7 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
-from kwire.simulation.raft_quorums import config_of
+from simulation.raft.quorums import config_of
 from tests.support.net.peer import Other, heartbeat
 
 

@@ -13,7 +13,7 @@ import trio
 from kwire.log.disk import Disk
 from kwire.net.framing import Disconnect
 from kwire.net.send import JOINED_BYTES, PIECE_BYTES, Part, Sender
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 
 
 @attrs.define(eq=False)

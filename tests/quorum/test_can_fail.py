@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from kwire.simulation.raft_mutations import MUTATIONS
+from simulation.raft.mutations import MUTATIONS
 from tests.quorum import test_elections as elections
 from tests.quorum import test_log as log
 from tests.quorum import test_voters as voters

@@ -12,7 +12,7 @@ from kwire.log.formats import names
 from kwire.records import header
 from kwire.records.header import Buffer
 from kwire.replica.verification import NOT_REQUIRED
-from kwire.simulation.disk import SimDisk, SimFile
+from simulation.disk import SimDisk, SimFile
 from tests.support.handlers import broker as brokers
 from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch
 from tests.support.handlers.fetch import at, fetch, values

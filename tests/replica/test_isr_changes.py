@@ -16,8 +16,8 @@ from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.isr_changes import IsrChanges
 from kwire.replica.leader import Follower, Leader
 from kwire.replica.partition import Partition
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.handlers.broker import one_batch
 
 TOPIC = b"t" * 16

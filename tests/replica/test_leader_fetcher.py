@@ -14,7 +14,7 @@ from kwire.log.service import LogManager
 from kwire.records.header import headers
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable
-from kwire.simulation.disk import PLENTY, SimDisk
+from simulation.disk import PLENTY, SimDisk
 from tests.support.log.batches import encode
 from tests.support.replica.leader import Answer, Leader, following, ten_records
 

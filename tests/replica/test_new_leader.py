@@ -4,8 +4,8 @@ from kwire.log.config import LogConfig
 from kwire.log.partition_log import create
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition
-from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.handlers.broker import NOW_MS
 from tests.support.log.batches import append
 

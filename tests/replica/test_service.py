@@ -16,7 +16,7 @@ from kwire.log.config import LogConfig
 from kwire.records import header
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.partition import UNCOMMITTED_MAX, Partition, ProduceResult
-from kwire.simulation.disk import PLENTY
+from simulation.disk import PLENTY
 from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
 
 

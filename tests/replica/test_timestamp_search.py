@@ -19,7 +19,7 @@ from kwire.records import build, compression, header
 from kwire.replica import unpacking
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.partition import MAX_TIMESTAMP, Partition
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.handlers.broker import NOW_MS, Broker, broker, topic_id
 
 MANY = 3_000

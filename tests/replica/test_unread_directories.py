@@ -11,8 +11,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.log.config import LogConfig
-from kwire.simulation.disk import SimDisk
 from kwire.types import DirectoryId
+from simulation.disk import SimDisk
 from tests.support.handlers.broker import NODE, Broker, broker, topic_id
 
 MANY = 20

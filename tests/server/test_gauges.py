@@ -14,8 +14,8 @@ from kwire.node.gauges import Elections, add_gauges
 from kwire.node.supervisor_link import collect_figures
 from kwire.raftmeta.controller.brokers import decide_register_broker
 from kwire.raftmeta.delivery import LeaderAndEpoch
-from kwire.simulation.raft_quorums import TestClock
 from kwire.testing.wire import TrioWireClient
+from simulation.raft.quorums import TestClock
 from tests.support.raftmeta.requests import register
 from tests.support.server.nodes import create, running
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from kwire.simulation.cluster_mutations import MUTATIONS
-from kwire.simulation.cluster_sim import ClusterSim, simulate_cluster
-from kwire.simulation.raft_mutations import Mutation
-from kwire.simulation.raft_sim import SimFailure
+from simulation.cluster.mutations import MUTATIONS
+from simulation.cluster.sim import ClusterSim, simulate_cluster
+from simulation.raft.mutations import Mutation
+from simulation.raft.sim import SimFailure
 from tests.support.sim.long_runs import parameters
 from tests.support.sim.seeds import todays_seeds
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from kwire.simulation.controller_mutations import MUTATIONS
-from kwire.simulation.controller_sim import ControllerSim, simulate
-from kwire.simulation.raft_mutations import Mutation
-from kwire.simulation.raft_sim import SimFailure
+from simulation.controller.mutations import MUTATIONS
+from simulation.controller.sim import ControllerSim, simulate
+from simulation.raft.mutations import Mutation
+from simulation.raft.sim import SimFailure
 from tests.support.sim.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_EVENTS", "600"))

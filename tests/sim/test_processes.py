@@ -6,7 +6,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from kwire.simulation.replication.processes import (
+from simulation.replication.processes import (
     Gate,
     SimThreads,
     simulated_processes,

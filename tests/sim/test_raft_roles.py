@@ -2,7 +2,7 @@
 
 import pytest
 
-from kwire.simulation.raft_sim import simulate
+from simulation.raft.sim import simulate
 from tests.support.sim.raft_transitions import missing, recorded_changes
 
 SEEDS = (31, 34, 38, 70, *range(1, 200))

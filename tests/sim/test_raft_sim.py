@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from kwire.simulation.raft_mutations import MUTATIONS, Mutation
-from kwire.simulation.raft_sim import RaftSim, SimFailure, simulate
+from simulation.raft.mutations import MUTATIONS, Mutation
+from simulation.raft.sim import RaftSim, SimFailure, simulate
 from tests.support.sim.long_runs import parameters
 from tests.support.sim.seeds import todays_seeds
 

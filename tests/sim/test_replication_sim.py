@@ -5,15 +5,15 @@ import os
 import pytest
 import trio
 
-from kwire.simulation.disk import PLENTY
-from kwire.simulation.raft_mutations import Mutation
-from kwire.simulation.replication.mutations import MUTATIONS
-from kwire.simulation.replication.sim import (
+from simulation.disk import PLENTY
+from simulation.raft.mutations import Mutation
+from simulation.replication.mutations import MUTATIONS
+from simulation.replication.sim import (
     ReplicationSim,
     ReplicationSimFailure,
     simulate_replication,
 )
-from kwire.simulation.replication.staged_mutations import MUTATIONS as STAGED
+from simulation.replication.staged_mutations import MUTATIONS as STAGED
 from tests.support.sim.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_STEPS", "14"))

@@ -3,9 +3,9 @@
 import pytest
 
 from kwire.raftmeta.storage import damage
-from kwire.simulation.clockwork import Violation
-from kwire.simulation.raft_drills import rotten_leader
-from kwire.simulation.raft_sim import RaftSim
+from simulation.raft.drills import rotten_leader
+from simulation.raft.sim import RaftSim
+from simulation.scheduler import Violation
 
 SEEDS = (1, 3, 17, 18)
 """Without the leader's look at what it serves, each leaves a follower behind for ever."""

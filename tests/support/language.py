@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 FOLDERS: Final = (
     "kwire",
     "kwire_pipeline",
+    "simulation",
     "scripts",
     "tests",
     "compat_tests",

@@ -18,7 +18,7 @@ from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.service import ReplicaFetchers
 from kwire.replica.partition import Partition
 from kwire.replica.throttles import RateLimit
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS, encode
 from tests.support.turns.meter import TurnMeter

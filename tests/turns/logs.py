@@ -23,7 +23,7 @@ from kwire.log.producers import Producer, Sent
 from kwire.log.region import FileRegion
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads, InThread
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS, append, encode, end_transaction
 from tests.support.log.manager import ID

@@ -14,7 +14,7 @@ from kwire.log.segments.segment import Segment
 from kwire.records import build
 from kwire.records.build import New, batch
 from kwire.records.header import headers, parse
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import old_format_segment
 from tests.support.log.compaction import DIRECTORY, NOW_MS, MadeLog, path, transaction
 

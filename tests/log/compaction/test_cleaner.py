@@ -23,7 +23,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS
 from tests.support.log.key_logs import put, table

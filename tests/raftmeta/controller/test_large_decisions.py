@@ -23,7 +23,7 @@ from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.publisher import AT_ONCE
 from kwire.records import build
-from kwire.simulation.raft_quorums import TestClock
+from simulation.raft.quorums import TestClock
 from tests.support.raftmeta.clusters import Cluster, cluster_of
 from tests.support.raftmeta.metadata_node import running_node
 from tests.support.raftmeta.one_leader import OneLeader, active_controller

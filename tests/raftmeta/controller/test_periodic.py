@@ -9,7 +9,7 @@ from kwire.configs.resource_types import BROKER
 from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.configs import SET, decide_incremental_alter
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
-from kwire.simulation.raft_quorums import TestClock
+from simulation.raft.quorums import TestClock
 from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
 from tests.support.raftmeta.requests import alter

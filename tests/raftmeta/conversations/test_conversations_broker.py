@@ -24,7 +24,7 @@ from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.simulation.raft_quorums import TestClock
+from simulation.raft.quorums import TestClock
 from tests.support.raftmeta.broker_replay import (
     COMPARED_APIS,
     DIFFERENCES,

@@ -17,7 +17,7 @@ from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader, pack, unpack
-from kwire.simulation.raft_quorums import quorum_of_one
+from simulation.raft.quorums import quorum_of_one
 from tests.support.raftmeta.clusters import registration
 
 

@@ -21,9 +21,9 @@ from kwire.raftmeta.metadata.snapshotter import Snapshotter
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
-from kwire.simulation.disk import SimDisk
-from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
-from kwire.simulation.raft_quorums import Watcher as Listener
+from simulation.disk import SimDisk
+from simulation.raft.quorums import TestClock, config_of, voters_of
+from simulation.raft.quorums import Watcher as Listener
 
 
 def test_snapshot_is_due_after_max_bytes() -> None:

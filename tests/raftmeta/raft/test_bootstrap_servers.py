@@ -8,7 +8,7 @@ from kwire.raftmeta.raft.log_state import LogState
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.voters import CONFIGURED, Node, VoterHistory
-from kwire.simulation.raft_quorums import config_of
+from simulation.raft.quorums import config_of
 from tests.support.raftmeta.one_node import dynamic
 
 

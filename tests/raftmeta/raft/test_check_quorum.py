@@ -6,7 +6,7 @@ from kwire.raftmeta.raft import progress
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.voters import ReplicaKey
-from kwire.simulation.raft_quorums import directory_of
+from simulation.raft.quorums import directory_of
 from tests.support.raftmeta.one_node import dynamic, fetch, leader, say
 
 FETCH_TIMEOUT_S = 2.0

@@ -35,7 +35,7 @@ from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import ReplicaKey
 from kwire.records.build import New, batch
 from kwire.records.header import parse
-from kwire.simulation.raft_quorums import voters_of
+from simulation.raft.quorums import voters_of
 from tests.support.raftmeta.one_node import (
     answer,
     fetch,

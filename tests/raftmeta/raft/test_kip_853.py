@@ -30,7 +30,7 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Leader, Resigned
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter
-from kwire.simulation.raft_quorums import config_of, directory_of
+from simulation.raft.quorums import config_of, directory_of
 from tests.support.raftmeta.one_node import (
     CLUSTER,
     answer,

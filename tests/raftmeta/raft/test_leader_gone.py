@@ -16,8 +16,8 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.roles import Follower, Leader, Prospective
 from kwire.raftmeta.raft.voters import VoterHistory
-from kwire.simulation.raft_quorums import config_of, voters_of
-from kwire.simulation.raft_script import Fixed
+from simulation.raft.quorums import config_of, voters_of
+from simulation.raft.script import Fixed
 
 FETCH_TIMEOUT = config_of(1).fetch_timeout_s
 

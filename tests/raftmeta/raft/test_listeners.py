@@ -9,8 +9,8 @@ from kwire.raftmeta.raft.events import Received, Started
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.roles import Follower
 from kwire.raftmeta.raft.voters import CONFIGURED, Endpoint, Node, Voter, VoterHistory, VoterSet
-from kwire.simulation.raft_quorums import config_of
-from kwire.simulation.raft_script import Fixed
+from simulation.raft.quorums import config_of
+from simulation.raft.script import Fixed
 from tests.support.raftmeta.one_node import sends
 
 

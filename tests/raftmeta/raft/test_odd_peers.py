@@ -17,7 +17,7 @@ from kwire.raftmeta.raft.roles import Follower, Leader, Prospective
 from kwire.raftmeta.raft.voters import Node, to_record
 from kwire.records.build import New, batch
 from kwire.records.crc import crc32c
-from kwire.simulation.raft_quorums import voters_of
+from simulation.raft.quorums import voters_of
 from tests.support.raftmeta.one_node import (
     answer,
     dynamic,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.simulation.raft_script import play
+from simulation.raft.script import play
 
 STORIES = sorted((Path(__file__).parents[2] / "golden" / "raft").glob("*.txt"))
 

@@ -13,9 +13,9 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.state import RaftConfig, RaftState
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, VoterHistory
-from kwire.simulation.raft_quorums import voters_of
-from kwire.simulation.raft_script import Fixed
 from kwire.types import uuid_bytes
+from simulation.raft.quorums import voters_of
+from simulation.raft.script import Fixed
 
 DIRECTORIES = {
     1: "XTh__-cQVvkKM_F_UfVm0Q",

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 from kwire import errors
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kwire.codec.messages.metadata_records import TopicRecord
-from kwire.simulation.raft_peers import quorum_of
+from simulation.raft.peers import quorum_of
 
 
 def topic(number: int) -> TopicRecord:

@@ -30,8 +30,8 @@ from kwire.raftmeta.raft.quorum_state import DamagedQuorumState, ElectionState, 
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.roles import Leader, Resigned, Unattached
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterHistory
-from kwire.simulation.raft_quorums import config_of, directory_of, voters_of
-from kwire.simulation.raft_script import Fixed, Script
+from simulation.raft.quorums import config_of, directory_of, voters_of
+from simulation.raft.script import Fixed, Script
 from tests.support.raftmeta.one_node import node, vote
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from kwire.simulation.raft_checks import Checks
+from simulation.raft.checks import Checks
 
 TESTS: Final = Path(__file__).resolve().parents[2]
 TEXT: Final = (TESTS.parent / "docs" / "quorum-rules.md").read_text()

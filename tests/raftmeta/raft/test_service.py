@@ -8,7 +8,7 @@ from kwire import errors
 from kwire.codec.messages.metadata_records import NoOpRecord
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.storage.storage import MemoryStorage
-from kwire.simulation.raft_quorums import TestClock, Watcher, quorum_of_one
+from simulation.raft.quorums import TestClock, Watcher, quorum_of_one
 from tests.support.raftmeta.storage import topic
 
 

@@ -20,7 +20,7 @@ from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.records.build import New, batch
-from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
+from simulation.raft.quorums import TestClock, Watcher, config_of, voters_of
 from tests.support.raftmeta.one_node import answer, dynamic, follower, sends
 from tests.support.raftmeta.snapshot_leader import LeaderOfMany
 

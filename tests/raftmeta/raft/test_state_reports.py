@@ -21,7 +21,7 @@ from kwire.raftmeta.raft.roles import VoterChange
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
-from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
+from simulation.raft.quorums import TestClock, config_of, voters_of
 from tests.support.raftmeta.one_node import follower, leader, node
 
 

@@ -18,7 +18,7 @@ from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.records.build import New, batch
 from kwire.records.header import headers, parse
 from kwire.records.iterate import records
-from kwire.simulation.raft_quorums import voters_of
+from simulation.raft.quorums import voters_of
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "disk"
 

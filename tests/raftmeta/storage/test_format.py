@@ -3,7 +3,6 @@
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.raftmeta.raft.control_records import snapshot_voters
 from kwire.records.header import headers
-from kwire.simulation.raft_quorums import voters_of
 from kwire.storage_format.format import (
     Format,
     bootstrap_checkpoint,
@@ -11,6 +10,7 @@ from kwire.storage_format.format import (
     metadata_files,
     read_bootstrap,
 )
+from simulation.raft.quorums import voters_of
 
 
 def test_features_that_are_zero_are_absent() -> None:

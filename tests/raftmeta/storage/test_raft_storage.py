@@ -14,9 +14,9 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
-from kwire.simulation.disk import Killed, SimDisk
-from kwire.simulation.raft_disk import SimStorage
-from kwire.simulation.raft_quorums import voters_of
+from simulation.disk import Killed, SimDisk
+from simulation.raft.quorums import voters_of
+from simulation.raft.storage import SimStorage
 from tests.support.raftmeta.storage import data, snapshot, sync
 
 Reopen = Callable[[], MetadataStorage]

@@ -9,7 +9,7 @@ from kwire.codec.messages.metadata_records import TopicRecord
 from kwire.raftmeta.raft.cleaning import MetadataRetention
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
-from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
+from simulation.raft.quorums import TestClock, config_of, voters_of
 
 DAY_MS = 86_400_000
 

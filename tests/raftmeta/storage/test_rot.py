@@ -11,8 +11,8 @@ from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.storage.damage import first_damaged
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage_turn import write
-from kwire.simulation.disk import SimDisk
-from kwire.simulation.raft_quorums import quorum_of_one, voters_of
+from simulation.disk import SimDisk
+from simulation.raft.quorums import quorum_of_one, voters_of
 from tests.support.raftmeta.storage import data, snapshot, sync
 
 LOG = f"__cluster_metadata-0/{0:020d}.log"

@@ -21,8 +21,8 @@ from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage import scarcity
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage_turn import Turn
-from kwire.simulation.disk import SimDisk
-from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
+from simulation.disk import SimDisk
+from simulation.raft.quorums import TestClock, Watcher, config_of, voters_of
 from tests.support.raftmeta.one_node import part, vote
 from tests.support.raftmeta.storage import data, topic
 

@@ -11,8 +11,8 @@ from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage import MemoryStorage
-from kwire.simulation.disk import Killed, SimDisk
-from kwire.simulation.raft_quorums import voters_of
+from simulation.disk import Killed, SimDisk
+from simulation.raft.quorums import voters_of
 from tests.support.raftmeta.storage import data, snapshot, sync
 
 OLD, NEW = voters_of(1, 2), voters_of(1, 3)

@@ -11,9 +11,9 @@ from kwire.log import recovery
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage import MemoryStorage
-from kwire.simulation.disk import Killed, SimDisk
-from kwire.simulation.raft_quorums import voters_of
 from kwire.types import TopicPartition
+from simulation.disk import Killed, SimDisk
+from simulation.raft.quorums import voters_of
 from tests.support.raftmeta.storage import data, snapshot, sync
 
 LOG = f"__cluster_metadata-0/{0:020d}.log"

@@ -31,7 +31,7 @@ from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import NOT_REQUIRED
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.handlers.transactions import ScriptedVerifier
 
 NOW_MS = 1_700_000_000_000

@@ -16,7 +16,7 @@ from kwire.records.build import New, batch
 from kwire.records.control import end_txn_marker
 from kwire.records.header import BatchHeader, headers, parse
 from kwire.records.iterate import Record, records
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 24 * 60 * 60 * 1000

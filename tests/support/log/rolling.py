@@ -7,8 +7,8 @@ from random import Random
 from kwire import attrs
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
-from kwire.simulation.disk import SimDisk
-from kwire.simulation.log_sim import Model
+from simulation.disk import SimDisk
+from simulation.log.sim import Model
 from tests.support.log.batches import TIME_MS, append, encode, end_transaction
 
 POWER_SEEDS = range(6)

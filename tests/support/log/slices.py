@@ -11,7 +11,7 @@ import trio
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS
 from tests.support.log.threads import at_once
 

@@ -34,8 +34,8 @@ from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage_turn import Outcome
-from kwire.simulation.raft_files import Files
-from kwire.simulation.raft_quorums import Watcher
+from simulation.raft.files import Files
+from simulation.raft.quorums import Watcher
 from tests.support.quorum.cluster import Cluster, Shape, Ticket, record
 from tests.support.quorum.proxies import HOST, Proxies
 from tests.support.quorum.watch import Watch, names_in

@@ -28,12 +28,12 @@ from kwire.raftmeta.raft.roles import Leader, Resigned
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
 from kwire.raftmeta.storage.storage_turn import Outcome
-from kwire.simulation.clockwork import Scheduler, Trace
-from kwire.simulation.disk import SimDisk
-from kwire.simulation.network import SimNetwork
-from kwire.simulation.raft_disk import SimStorage
-from kwire.simulation.raft_files import Files
-from kwire.simulation.raft_node import Caller, SimNode
+from simulation.disk import SimDisk
+from simulation.raft.files import Files
+from simulation.raft.network import SimNetwork
+from simulation.raft.node import Caller, SimNode
+from simulation.raft.storage import SimStorage
+from simulation.scheduler import Scheduler, Trace
 from tests.support.quorum.cluster import Cluster, Shape, Ticket, record
 
 LIMIT_S: Final = 300.0

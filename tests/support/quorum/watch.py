@@ -16,8 +16,8 @@ from kwire.raftmeta.raft.events import Effect, Event, Send
 from kwire.raftmeta.raft.roles import Candidate, Leader
 from kwire.raftmeta.storage.records import SnapshotReader, read_batches
 from kwire.raftmeta.storage.storage_turn import Outcome
-from kwire.simulation.clockwork import Violation
-from kwire.simulation.raft_checks import Checks, batches_from
+from simulation.raft.checks import Checks, batches_from
+from simulation.scheduler import Violation
 
 
 def names_in(records: Iterable[MetadataRecord]) -> list[str]:

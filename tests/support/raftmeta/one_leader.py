@@ -8,7 +8,7 @@ from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.simulation.raft_quorums import TestClock
+from simulation.raft.quorums import TestClock
 from tests.support.raftmeta.clusters import CLUSTER, Cluster
 
 

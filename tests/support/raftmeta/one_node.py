@@ -9,8 +9,8 @@ from kwire.raftmeta.raft.log_state import EpochEnd, LogState
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.voters import CONFIGURED, ReplicaKey, VoterHistory, VoterSet
-from kwire.simulation.raft_quorums import config_of, voters_of
-from kwire.simulation.raft_script import Fixed
+from simulation.raft.quorums import config_of, voters_of
+from simulation.raft.script import Fixed
 
 CLUSTER = "test-cluster"
 

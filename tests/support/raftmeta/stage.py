@@ -21,8 +21,8 @@ from kwire.raftmeta.raft.state import CHECK_QUORUM_FACTOR, RaftConfig
 from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterHistory, VoterSet
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.records.header import headers, parse
-from kwire.simulation.raft_script import Fixed
 from kwire.types import uuid_bytes
+from simulation.raft.script import Fixed
 from tests.support.raftmeta.conversations import (
     Frame,
     Recording,

@@ -16,7 +16,7 @@ from kwire.records.build import New, batch
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.leader_fetcher import LeaderFetcher
 from kwire.replica.partition import EARLIEST_LOCAL, Partition
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.handlers.broker import Wall
 from tests.support.log.threads import at_once
 

@@ -29,7 +29,7 @@ import trio
 from trio.testing import MockClock
 
 from kwire.log.disk import RealDisk
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 
 UNITS_A_MS: Final = 20_000
 """The units that a millisecond of CPU time runs.

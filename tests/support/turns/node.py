@@ -17,8 +17,8 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.schema import spec_of
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.node.server import Server
-from kwire.simulation.raft_quorums import TestClock
-from kwire.simulation.replication.links import join_parts
+from simulation.raft.quorums import TestClock
+from simulation.replication.links import join_parts
 from tests.support.server.nodes import config
 from tests.support.turns.meter import TurnMeter
 

@@ -1,0 +1,1 @@
+"""The simulation of the controller's decisions: its log, its brokers, and failovers."""

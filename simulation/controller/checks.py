@@ -1,0 +1,356 @@
+"""The invariants of the metadata after every decision of the controller.
+
+The checks keep books of their own: an image that takes the records one by one, the replicas that
+hold everything committed, the target of each reassignment, and the ids that were given out.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kwire import attrs
+from kwire.codec.messages import metadata_records as r
+from kwire.configs.resource_types import BROKER, TOPIC
+from kwire.raftmeta.controller.partition_index import PartitionIndex
+from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image_change import apply
+from kwire.raftmeta.metadata.image_loader import ImageLoader
+from kwire.raftmeta.metadata.image_records import image_records
+from kwire.raftmeta.storage.records import pack, unpack
+from kwire.types import NO_LEADER, TopicIdPartition
+from simulation.scheduler import Violation
+
+ELR = "eligible.leader.replicas.version"
+_EPOCHS = ("leader_epoch", "partition_epoch")
+
+
+def demand(holds: bool, *words: object) -> None:
+    """Raise Violation with ``words`` unless the invariant holds."""
+    if not holds:
+        raise Violation(" ".join(map(str, words)))
+
+
+def _may_lead(brokers: Mapping[int, BrokerImage], replica: int, partition: PartitionImage) -> bool:
+    """Whether a replica's broker is active, and the replica's directory online."""
+    broker, directory = brokers.get(replica), partition.directory(replica)
+    return (
+        broker is not None
+        and broker.is_active
+        and (directory is None or broker.has_online(directory))
+    )
+
+
+def _without_records(old: PartitionImage, new: PartitionImage) -> int:
+    """Return the replica that counts as safe even with an empty log, since no records are left.
+
+    It is the only replica when its new directory is assigned, or the records were given up before,
+    as the partition was still recovering from an unclean election. NO_LEADER if there is none.
+    """
+    if len(new.replicas) == 1 and new.directories != old.directories:
+        return new.replicas[0]
+    is_elected = new.leader not in (NO_LEADER, old.leader)
+    return new.leader if is_elected and old.recovering and new.recovering else NO_LEADER
+
+
+@attrs.frozen
+class Written:
+    """The controller's state after a batch of its own, which may not be committed yet."""
+
+    image: MetadataImage
+    pending_updates: dict[int, frozenset[TopicIdPartition]]
+    """The partitions in the queue of leader updates, by the broker that left them."""
+    index: PartitionIndex | None
+    """The partition index; None if later batches may have changed it."""
+
+
+@attrs.define
+class ControllerChecks:
+    """The books, and the checks against them."""
+
+    own_id: int
+    """The node id of the controller; its broker settings are in force for topics."""
+    image: MetadataImage = attrs.field(factory=MetadataImage)
+    safe: dict[TopicIdPartition, set[int]] = attrs.field(factory=dict)
+    """The replicas that hold every record committed to a partition."""
+    targets: dict[TopicIdPartition, tuple[int, ...]] = attrs.field(factory=dict)
+    """The target replicas of reassignments under way."""
+    requested_elections: set[TopicIdPartition] = attrs.field(factory=set)
+    """Partitions for which an operator requested an unclean election."""
+    move_offsets: dict[int, int] = attrs.field(factory=dict)
+    """The last offset of the newest batch that moved a leadership off each stopping broker."""
+    elections: int = 0
+    unclean: int = 0
+    completed: int = 0
+    lost: set[tuple[TopicIdPartition, int]] = attrs.field(factory=set)
+    """Partitions, each with a broker that began with an empty log after its disk was replaced."""
+    _topic_ids: set[bytes] = attrs.field(factory=set)
+    _broker_epochs: dict[int, int] = attrs.field(factory=dict)
+    _last_epoch: int = -1
+    _next_producer_id: int = 0
+    _vouched: frozenset[int] = frozenset()
+    _pending_updates: dict[int, frozenset[TopicIdPartition]] = attrs.field(factory=dict)
+
+    def on_written(
+        self,
+        records: Iterable[r.MetadataRecord],
+        written: "Written",
+        vouched: frozenset[int] = frozenset(),
+    ) -> None:
+        """Check committed records that brought the controller to the state ``written``.
+
+        ``vouched``: replicas that, by their leader's word, hold everything the leader holds.
+        """
+        after = written.image
+        self._vouched = vouched
+        self._pending_updates = written.pending_updates
+        for record in records:
+            before = self.image
+            self.image, _ = apply(before, [record], after.applied)
+            self._on_record(record, before)
+        demand(self.image == after, "records one by one give another image than all at once")
+        for topic_id, topic in after.topics.items():
+            demand(after.topic_ids.get(topic.name) == topic_id, "two topics named", topic.name)
+            numbers = sorted(topic.partitions)
+            demand(numbers == list(range(len(numbers))), topic.name, "has a gap in its partitions")
+            for number, partition in topic.partitions.items():
+                self._check_partition(f"{topic.name}-{number}", (topic_id, number), partition)
+        self._check_directories()
+        if written.index is not None:
+            same = written.index == PartitionIndex.of(after)
+            demand(same, "the index is not what a scan finds")
+
+    # One record ------------------------------------------------------------------------------
+
+    def _on_record(self, record: r.MetadataRecord, before: MetadataImage) -> None:
+        match record:
+            case r.RemoveTopicRecord():
+                self.targets = {
+                    place: target
+                    for place, target in self.targets.items()
+                    if place[0] != record.topic_id
+                }
+            case r.TopicRecord():
+                demand(record.topic_id not in self._topic_ids, "topic id given twice")
+                self._topic_ids.add(record.topic_id)
+            case r.PartitionRecord():
+                self.safe[record.topic_id, record.partition_id] = set(record.isr)
+            case r.PartitionChangeRecord():
+                self._on_change(record, before)
+            case r.RegisterBrokerRecord():
+                self._on_registration(record, before)
+            case r.ProducerIdsRecord():
+                demand(record.next_producer_id > self._next_producer_id, "producer ids overlap")
+                self._next_producer_id = record.next_producer_id
+
+    def _on_registration(self, record: r.RegisterBrokerRecord, before: MetadataImage) -> None:
+        broker = record.broker_id
+        existing = before.brokers.get(broker)
+        if existing is not None and existing.incarnation_id == record.incarnation_id:
+            demand(record.broker_epoch == existing.epoch, "an incarnation changed its epoch")
+            return
+        demand(record.broker_epoch > self._last_epoch, "broker epoch given twice")
+        self._last_epoch = record.broker_epoch
+        self._broker_epochs[broker] = record.broker_epoch
+        self.move_offsets.pop(broker, None)
+
+    def _on_change(self, record: r.PartitionChangeRecord, before: MetadataImage) -> None:
+        topic = before.topics[record.topic_id]
+        place = (record.topic_id, record.partition_id)
+        name = f"{topic.name}-{record.partition_id}"
+        old = topic.partitions[record.partition_id]
+        new = self.image.topics[record.topic_id].partitions[record.partition_id]
+        same = {epoch: getattr(old, epoch) for epoch in _EPOCHS}
+        begins = new.leader != old.leader or not set(old.replicas) <= set(new.replicas)
+        demand(
+            begins or attrs.evolve(new, **same) != old or record.leader != -2,
+            name,
+            "written without a change",
+        )
+        demand(new.partition_epoch == old.partition_epoch + 1, name, "partition epoch")
+        demand(
+            new.leader_epoch == old.leader_epoch + begins,
+            name,
+            f"leader {old.leader} -> {new.leader}, replicas {old.replicas} -> {new.replicas}, "
+            f"but leader epoch {old.leader_epoch} -> {new.leader_epoch}",
+        )
+        for joins in set(new.isr) - set(old.isr):
+            broker = before.brokers.get(joins)
+            active = broker is not None and broker.is_active
+            demand(active or new.recovering, name, f"{joins} joins the ISR and does not serve")
+        self.elections += new.leader not in (NO_LEADER, old.leader)
+        leaves = before.brokers.get(old.leader)
+        if old.leader != new.leader and leaves is not None and leaves.in_controlled_shutdown:
+            self.move_offsets[old.leader] = self.image.applied.offset
+        if old.leader in self.safe[place]:
+            self.safe[place] |= self._vouched
+        replica = _without_records(old, new)
+        if (place, replica) in self.lost:
+            self.lost.discard((place, replica))
+            self.safe[place] = {replica}
+        is_marked = new.recovering and not old.recovering
+        if is_marked or not set(new.isr) <= {*old.isr, *old.elr, *self._vouched}:
+            self._check_unclean(name, place, old, new)
+        if old.is_reassigning and new.is_reassigning:
+            keeps_replicas = set(old.replicas) <= set(new.replicas)
+            demand(keeps_replicas, name, "drops replicas too early:", old, "->", new)
+        if old.is_reassigning and not new.is_reassigning:
+            target = self.targets.pop(place, None)
+            demand(new.replicas == target, name, f"moved to {new.replicas} instead of {target}")
+            self.completed += 1
+
+    def _check_unclean(
+        self, name: str, place: TopicIdPartition, old: PartitionImage, new: PartitionImage
+    ) -> None:
+        """Check that a change which adds an unreported replica to the ISR is allowed."""
+        allowed = self.is_unclean(name.rpartition("-")[0]) or place in self.requested_elections
+        allowed = allowed or old.last_known_elr == new.isr
+        demand(allowed, name, "joins its ISR, neither in sync nor eligible before:", old, "->", new)
+        demand(new.recovering, name, "led uncleanly, and not marked as recovering")
+        demand(len(new.isr) == 1, name, "others are in sync with an unclean leader")
+        self.unclean += 1
+        self.safe[place] = set(new.isr)
+
+    def check_unclean_election(
+        self, brokers: Mapping[int, BrokerImage], old: PartitionImage, new: PartitionImage
+    ) -> None:
+        """Check an operator's unclean election of one partition (KIP-460).
+
+        It leaves a leader alone. Without one, an in-sync or eligible replica leads if one can,
+        otherwise any replica that can; only where none can, the partition stays without leader.
+        """
+        if old.leader != NO_LEADER:
+            demand(new == old, "an unclean election of a partition with a leader:", old, "->", new)
+            return
+        able = [replica for replica in old.replicas if _may_lead(brokers, replica, old)]
+        clean = [replica for replica in able if replica in (old.isr or old.elr)]
+        if clean:
+            demand(new.leader in clean, "not in sync, though", clean, "are:", old, "->", new)
+            demand(new.recovering == old.recovering, "a clean leader recovers:", old, "->", new)
+        else:
+            demand((new.leader in able) == bool(able), "could lead:", able, old, "->", new)
+
+    # The whole -------------------------------------------------------------------------------
+
+    def end_step(self) -> None:
+        """Drop the operator's election requests, whose records are written."""
+        self.requested_elections.clear()
+
+    def _check_partition(
+        self, name: str, place: TopicIdPartition, partition: PartitionImage
+    ) -> None:
+        elr = self.image.features.get(ELR, 0) > 0
+        brokers, leader = self.image.brokers, partition.leader
+        replicas, isr, eligible = map(set, (partition.replicas, partition.isr, partition.elr))
+        adding, removing = set(partition.adding), set(partition.removing)
+        demand(len(replicas) == len(partition.replicas) > 0, name, "replicas", partition.replicas)
+        has_directories = len(partition.directories) == len(partition.replicas)
+        demand(has_directories, name, "a replica has no directory")
+        demand(isr <= replicas, name, "in sync without being replicas", partition)
+        has_lost_log = any(lost_place == place for lost_place, _ in self.lost)
+        demand(bool(isr) or elr or has_lost_log, name, "the ISR is empty")
+        demand(eligible <= replicas - isr, name, "eligible", partition)
+        demand(elr or not eligible, name, "eligible without ELR")
+        demand(adding | removing <= replicas, name, "moving", partition)
+        demand(not adding & removing, name, "comes and goes", partition)
+        last_known = partition.last_known_elr
+        is_allowed = not last_known or (leader == NO_LEADER != last_known[0])
+        demand(is_allowed, name, "last leader", partition)
+        if leader == NO_LEADER:
+            return
+        demand(leader in isr, name, "led by a replica that is not in sync", partition)
+        broker = brokers.get(leader)
+        demand(broker is not None, name, "led by a broker that is not registered", partition)
+        assert broker is not None
+        if not broker.is_active and place in self._pending_updates.get(leader, ()):
+            return
+        demand(broker.is_active, name, "led by a broker that does not serve", broker)
+        directory = partition.directory(leader)
+        assert directory is not None
+        demand(broker.has_online(directory), name, "led from a directory that is offline")
+
+    def check_leaders_are_active(self) -> None:
+        """Check that no inactive broker leads or is in an ISR, with no leader updates pending.
+
+        Without ELR, it may be the only member of an ISR.
+        """
+        elr = self.image.features.get(ELR, 0) > 0
+        active = {broker.id for broker in self.image.brokers.values() if broker.is_active}
+        for topic in self.image.topics.values():
+            for number, partition in topic.partitions.items():
+                inactive = set(partition.isr) - active
+                name = f"{topic.name}-{number}"
+                demand(partition.leader in (NO_LEADER, *active), name, "led by", partition)
+                is_sole_member = not elr and len(partition.isr) == 1
+                demand(not inactive or is_sole_member, name, "in the ISR:", inactive, partition)
+
+    def _check_directories(self) -> None:
+        directories = [d for broker in self.image.brokers.values() for d in broker.log_dirs]
+        demand(len(set(directories)) == len(directories), "two brokers with one directory")
+
+    def check_snapshot(self) -> None:
+        """Check that an image written as a snapshot and loaded again is the same image."""
+        back = [unpack(pack(record)) for record in image_records(self.image)]
+        loaded, _ = ImageLoader().load_snapshot(back, self.image.applied)
+        demand(loaded == self.image, "a snapshot gives another image")
+
+    def check_stop(self, stopping: int, reported_offsets: Mapping[int, int]) -> None:
+        """Check that all other active brokers know the new leaders when a broker may stop.
+
+        ``reported_offsets`` are the metadata offsets that each broker has reported last.
+        """
+        move_offset = self.move_offsets.get(stopping, -1)
+        for broker in self.image.brokers.values():
+            if broker.id != stopping and broker.is_active:
+                is_behind = reported_offsets.get(broker.id, -1) < move_offset
+                demand(not is_behind, f"{stopping} stops, {broker.id} lacks the new leaders")
+
+    # Committed data --------------------------------------------------------------------------
+
+    def setting(self, topic: str, name: str, default: str) -> str:
+        """Return the setting in force: the topic's, else the controller's, else the cluster's."""
+        for resource in ((TOPIC, topic), (BROKER, str(self.own_id)), (BROKER, "")):
+            value = self.image.config(*resource).get(name)
+            if value is not None:
+                return value
+        return default
+
+    def is_unclean(self, topic: str) -> bool:
+        """Whether a replica outside the ISR may become the topic's leader."""
+        return self.setting(topic, "unclean.leader.election.enable", "false") == "true"
+
+    def on_data(self, is_alive: Callable[[int], bool]) -> None:
+        """Let live leaders commit new records, if all of the ISR is alive.
+
+        Only the ISR holds the new records if it has the minimum size that ELR demands.
+        """
+        elr = self.image.features.get(ELR, 0) > 0
+        for topic in self.image.topics.values():
+            least = int(self.setting(topic.name, "min.insync.replicas", "1"))
+            for number, partition in topic.partitions.items():
+                if partition.leader == NO_LEADER or not is_alive(partition.leader):
+                    continue
+                safe = self.safe[topic.id, number]
+                demand(
+                    partition.leader in safe,
+                    f"{topic.name}-{number} is led by {partition.leader}, all committed records "
+                    f"are on {sorted(safe)}",
+                )
+                if all(map(is_alive, partition.isr)):
+                    enough = not elr or len(partition.isr) >= min(least, len(partition.replicas))
+                    self.safe[topic.id, number] = set(partition.isr) | (set() if enough else safe)
+
+    def on_crash(self, broker: int) -> None:
+        """Drop a broker that ended without flushing from the safe replicas; only with ELR."""
+        if self.image.features.get(ELR, 0):
+            for safe in self.safe.values():
+                safe.discard(broker)
+
+    def on_disk_replaced(self, broker: int, directory: bytes) -> None:
+        """Drop a broker from the safe replicas of the partitions that lay in a directory."""
+        for topic_id, topic in self.image.topics.items():
+            for number, partition in topic.partitions.items():
+                if partition.directory(broker) == directory:
+                    self.on_log_lost((topic_id, number), broker)
+
+    def on_log_lost(self, place: TopicIdPartition, broker: int) -> None:
+        """Drop a broker from the safe replicas of a partition, as it has no log any more."""
+        self.safe[place].discard(broker)
+        self.lost.add((place, broker))

@@ -1,0 +1,167 @@
+"""The invariants of replication that a simulation checks all the time.
+
+Rules: a check looks at the controller's image and at the logs of living brokers alone; it visits
+what is new since the last look, or all of a log that was truncated meanwhile.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from kwire import attrs
+from kwire.raftmeta.metadata.image import PartitionImage
+from kwire.replica.partition import Partition
+from simulation.replication.contents import Contents, Decoded
+from simulation.replication.history import History, demand
+from simulation.replication.node import SimMachine
+
+TOPIC: Final = "t"
+"""The topic of the producers."""
+
+
+@attrs.define(eq=False)
+class ReplicationChecks:
+    """The records that producers were promised, and checks that the replicas have them."""
+
+    brokers: Mapping[int, SimMachine]
+    history: History
+    contents: Contents = attrs.field(factory=Contents)
+    emptied: set[int] = attrs.field(factory=set)
+    """Brokers that came back with an empty disk."""
+    _watermarks: dict[tuple[int, int, int, int], int] = attrs.field(factory=dict)
+    """The high watermark by broker, life, partition and leader epoch."""
+    _complete: dict[tuple[int, int], tuple[int, int]] = attrs.field(factory=dict)
+    """By broker and partition: the generation of a log, and the number of records it had."""
+    _equal: dict[tuple[int, int, int], tuple[int, int, int]] = attrs.field(factory=dict)
+    """By partition and two brokers: their logs' generations, and the end up to which they agree."""
+
+    def living(self, topic: str, index: int) -> Iterator[tuple[SimMachine, Partition]]:
+        for broker in self.brokers.values():
+            partition = broker.partition(topic, index)
+            if partition is not None:
+                yield broker, partition
+
+    def check(self, topic: str, index: int, committed: PartitionImage) -> None:
+        """Check one partition: invariants 13, 14, 21, 22, 23, 24, 29 and 39."""
+        logs: list[tuple[int, int, Decoded]] = []
+        leaders: dict[int, int] = {}
+        for broker, partition in self.living(topic, index):
+            log = partition.log
+            if broker.id not in committed.replicas:
+                continue  # Its removal is on the way.
+            logs.append(
+                (broker.id, log.high_watermark, self.contents.of(broker.id, topic, index, log))
+            )
+            if partition.leader is not None:
+                self._check_leader(broker, partition, index, leaders)
+        for node, _, decoded in logs:
+            if not self.brokers[node].is_registered:
+                continue  # What its machine lost with the power takes it out of the ISR then.
+            if node in self.emptied and committed.leader < 0:
+                continue  # It may be in the ISR as the last one, but it must not lead.
+            if node in (*committed.isr, *committed.elr):
+                self._check_start(index, node, decoded)
+                self._check_complete(index, node, decoded)
+        for place, (node, watermark, own) in enumerate(logs):
+            for other, other_watermark, theirs in logs[:place]:
+                end = min(watermark, other_watermark)
+                self._check_equal(index, (node, own), (other, theirs), end)
+
+    def _check_leader(
+        self, broker: SimMachine, partition: Partition, index: int, leaders: dict[int, int]
+    ) -> None:
+        """Check that an epoch has one leader, and that its high watermark only grows."""
+        assert partition.leader is not None
+        epoch, watermark = partition.leader.leader_epoch, partition.high_watermark
+        demand(epoch not in leaders, f"two leaders in epoch {epoch}")
+        leaders[epoch] = broker.id
+        self._check_offsets(broker, partition, index)
+        key = broker.id, broker.lives, index, epoch
+        before = self._watermarks.get(key, 0)
+        demand(watermark >= before, f"high watermark of {broker.id} moved back")
+        self._watermarks[key] = watermark
+
+    def _check_offsets(self, broker: SimMachine, partition: Partition, index: int) -> None:
+        """Check the order of a leader's offsets, and that deleted records stay deleted."""
+        log, watermark = partition.log, partition.high_watermark
+        stable = partition.last_stable_offset
+        where = f"partition {index} on {broker.id}"
+        demand(
+            log.start_offset <= stable <= watermark <= log.end_offset,
+            f"{where}: start {log.start_offset}, last stable {stable}, high watermark {watermark}, "
+            f"end {log.end_offset}",
+        )
+
+    def _check_start(self, index: int, node: int, decoded: Decoded) -> None:
+        """Check that an in-sync or eligible replica lacks what was deleted."""
+        start_offset, deleted_end = decoded.start_offset, self.history.deleted_end[index]
+        demand(
+            start_offset >= deleted_end,
+            f"partition {index}: {node} begins at {start_offset}; records below {deleted_end} are "
+            "deleted",
+        )
+
+    def _check_complete(self, index: int, node: int, decoded: Decoded) -> None:
+        """Check that an in-sync or eligible replica has all that was acknowledged."""
+        history = self.history
+        start_offset, delete_end = decoded.start_offset, history.delete_end[index]
+        demand(
+            start_offset <= delete_end,
+            f"partition {index}: {node} begins at {start_offset}; nothing from {delete_end} on is "
+            "deleted",
+        )
+        generation, count = self._complete.get((node, index), (-1, 0))
+        acknowledged = history.acknowledged[index]
+        first = count if generation == decoded.generation else 0
+        for offset, value in islice(acknowledged.items(), first, None):
+            _, content = decoded.content.get(offset, (-1, None))
+            demand(
+                content == value or offset < start_offset,
+                f"partition {index}: {node} is in sync or eligible and has "
+                f"{content!r} at {offset}, acknowledged was {value!r}",
+            )
+        self._complete[node, index] = decoded.generation, len(acknowledged)
+
+    def has_all(self, node: int, topic: str, index: int) -> bool:
+        """Whether a living broker has all that was acknowledged of a partition.
+
+        The records of internal topics are not counted; their replicas must be as long as any other.
+        """
+        partition = self.brokers[node].partition(topic, index)
+        if partition is None:
+            return False
+        if topic != TOPIC:
+            ends = [copy.log.high_watermark for _, copy in self.living(topic, index)]
+            return partition.log.end_offset >= max(ends)
+        content = self.contents.of(node, topic, index, partition.log).content
+        start_offset = partition.log.start_offset
+        return all(
+            offset in content or offset < start_offset
+            for offset in self.history.acknowledged[index]
+        )
+
+    def open_partitions(self) -> list[str]:
+        """Return the partitions with a leader whose last stable offset is not its end."""
+        return [
+            f"{partition.topic}-{partition.partition} on {machine.id}"
+            for machine in self.brokers.values()
+            for partition in machine.partitions()
+            if partition.leader is not None
+            and partition.last_stable_offset != partition.log.end_offset
+        ]
+
+    def _check_equal(
+        self, index: int, first: tuple[int, Decoded], second: tuple[int, Decoded], end: int
+    ) -> None:
+        """Check that two replicas are equal below both high watermarks."""
+        (node, own), (other, theirs) = first, second
+        generations = own.generation, theirs.generation
+        before = self._equal.get((index, node, other), (-1, -1, 0))
+        checked_end = before[2] if before[:2] == generations else 0
+        for offset in range(max(checked_end, own.start_offset, theirs.start_offset), end):
+            demand(
+                own.content.get(offset) == theirs.content.get(offset),
+                f"partition {index} offset {offset} below both high watermarks: {node} has "
+                f"{own.content.get(offset)}, {other} has {theirs.content.get(offset)}",
+            )
+        self._equal[index, node, other] = *generations, max(checked_end, end)

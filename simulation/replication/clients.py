@@ -1,0 +1,271 @@
+"""Clients of the simulated cluster: what they share, producers, and those that delete records.
+
+Rules: a client knows the cluster by its answers alone, but for the metadata, which it reads from a
+random broker. Every request has a bound; a request without an answer may have been carried out.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+import trio
+
+from kwire import attrs, errors
+from kwire.codec.frame import Body
+from kwire.codec.messages.delete_records import DeleteRecordsRequest
+from kwire.codec.messages.init_producer_id import InitProducerIdRequest
+from kwire.codec.messages.produce import ProduceRequest
+from kwire.net.connection_pool import OutOfReach
+from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.records.build import New, batch
+from simulation.cluster.checks import Books
+from simulation.cluster.network import Wire
+from simulation.replication.checks import TOPIC
+from simulation.replication.history import History, demand
+from simulation.replication.links import FramePool
+from simulation.replication.node import SimMachine, host_of
+
+ANSWER_S: Final = 8.0
+BEFORE_TOPIC_IDS: Final = 12
+"""The last version of Fetch and Produce that names topics."""
+BATCH_RECORDS: Final = (1, 1, 1, 1, 2, 3)
+"""The numbers of records in a batch, one of which a producer draws."""
+VALUE_BYTES: Final = 16
+"""The size of every value: what follows a truncation then often has the size of what was there."""
+TIME_MS: Final = 1_699_980_000_000
+"""The timestamp of records: hours ago, also when wall clocks are set back."""
+_ATTEMPTS: Final = 12
+"""The attempts of an idempotent producer at one batch."""
+_UNKNOWN: Final = -99
+"""In place of an error code: there was no answer."""
+RETRIABLE: Final = frozenset(
+    error.code
+    for error in (
+        errors.NotLeaderOrFollower,
+        errors.UnknownTopicOrPartition,
+        errors.NotEnoughReplicas,
+        errors.NotEnoughReplicasAfterAppend,
+        errors.RequestTimedOut,
+        errors.KafkaStorageError,
+        errors.CoordinatorLoadInProgress,
+        errors.CoordinatorNotAvailable,
+        errors.NotCoordinator,
+        errors.ConcurrentTransactions,
+        errors.LeaderNotAvailable,
+        errors.OffsetNotAvailable,
+        errors.FencedLeaderEpoch,
+        errors.UnknownLeaderEpoch,
+        errors.NetworkException,
+        errors.UnstableOffsetCommit,
+        errors.UnknownTopicId,
+    )
+) | {_UNKNOWN}
+"""Codes after which a client sends the request again."""
+
+
+@attrs.define(eq=False)
+class World:
+    """The cluster as clients see it."""
+
+    wire: Wire
+    machines: dict[int, SimMachine]
+    books: Books
+    history: History
+    partition_count: int
+    note: Callable[..., None]
+    rivals: set[str] = attrs.field(factory=set)
+    """Transactional ids with which a second client has begun."""
+    is_quiet: bool = False
+    """Whether producers begin nothing new."""
+
+    def image(self, random: Random) -> MetadataImage | None:
+        """Return the metadata of a random broker."""
+        brokers = [m for m in self.machines.values() if m.config.is_broker and m.is_serving]
+        services = random.choice(brokers).services if brokers else None
+        return None if services is None else services.image
+
+
+@attrs.define(eq=False)
+class SimClient:
+    """One client with its connections."""
+
+    id: int
+    """Its number in the network, which is negative."""
+    world: World
+    random: Random
+    pool: FramePool = attrs.field(init=False)
+    _epochs: dict[tuple[str, int], int] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.pool = FramePool(self.world.wire, self.id, ANSWER_S)
+
+    def leader_of(self, topic: str, index: int) -> int | None:
+        """Return the broker that leads a partition, at times a former leader."""
+        if self.random.random() < 0.2:
+            former = [
+                machine.id
+                for machine in self.world.machines.values()
+                if (partition := machine.partition(topic, index)) and partition.leader is not None
+            ]
+            if former:
+                return self.random.choice(former)
+        image = self.world.image(self.random)
+        state = None if image is None else image.partition(topic, index)
+        return None if state is None or state.leader < 0 else state.leader
+
+    def epoch_of(self, topic: str, index: int) -> int:
+        """Return the largest leader epoch that this client has seen in metadata."""
+        image = self.world.image(self.random)
+        state = None if image is None else image.partition(topic, index)
+        epoch = -1 if state is None else state.leader_epoch
+        self._epochs[topic, index] = max(epoch, self._epochs.get((topic, index), -1))
+        return self._epochs[topic, index]
+
+    async def call(self, node: int | None, request: Body, *, version: int | None = None) -> Body:
+        """Return a broker's response, None if there is none."""
+        if node is None:
+            await trio.sleep(0.1)
+            return None
+        try:
+            return await self.pool.call(host_of(node), 9092, request, version=version)
+        except OutOfReach:
+            return None
+
+    def demand_unfenced(self) -> None:
+        """Check that the last answer came from a broker that was not fenced (invariant 34)."""
+        demand(not self.pool.was_fenced, f"client {-self.id}: a fenced broker serves")
+
+    def any_broker(self) -> int:
+        machines = [m.id for m in self.world.machines.values() if m.config.is_broker]
+        return self.random.choice(machines)
+
+    async def rest(self) -> None:
+        """Wait while the world is quiet."""
+        while self.world.is_quiet:  # noqa: ASYNC110
+            await trio.sleep(0.2)
+
+    async def pause(self) -> None:
+        """Wait before a request is repeated."""
+        await trio.sleep(0.05 + 0.2 * self.random.random())
+
+    async def new_producer_id(self) -> int:
+        """Return the id of an idempotent producer."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        while True:
+            answer = await self.call(self.any_broker(), request)
+            if answer is not None and answer.error_code == errors.NONE:
+                return int(answer.producer_id)
+            await self.pause()
+
+    async def send(
+        self, index: int, data: bytes, *, version: int, transactional_id: str | None = None
+    ) -> tuple[int, int]:
+        """Send a batch once; return the error code and the base offset."""
+        topic = ProduceRequest.TopicProduceData
+        partition = topic.PartitionProduceData(index=index, records=data)
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=-1,
+            timeout_ms=5_000,
+            topic_data=[topic(name=TOPIC, partition_data=[partition])],
+        )
+        answer = await self.call(self.leader_of(TOPIC, index), request, version=version)
+        if answer is None:
+            return _UNKNOWN, -1
+        (result,) = answer.responses[0].partition_responses
+        if result.error_code == errors.NONE:
+            self.demand_unfenced()
+        return result.error_code, result.base_offset
+
+
+@attrs.define(eq=False)
+class Producer(SimClient):
+    """A producer of acks=all, idempotent or not."""
+
+    is_idempotent: bool = False
+    _count: int = 0
+    _producer_id: int = -1
+    _sequences: dict[int, int] = attrs.field(factory=dict)
+
+    async def run(self) -> None:
+        while True:
+            await trio.sleep(self.random.uniform(0.0, 0.6))
+            await self.rest()
+            index = self.random.randrange(self.world.partition_count)
+            values = []
+            for _ in range(self.random.choice(BATCH_RECORDS)):
+                self._count += 1
+                values.append((b"p%d-%d" % (-self.id, self._count)).ljust(VALUE_BYTES))
+            if self.is_idempotent:
+                await self._produce_once(index, values)
+            else:
+                await self._try(index, values, -1, -1)
+
+    async def _produce_once(self, index: int, values: list[bytes]) -> None:
+        """Repeat a batch until it is acknowledged; take another producer id if that is refused."""
+        if self._producer_id < 0:
+            self._producer_id = await self.new_producer_id()
+            self._sequences.clear()
+        self.world.history.once.update(values)
+        sequence = self._sequences.get(index, 0)
+        for _ in range(_ATTEMPTS):
+            code = await self._try(index, values, self._producer_id, sequence)
+            if code == errors.NONE:
+                self._sequences[index] = sequence + len(values)
+                return
+            if code not in RETRIABLE:
+                break
+            await self.pause()
+        self._producer_id = -1
+
+    async def _try(self, index: int, values: list[bytes], producer_id: int, sequence: int) -> int:
+        """Send a batch; return its error code."""
+        data = batch(
+            [New(None, value) for value in values],
+            timestamp_ms=TIME_MS,
+            producer_id=producer_id,
+            producer_epoch=-1 if producer_id < 0 else 0,
+            base_sequence=sequence,
+        )
+        code, base_offset = await self.send(index, data, version=BEFORE_TOPIC_IDS)
+        if code == errors.NONE:
+            self.world.history.on_acknowledged(index, base_offset, values)
+        return code
+
+
+@attrs.define(eq=False)
+class Deleter(SimClient):
+    """A client that deletes records from the start of partitions, often while followers are out."""
+
+    async def run(self) -> None:
+        while True:
+            await trio.sleep(self.random.expovariate(1.0))
+            await self._delete(self._choose())
+
+    def _choose(self) -> int:
+        """Return any partition, or one of those with the fewest in-sync replicas."""
+        indexes = range(self.world.partition_count)
+        image = self.world.image(self.random)
+        topic = None if image is None else image.topic(TOPIC)
+        if topic is None or self.random.random() < 0.5:
+            return self.random.choice(indexes)
+        fewest = min(len(topic.partitions[index].isr) for index in indexes)
+        return self.random.choice([i for i in indexes if len(topic.partitions[i].isr) == fewest])
+
+    async def _delete(self, index: int) -> None:
+        history = self.world.history
+        last = max(history.acknowledged[index], default=0)
+        offset = self.random.randint(min(last, history.deleted_end[index]), last)
+        history.delete_end[index] = max(history.delete_end[index], offset)
+        topic = DeleteRecordsRequest.DeleteRecordsTopic
+        partition = topic.DeleteRecordsPartition(partition_index=index, offset=offset)
+        request = DeleteRecordsRequest(
+            topics=[topic(name=TOPIC, partitions=[partition])], timeout_ms=5_000
+        )
+        answer = await self.call(self.leader_of(TOPIC, index), request)
+        if answer is None:
+            return
+        (result,) = answer.topics[0].partitions
+        if result.error_code == errors.NONE:
+            self.world.note("deleted", index, result.low_watermark)
+            history.on_deleted(index, result.low_watermark)

@@ -1,0 +1,250 @@
+"""Consumers of the simulated cluster, and clients that commit offsets of groups.
+
+Each consumer reads one partition from its start with one isolation level, as one that assigns its
+partitions itself. Invariants 7, 8, 13, 14, 15, 19 and 27 are checked with each answer, 11 with each
+offset that is fetched.
+"""
+
+from collections import deque
+from typing import Final
+
+import trio
+
+from kwire import attrs, errors
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.messages.list_offsets import ListOffsetsRequest
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.offset_fetch import OffsetFetchRequest
+from kwire.coordinator.partitioning import partition_for
+from kwire.records.control import ControlType, parse_key
+from kwire.records.header import BatchHeader, headers
+from kwire.records.iterate import records
+from kwire.types import CONSUMER_OFFSETS
+from simulation.replication.checks import TOPIC
+from simulation.replication.clients import BEFORE_TOPIC_IDS, SimClient
+from simulation.replication.history import SimTransaction, demand
+
+GROUP_PARTITIONS: Final = 2
+_BEFORE_GROUPS: Final = 7
+"""The last version of OffsetFetch for one group."""
+_OUT_OF_RANGE: Final = errors.OffsetOutOfRange.code
+_LATEST: Final = -1
+
+Answer = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+@attrs.define(eq=False)
+class Consumer(SimClient):
+    """A consumer of one partition."""
+
+    index: int = 0
+    is_committed: bool = False
+    """Whether it reads with read_committed."""
+    position: int = 0
+    values: dict[int, bytes] = attrs.field(factory=dict)
+    """The records that it has read, by offset."""
+    _open: dict[int, SimTransaction] = attrs.field(factory=dict)
+    """The transaction of each producer id that no marker has ended so far."""
+    _seen_end: int = 0
+    """The largest end of the readable records that an answer has shown."""
+
+    async def run(self) -> None:
+        while True:
+            await trio.sleep(self.random.uniform(0.1, 0.8))
+            if self.random.random() < 0.1:
+                await self.list_end()
+            else:
+                await self.poll()
+
+    async def poll(self) -> bool:
+        """Fetch once; return whether a leader answered."""
+        topic = FetchRequest.FetchTopic
+        node = self.leader_of(TOPIC, self.index)
+        partition = topic.FetchPartition(
+            partition=self.index,
+            current_leader_epoch=self.epoch_of(TOPIC, self.index),
+            fetch_offset=self.position,
+            partition_max_bytes=600,
+        )
+        request = FetchRequest(
+            max_wait_ms=300,
+            min_bytes=1,
+            isolation_level=int(self.is_committed),
+            topics=[topic(topic=TOPIC, partitions=[partition])],
+        )
+        response = await self.call(node, request, version=BEFORE_TOPIC_IDS)
+        if response is None or response.error_code or not response.responses:
+            return False
+        (answer,) = response.responses[0].partitions
+        if answer.error_code == _OUT_OF_RANGE:
+            self._reset()
+        elif answer.error_code == errors.NONE:
+            self.demand_unfenced()
+            self._take(answer)
+            return True
+        return False
+
+    def _reset(self) -> None:
+        """Go on behind deleted records; nothing else may put a position out of range."""
+        end = self.world.history.delete_end[self.index]
+        demand(
+            self.position < end,
+            f"consumer {self.id} of {self.index}: {self.position} is out of range, deleted are "
+            f"records below {end}",
+        )
+        self.position = end
+        self._open.clear()
+
+    def _take(self, answer: Answer) -> None:
+        end = answer.last_stable_offset if self.is_committed else answer.high_watermark
+        self._see_end(end)
+        where = f"consumer {self.id} of {self.index} at {self.position}"
+        stable, committed = answer.last_stable_offset, answer.high_watermark
+        demand(stable <= committed, f"{where}: last stable offset {stable} above {committed}")
+        data = bytes(answer.records or b"")
+        aborted = deque(sorted((a.first_offset, a.producer_id) for a in _list_aborted(answer)))
+        open_aborted: set[int] = set()
+        for place, header in headers(data):
+            while aborted and aborted[0][0] <= header.last_offset:
+                open_aborted.add(aborted.popleft()[1])
+            if header.next_offset <= self.position:
+                if _is_abort(data, place, header):
+                    open_aborted.discard(header.producer_id)
+                continue
+            demand(header.next_offset <= end, f"{where}: {header} is at or above {end}")
+            if header.is_transactional:
+                self._check_marked(data, place, header)
+            if header.is_control:
+                if _is_abort(data, place, header):
+                    open_aborted.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in open_aborted):
+                for record in records(data, place, header):
+                    if record.offset >= self.position:
+                        self._read(record.offset, bytes(record.value or b""))
+            self.position = header.next_offset
+
+    def _check_marked(self, data: bytes, place: int, header: BatchHeader) -> None:
+        """Check that a marker has ended a producer's transaction before its next one begins."""
+        if header.is_control:
+            self._open.pop(header.producer_id, None)
+            return
+        for record in records(data, place, header):
+            transaction = self.world.history.transactions[bytes(record.value or b"")]
+            former = self._open.setdefault(header.producer_id, transaction)
+            demand(
+                former is transaction,
+                f"partition {self.index} offset {record.offset}: no marker between "
+                f"{former.name} and {transaction.name}",
+            )
+
+    def _read(self, offset: int, value: bytes) -> None:
+        history = self.world.history
+        history.on_read(self.index, offset, value, is_committed=self.is_committed)
+        self.values[offset] = value
+
+    def _see_end(self, end: int) -> None:
+        self._seen_end = max(self._seen_end, end)
+        if not self.is_committed:
+            self.world.history.on_latest(self.index, end)
+
+    async def list_end(self) -> None:
+        """Ask for the latest offset, which must not be below what any client knows committed."""
+        history = self.world.history
+        known_end = self._seen_end if self.is_committed else history.latest[self.index]
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        node = self.leader_of(TOPIC, self.index)
+        partition = topic.ListOffsetsPartition(
+            partition_index=self.index,
+            current_leader_epoch=self.epoch_of(TOPIC, self.index),
+            timestamp=_LATEST,
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(self.is_committed),
+            topics=[topic(name=TOPIC, partitions=[partition])],
+        )
+        response = await self.call(node, request)
+        if response is None:
+            return
+        (answer,) = response.topics[0].partitions
+        if answer.error_code == errors.NONE:
+            self.demand_unfenced()
+            demand(
+                answer.offset >= known_end,
+                f"partition {self.index}: latest is {answer.offset}, {known_end} was known before",
+            )
+            self._see_end(answer.offset)
+
+
+def _list_aborted(answer: Answer) -> list[Answer.AbortedTransaction]:
+    return answer.aborted_transactions or []
+
+
+def _is_abort(data: bytes, place: int, header: BatchHeader) -> bool:
+    """Whether a batch is the marker of an abort."""
+    if not header.is_control:
+        return False
+    control = parse_key(next(iter(records(data, place, header))).key)
+    return control is not None and control.type == ControlType.ABORT
+
+
+@attrs.define(eq=False)
+class Committer(SimClient):
+    """The only client that commits offsets of one group: each one larger than the last."""
+
+    group: str = "g"
+    _offset: int = 0
+    _acknowledged: int = -1
+
+    async def run(self) -> None:
+        while True:
+            await trio.sleep(self.random.uniform(0.1, 0.8))
+            if self.random.random() < 0.6:
+                await self._commit()
+            else:
+                await self.check()
+
+    @property
+    def coordinator(self) -> int | None:
+        """The broker that leads the group's partition."""
+        return self.leader_of(CONSUMER_OFFSETS, partition_for(self.group, GROUP_PARTITIONS))
+
+    async def _commit(self) -> None:
+        self._offset += 1
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        partition = topic.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=self._offset, committed_metadata=None
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            member_id="",
+            topics=[topic(name=TOPIC, partitions=[partition])],
+        )
+        answer = await self.call(self.coordinator, request, version=9)
+        if answer is not None and answer.topics[0].partitions[0].error_code == errors.NONE:
+            self._acknowledged = self._offset
+
+    async def check(self) -> bool:
+        """Fetch the committed offset and compare; return whether a coordinator answered."""
+        least = self._acknowledged
+        offset = await fetch_offset(self, self.group)
+        if offset is None:
+            return False
+        demand(
+            least <= offset <= self._offset,
+            f"group {self.group}: committed is {offset}, acknowledged was {least}, the last "
+            f"request had {self._offset}",
+        )
+        return True
+
+
+async def fetch_offset(client: SimClient, group: str, *, is_stable: bool = False) -> int | None:
+    """Return a group's committed offset of partition 0, -1 if there is none; None on an error."""
+    topic = OffsetFetchRequest.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
+    request = OffsetFetchRequest(group_id=group, topics=[topic], require_stable=is_stable)
+    coordinator = client.leader_of(CONSUMER_OFFSETS, partition_for(group, GROUP_PARTITIONS))
+    answer = await client.call(coordinator, request, version=_BEFORE_GROUPS)
+    if answer is None or answer.error_code != errors.NONE:
+        return None
+    (result,) = answer.topics[0].partitions
+    return int(result.committed_offset) if result.error_code == errors.NONE else None

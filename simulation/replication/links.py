@@ -1,0 +1,199 @@
+"""The connections of simulated nodes: requests cross the network as the bytes of their frames.
+
+Each part replaces one of a running node: :class:`SimNetwork` its connections to other nodes,
+:class:`SimListeners` its listeners. Dispatcher, codec and handlers are the product's.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
+from functools import partial
+
+import trio
+
+from kwire import attrs
+from kwire.clock import Clock
+from kwire.codec.apis import BY_KEY
+from kwire.codec.compile import Part
+from kwire.codec.frame import Body, read_response, request_frame
+from kwire.codec.schema import spec_of
+from kwire.handlers.dispatch import Dispatcher
+from kwire.log.region import FileRegion
+from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach
+from kwire.net.framing import Disconnect
+from kwire.net.limits import Limits
+from kwire.net.listener import Address
+from kwire.raftmeta.raft.state import Random
+from simulation.cluster.network import Serve, Wire
+
+_SIZE_BYTES = 4
+
+
+def address_of(host: str, port: int) -> str:
+    """Return the name of a listener in the network."""
+    return f"{host}:{port}"
+
+
+@attrs.frozen
+class SentFrame:
+    """A request on its way."""
+
+    source: int
+    data: bytes
+
+
+class FramePool(ConnectionPool):
+    """One node's or client's connections for one purpose."""
+
+    def __init__(self, wire: Wire, source: int, timeout_s: float) -> None:
+        self.wire, self.source, self.timeout_s = wire, source, timeout_s
+        self.was_fenced = False
+        """Whether the last answer came from a broker that was fenced when it answered."""
+
+    async def call(
+        self, host: str, port: int, request: Body, *, version: int | None = None
+    ) -> Body:
+        """Send a request and return its response; OutOfReach if none comes."""
+        key = spec_of(type(request)).api_key
+        assert key is not None
+        version = BY_KEY[key].stable if version is None else version
+        frame = request_frame(key, version, 0, "sim", request)[_SIZE_BYTES:]
+        with trio.move_on_after(self.timeout_s):
+            request_sent = SentFrame(self.source, frame)
+            answer = await self.wire.carry(self.source, address_of(host, port), request_sent)
+            assert isinstance(answer, Answer)
+            self.was_fenced = answer.was_fenced
+            return read_response(key, version, answer.frame)[1]
+        raise OutOfReach(f"{host}: no answer for {self.timeout_s} s")
+
+    def drop(self, host: str, port: int) -> None:
+        """Do nothing: requests share no connection."""
+
+
+class SimNetwork(Network):
+    """The connections of one node to others."""
+
+    def __init__(self, clock: Clock, random: Random, wire: Wire, node: int) -> None:
+        self.clock, self.random, self.nursery = clock, random, None
+        self.wire, self.node = wire, node
+
+    def pool(self, client_id: str, timeout_s: float) -> FramePool:
+        return FramePool(self.wire, self.node, timeout_s)
+
+
+@attrs.frozen
+class SimListener:
+    """One listener, as the server uses it."""
+
+    address: Address
+    dispatcher: Dispatcher
+
+
+@attrs.define(eq=False)
+class SimListeners:
+    """All listeners of one process."""
+
+    wire: Wire
+    node: int
+    is_fenced: Callable[[], bool]
+    """Whether the committed metadata have this broker as fenced."""
+    listeners: dict[str, SimListener] = attrs.field(factory=dict)
+    _served: dict[str, Serve] = attrs.field(factory=dict)
+    _nursery: trio.Nursery | None = None
+    _context: Context = attrs.field(factory=copy_context)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answer requests until cancelled."""
+        self._context = copy_context()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+            self.stop_accepting()
+
+    def accept(self, name: str) -> None:
+        """Serve one listener."""
+        listener = self.listeners[name]
+        host = address_of(*listener.address)
+        self._served[host] = serve = partial(self._serve, name)
+        self.wire.servers[host] = self.node, serve
+
+    def stop_accepting(self) -> None:
+        """Refuse all further requests."""
+        for host, serve in self._served.items():
+            if self.wire.servers.get(host, (0, None))[1] is serve:
+                del self.wire.servers[host]
+        self._served.clear()
+        self.wire.closed.notify()
+
+    def relimit(self, limits: Limits) -> None:
+        """Do nothing: there are no limits of connections here."""
+
+    async def _serve(self, name: str, frame: object) -> object:
+        """Answer a request in a task of this process; OutOfReach if that ends meanwhile."""
+        if self._nursery is None:
+            raise OutOfReach(self.node)
+        assert isinstance(frame, SentFrame)
+        wait_writable = partial(self.wire.wait_writable, (self.node, frame.source, name))
+        answer = Answer(self.is_fenced, wait_writable)
+        dispatcher = self.listeners[name].dispatcher
+        serve = partial(answer.make, dispatcher, name, frame.data)
+        self._context.run(self._nursery.start_soon, serve)
+        await answer.done.wait()
+        if not answer.frame:
+            raise OutOfReach(self.node)
+        return answer
+
+
+@attrs.define(eq=False)
+class Answer:
+    """The answer of a process to one request; its frame is empty if there is none."""
+
+    is_fenced: Callable[[], bool]
+    wait_writable: Callable[[], Awaitable[None]]
+    """Waits until the socket takes the answer."""
+    done: trio.Event = attrs.field(factory=trio.Event)
+    frame: bytes = b""
+    was_fenced: bool = False
+
+    async def make(self, dispatcher: Dispatcher, listener: str, frame: bytes) -> None:
+        try:
+            parts = await dispatcher.for_connection(listener, "127.0.0.1").answer(memoryview(frame))
+            self.was_fenced = self.is_fenced()
+            self.frame = (await self._send(parts or []))[_SIZE_BYTES:]
+        except (Disconnect, OSError):
+            self.frame = b""  # The connection ends, also if the records cannot be read.
+        finally:
+            self.done.set()
+
+    async def _send(self, parts: list[Part]) -> bytes:
+        """Return the bytes of an answer as they are when the socket takes them.
+
+        Records are read from the file only then: the log may have been truncated meanwhile, and
+        other records written in their place.
+        """
+        try:
+            await self.wait_writable()
+        except BaseException:
+            for part in parts:
+                if isinstance(part, FileRegion):
+                    part.close()
+            raise
+        return join_parts(parts)
+
+
+def join_parts(parts: list[Part]) -> bytes:
+    """Return the bytes of a response; records are read now, as sending them does."""
+    data = bytearray()
+    for part in parts:
+        if isinstance(part, FileRegion):
+            with part:
+                content = part.read()
+            if len(content) < len(part):
+                raise Disconnect("the log was truncated before its records were sent")
+            data += content
+        else:
+            data += part
+    return bytes(data)

@@ -1,0 +1,100 @@
+"""The shared parts of staged faults: the cluster, and requests of an operator."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+import trio
+
+from kwire import attrs
+from kwire.codec.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kwire.codec.messages.elect_leaders import ElectLeadersRequest
+from kwire.codec.messages.produce import ProduceRequest
+from kwire.raftmeta.metadata.image import PartitionImage
+from kwire.records.build import New, batch
+from simulation.cluster.checks import Books
+from simulation.replication.checks import TOPIC, ReplicationChecks
+from simulation.replication.clients import (
+    BEFORE_TOPIC_IDS,
+    TIME_MS,
+    VALUE_BYTES,
+    SimClient,
+    World,
+)
+
+_ADMIN: Final = -950
+BROKER: Final = "PLAINTEXT"
+"""The listener of brokers."""
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+_PREPARED_S: Final = 10.0
+"""The time in which the partition of a staged fault must be whole; otherwise it does not begin."""
+
+
+@attrs.define(eq=False)
+class Scene:
+    """The cluster in which a staged fault is played."""
+
+    world: World
+    books: Books
+    random: Random
+    checks: ReplicationChecks
+    _count: int = 0
+    """The records that it has produced."""
+
+    async def prepare(self, nursery: trio.Nursery, topic: str, index: int) -> list[int]:
+        """Return the leader and its followers once all are in sync; nothing if they are not."""
+        self.world.wire.calm()
+        for machine in self.world.machines.values():
+            machine.start(nursery)
+        deadline = trio.current_time() + _PREPARED_S
+        while trio.current_time() < deadline:
+            await trio.sleep(0.1)
+            state = self.books.image.partition(topic, index)
+            if state is None or state.is_reassigning or set(state.isr) != set(state.replicas):
+                continue
+            machines = [self.world.machines[node] for node in state.replicas]
+            if state.leader >= 0 and all(m.is_serving and not m.is_paused for m in machines):
+                followers = [node for node in state.replicas if node != state.leader]
+                self.random.shuffle(followers)
+                return [state.leader, *followers]
+        return []
+
+    def client(self) -> SimClient:
+        return SimClient(_ADMIN, self.world, self.random)
+
+    def state(self, index: int) -> PartitionImage:
+        state = self.books.image.partition(TOPIC, index)
+        assert state is not None
+        return state
+
+    async def produce(self, node: int, index: int, count: int) -> None:
+        """Let a leader append records that it acknowledges at once."""
+        topic = ProduceRequest.TopicProduceData
+        for _ in range(count):
+            self._count += 1
+            value = (b"late-%d" % self._count).ljust(VALUE_BYTES)
+            data = batch([New(None, value)], timestamp_ms=TIME_MS)
+            partition = topic.PartitionProduceData(index=index, records=data)
+            request = ProduceRequest(
+                acks=1,
+                timeout_ms=1_000,
+                topic_data=[topic(name=TOPIC, partition_data=[partition])],
+            )
+            await self.client().call(node, request, version=BEFORE_TOPIC_IDS)
+
+    async def reassign(self, node: int, index: int, replicas: Sequence[int]) -> None:
+        topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+        partition = topic.ReassignablePartition(partition_index=index, replicas=list(replicas))
+        request = AlterPartitionReassignmentsRequest(
+            topics=[topic(name=TOPIC, partitions=[partition])], timeout_ms=3_000
+        )
+        await self.client().call(node, request)
+
+    async def elect_leader(self, node: int, topic: str, index: int, kind: int) -> None:
+        request = ElectLeadersRequest(
+            election_type=kind,
+            topic_partitions=[ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[index])],
+            timeout_ms=3_000,
+        )
+        await self.client().call(node, request)

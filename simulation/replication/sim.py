@@ -1,0 +1,351 @@
+"""A whole cluster in one deterministic world, from one seed: quorum, brokers, replicas, clients.
+
+Four machines run the product's node: logs, replicas, coordinators and three to five controllers,
+which are also brokers in most runs. Clients produce, also in transactions, consume, delete records
+and commit offsets. Machines are killed, paused, lose power and stop in order; connections are cut,
+split and slow; directories fail and disks are full; partitions are reassigned. Voters are added and
+removed; nodes begin with an old release in some runs, get the new one, and feature levels rise.
+:mod:`simulation.replication.checks` looks at the replicas all the time, the clients at their
+answers. When all faults are mended, all logs become equal and every client goes on. In some runs a
+minority of the voters stays dead for a while, and clients must go on without it.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+import trio
+import trio.testing
+
+from kwire import attrs
+from kwire.configs.load import broker_config
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
+from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION
+from kwire.storage_format.format import feature_records
+from simulation.cluster.checks import Books
+from simulation.cluster.network import Wire
+from simulation.disk import SimDisk
+from simulation.raft.storage import SimStorage
+from simulation.replication.checks import TOPIC, ReplicationChecks
+from simulation.replication.clients import Deleter, Producer, SimClient, World
+from simulation.replication.consumers import Committer, Consumer
+from simulation.replication.end import HEAL_S, check_end
+from simulation.replication.faults import Faults
+from simulation.replication.history import History, demand
+from simulation.replication.members import GroupBook, Member
+from simulation.replication.node import Cluster, SimMachine, initial_voters
+from simulation.replication.operators import Operator
+from simulation.replication.processes import SimThreads, simulated_processes
+from simulation.replication.releases import Release
+from simulation.replication.settings import (
+    CONTROLLERS,
+    MORE_CONTROLLERS,
+    NODES,
+    TRANSACTIONAL_IDS,
+    settings_of,
+)
+from simulation.replication.topics import create_topics
+from simulation.replication.transactions import TransactionalProducer
+
+PARTITIONS: Final = (1, 2, 2, 3, 4, 12)
+"""The numbers of partitions, one of which a run draws."""
+MEMBERS: Final = 3
+"""The members of a group."""
+CHECKED_AT_ONCE: Final = 8
+CHECK_S: Final = 0.05
+SETTLE_S: Final = 5.0
+"""The time after the last fault in which clients need not succeed."""
+_ADMIN: Final = -1000
+TRACE_LINES: Final = 80
+
+
+class ReplicationSimFailure(AssertionError):
+    """A failed run: its seed and the broken invariant."""
+
+
+@attrs.define(eq=False)
+class ReplicationSim:
+    """One run of the simulation."""
+
+    seed: int
+    random: Random = attrs.field(init=False)
+    books: Books = attrs.field(init=False)
+    machines: dict[int, SimMachine] = attrs.field(init=False)
+    world: World = attrs.field(init=False)
+    checks: ReplicationChecks = attrs.field(init=False)
+    faults: Faults = attrs.field(init=False)
+    threads: SimThreads = attrs.field(init=False)
+    release: Release = attrs.field(init=False)
+    operator: Operator = attrs.field(init=False)
+    clients: list[SimClient] = attrs.field(factory=list)
+    trace: deque[str] = attrs.field(factory=lambda: deque(maxlen=TRACE_LINES))
+    events: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.threads = SimThreads(Random(f"{self.seed} threads"))
+        self.release = self.random.choice((Release.old, Release.newest))(self.random)
+        partition_count = self.random.choice(PARTITIONS)
+        wire = Wire(Random(f"{self.seed} wire"))
+        self.machines = self._make_machines(wire)
+        self.books.disks.update((m.id, m.storage) for m in self.machines.values())
+        history = History.of(partition_count)
+        self.world = World(wire, self.machines, self.books, history, partition_count, self.note)
+        self.checks = ReplicationChecks(self.machines, history)
+        self.faults = Faults(self.world, self.books, self.random, self.checks)
+        self._make_clients()
+
+    def _make_machines(self, wire: Wire) -> dict[int, SimMachine]:
+        """Return the machines, of which some are voters, and some may become voters."""
+        is_dynamic = self.random.random() < 0.5
+        controllers: tuple[int, ...] = MORE_CONTROLLERS if is_dynamic else CONTROLLERS
+        if self.random.random() < 0.3:  # No node is both controller and broker.
+            controllers = tuple(100 + node % 100 for node in controllers)
+        count = self.random.choice((1, 2, 3, 3)) if is_dynamic else len(CONTROLLERS)
+        voters = controllers[:count]
+        self.books = Books(self.seed, voters, {}, self._on_note)
+        records = feature_records(self.release.levels)
+        cluster = Cluster(self.seed, wire, self.books, records)
+        cluster.initial_voters = initial_voters(voters) if is_dynamic else None
+        directory_count = 2 if self.release.has_directories else self.random.choice((1, 2, 2, 2))
+        return {
+            node: self._machine(cluster, node, controllers, directory_count)
+            for node in sorted({*NODES, *controllers})
+        }
+
+    def _machine(
+        self, cluster: Cluster, node: int, controllers: Sequence[int], directory_count: int
+    ) -> SimMachine:
+        is_dynamic = cluster.initial_voters is not None
+        settings = settings_of(node, controllers, directory_count, is_dynamic=is_dynamic)
+        config = broker_config(settings)
+        disks = [SimDisk() for _ in range(directory_count if config.is_broker else 0)]
+        features = self.release.features
+        return SimMachine(node, config, cluster, SimStorage(), disks, installed=features)
+
+    def _make_clients(self) -> None:
+        def basis() -> tuple[int, World, Random]:
+            number = -1 - len(self.clients)
+            return number, self.world, Random(f"{self.seed} client {number}")
+
+        for is_idempotent in (False, True, True):
+            self.clients.append(Producer(*basis(), is_idempotent=is_idempotent))
+        for is_committed in (False, True):
+            index = self.random.randrange(self.world.partition_count)
+            self.clients.append(Consumer(*basis(), index=index, is_committed=is_committed))
+        if self.random.random() < 0.4:
+            self.clients.append(Deleter(*basis()))
+        self.clients.append(Committer(*basis()))
+        for name in TRANSACTIONAL_IDS:
+            self.clients.append(TransactionalProducer(*basis(), name=name))
+        self.operator = Operator(
+            *basis(),
+            books=self.books,
+            changes_voters=self.random.random() < 0.7,
+            raises_levels=self.random.random() < 0.7,
+            spared=self.random.choice(((), (ELR,), (METADATA_VERSION, ELR))),
+        )
+        self.clients.append(self.operator)
+        book = GroupBook(self.world.partition_count)
+        for _ in range(MEMBERS):
+            self.clients.append(Member(*basis(), book=book))
+
+    def partition(self, index: int) -> PartitionImage:
+        """Return a partition as the committed metadata has it."""
+        topic = self.books.image.topic(TOPIC)
+        assert topic is not None
+        return topic.partitions[index]
+
+    def note(self, *words: object) -> None:
+        self.events += 1
+        self.trace.append(f"{trio.current_time():9.3f}  " + " ".join(map(str, words)))
+
+    def _on_note(self, node: int, what: str) -> None:
+        self.note(f"n{node}", what)
+
+    # -- the run
+
+    def simulate(self, steps: int) -> None:
+        """Run; raise ReplicationSimFailure, which names the seed, if a check fails."""
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        try:
+            with simulated_processes(self.seed, self.threads):
+                trio.run(self.run, steps, clock=clock)
+        except Exception as error:
+            story = "\n".join(self.trace)
+            raise ReplicationSimFailure(
+                f"seed {self.seed}, {steps} steps: {error!r}\n{story}\n{describe(self)}"
+                f"\n{first(error)!r}"
+            ) from error
+
+    async def run(self, steps: int) -> None:
+        """Live through ``steps`` faults, then mend everything and check the end."""
+        async with trio.open_nursery() as nursery:
+            for machine in self.machines.values():
+                machine.start(nursery)
+            await self._wait_serving()
+            await create_topics(SimClient(_ADMIN, self.world, self.random))
+            nursery.start_soon(self._check_always)
+            for client in self.clients:
+                nursery.start_soon(client.run)  # type: ignore[attr-defined]
+            for _ in range(steps):
+                await trio.sleep(self.random.expovariate(1.4))
+                self.faults.act(nursery)
+                self.check()
+            await self.operator.rest()
+            while self.faults.staged.is_running:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+            await self._heal(nursery)
+            if self.random.random() < 0.4:
+                await self._heal(nursery, self._draw_minority())
+                await self._heal(nursery)
+            if self.operator.raises_levels:
+                await self._upgrade(nursery)
+            await check_end(self.world, self.clients, self.checks, self.seed)
+            self.check()
+            nursery.cancel_scope.cancel()
+
+    async def _wait_serving(self) -> None:
+        while not all(machine.is_serving for machine in self.machines.values()):  # noqa: ASYNC110
+            await trio.sleep(0.1)
+
+    def check(self) -> None:
+        """Raise the first violation that the books of the quorum have recorded."""
+        if self.books.failures:
+            raise self.books.failures[0]
+
+    async def _check_always(self) -> None:
+        while True:
+            await trio.sleep(CHECK_S)
+            self.events += 1
+            indexes = range(self.world.partition_count)
+            for index in self.random.sample(indexes, min(CHECKED_AT_ONCE, len(indexes))):
+                self.checks.check(TOPIC, index, self.partition(index))
+
+    # -- the end
+
+    def _draw_minority(self) -> frozenset[int]:
+        """Return less than half of the voters, of which at most one is a broker."""
+        voters = list(self.books.voters)
+        self.random.shuffle(voters)
+        brokers = [node for node in voters if self.machines[node].config.is_broker]
+        others = [node for node in voters if node not in brokers]
+        return frozenset([*brokers[:1], *others][: (len(voters) - 1) // 2])
+
+    async def _upgrade(self, nursery: trio.Nursery) -> None:
+        """Restart every node of the old release with the new one, and raise all levels."""
+        for machine in self.machines.values():
+            machine.installed = SUPPORTED
+            if machine.is_outdated:
+                self.note("restart", machine.id)
+                machine.stop()
+                while machine.is_alive:  # noqa: ASYNC110
+                    await trio.sleep(0.1)
+                await self._wait_whole(nursery, trio.current_time() + HEAL_S)
+        await self.operator.raise_all(trio.current_time() + HEAL_S)
+        await self._heal(nursery)
+
+    async def _heal(self, nursery: trio.Nursery, dead: frozenset[int] = frozenset()) -> None:
+        """Mend all faults but dead controllers; the cluster must recover by itself.
+
+        In half of the cases no producer helps it: nothing is appended until all are in sync.
+        """
+        self.note("heal", *dead)
+        self.world.is_quiet = self.random.random() < 0.5
+        self.faults.mend_all()
+        for node in sorted(dead):
+            self.machines[node].kill(self.random)
+        deadline = trio.current_time() + HEAL_S
+        self._start_all(nursery, dead)
+        await trio.sleep(SETTLE_S)
+        await self._wait_whole(nursery, deadline, dead)
+        self.world.is_quiet = False
+        before = self.world.history.acknowledgement_count
+        while self.world.history.acknowledgement_count < before + 3:
+            demand(trio.current_time() < deadline, "producers do not go on")
+            await trio.sleep(0.5)
+
+    async def _wait_whole(
+        self, nursery: trio.Nursery, deadline: float, dead: frozenset[int] = frozenset()
+    ) -> None:
+        """Start what does not run, until all but the dead serve and are in sync."""
+        while not self._is_whole(dead):
+            self._start_all(nursery, dead)
+            demand(trio.current_time() < deadline, f"not whole after {HEAL_S} s")
+            await trio.sleep(0.5)
+            self.check()
+
+    def _is_current(self, machine: SimMachine) -> bool:
+        """Whether a machine serves, with the committed voters and levels."""
+        server = machine.server
+        if server is None or not server.is_serving:
+            return False
+        quorum, features = server.core.quorum, server.core.publisher.image.features
+        return (
+            quorum.voters.ids == self.books.voters
+            and quorum.kraft_version == self.books.kraft_version
+            and features == self.books.image.features
+        )
+
+    def _start_all(self, nursery: trio.Nursery, dead: frozenset[int]) -> None:
+        for machine in self.machines.values():
+            if machine.id not in dead:
+                machine.start(nursery)
+
+    def _is_whole(self, dead: frozenset[int]) -> bool:
+        """Whether all machines but the dead are current, and all replicas on them in sync."""
+        image: MetadataImage = self.books.image
+        living = [m for m in self.machines.values() if m.id not in dead]
+        logs = (partition.log for machine in living for partition in machine.partitions())
+        if any(log.writer.written_offset < log.end_offset for log in logs):
+            return False  # What waited for room on a disk is still not written.
+        return all(map(self._is_current, living)) and all(
+            set(partition.isr) - dead == set(partition.replicas) - dead
+            and (bool(dead) or not partition.is_reassigning)
+            for topic in image.topics.values()
+            for partition in topic.partitions.values()
+        )
+
+
+def first(error: BaseException) -> BaseException:
+    """Return the first plain exception in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def describe(sim: ReplicationSim) -> str:
+    """Return the state of all partitions, for a failure."""
+    lines = [f"features {dict(sim.books.image.features)}"]
+    lines += [
+        f"n{machine.id} lives={machine.lives} alive={machine.is_alive} "
+        f"serving={machine.is_serving} paused={machine.is_paused}"
+        for machine in sim.machines.values()
+    ]
+    for topic in sim.books.image.topics.values():
+        for index, partition in topic.partitions.items():
+            lines.append(
+                f"{topic.name}-{index}: leader={partition.leader} epoch={partition.leader_epoch} "
+                f"replicas={partition.replicas} isr={partition.isr} elr={partition.elr}"
+            )
+            lines += [
+                f"   {machine.id}: start={copy.log.start_offset} end={copy.log.end_offset} "
+                f"hw={copy.log.high_watermark} lso={copy.last_stable_offset} "
+                f"leader={copy.leader_id} epoch={copy.leader_epoch} {copy.log.epochs.entries()}"
+                for machine, copy in sim.checks.living(topic.name, index)
+            ]
+    return "\n".join(lines)
+
+
+def simulate_replication(seed: int, steps: int = 40, *, stage: str = "") -> ReplicationSim:
+    """Run one seed; raise ReplicationSimFailure, which names the seed, if a check fails.
+
+    With ``stage`` the only fault is this staged one, again and again.
+    """
+    sim = ReplicationSim(seed)
+    if stage:
+        sim.faults.play_only(stage)
+    sim.simulate(steps)
+    return sim

@@ -1,0 +1,87 @@
+"""Mistakes that only staged faults show; the simulation must catch them."""
+
+from typing import Final, NoReturn
+
+from kwire.coordinator.service import CoordinatorService
+from kwire.errors import KafkaError
+from kwire.log import fetched_batches
+from kwire.log import service as log_service
+from kwire.log.directories.queue_writer import QueueWriter
+from kwire.raftmeta.controller import partitions
+from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
+from kwire.replica.leader import Leader
+from kwire.replica.partition import Partition
+from simulation.raft.mutations import Mutation
+
+_lead = Partition.lead
+
+
+def _accept_any_epoch(*_: object) -> None:
+    """Take every batch that has the right offset."""
+
+
+def _is_last_known(partition: PartitionImage, broker: BrokerImage, _: bytes) -> bool:
+    return partition.last_known_elr == (broker.id,)
+
+
+def _retry_never(*_: object) -> None:
+    """Leave queued batches as they are after an error."""
+
+
+def _create_elsewhere(*_: object) -> None:
+    """Let every replica have a log, also if another one may be in a directory that failed."""
+
+
+async def _refuse_at_once(coordinator: object, shard: object, error: KafkaError) -> NoReturn:
+    raise error
+
+
+def _lead_anew(partition: Partition, leader: Leader, now: float) -> None:
+    _lead(partition, leader, now)
+    partition.verifications.clear()
+
+
+MUTATIONS: Final = (
+    Mutation(
+        "append-later-epochs",
+        "a follower appends batches of a later epoch than the one it fetches in",
+        ((fetched_batches, "check_epoch", _accept_any_epoch),),
+        (23, 25),
+        stage="read-late",
+    ),
+    Mutation(
+        "replaced-disk-leads",
+        "the last in-sync replica leads although its disk was replaced",
+        ((partitions, "_has_lost_log", _is_last_known),),
+        (1, 33),
+        stage="return-without-log",
+    ),
+    Mutation(
+        "queued-writes-wait-for-the-next-append",
+        "what found no room on a slow disk is written only when more records come",
+        ((QueueWriter, "_retry_later", _retry_never),),
+        (22,),
+        stage="fill-slow-disk",
+    ),
+    Mutation(
+        "empty-log-beside-an-unread-directory",
+        "a replica gets an empty log while its own may be in a directory that failed",
+        ((log_service, "_refuse_unread", _create_elsewhere),),
+        (1,),
+        stage="return-without-log",
+    ),
+    Mutation(
+        "refusals-before-the-commit",
+        "coordinators refuse producers for good because of records that are not replicated",
+        ((CoordinatorService, "_refuse", _refuse_at_once),),
+        (59,),
+        stage="fence-in-vain",
+    ),
+    Mutation(
+        "verifications-end-with-the-epoch",
+        "a leader that leads on in the next epoch discards the verifications under way",
+        ((Partition, "lead", _lead_anew),),
+        (56,),
+        stage="move-during-verification",
+    ),
+)

@@ -1,0 +1,51 @@
+"""The topics of the simulated cluster: one of the producers, and those of the coordinators."""
+
+from typing import Final
+
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
+from simulation.replication.checks import TOPIC
+from simulation.replication.clients import SimClient
+from simulation.replication.consumers import GROUP_PARTITIONS
+from simulation.replication.history import demand
+from simulation.replication.node import host_of
+from simulation.replication.settings import NODES, REPLICAS, TRANSACTION_PARTITIONS
+
+_CONFIGS: Final = {
+    "min.insync.replicas": "2",
+    "internal.segment.bytes": "2000",
+    "flush.ms": "1500",
+    "retention.ms": "-1",
+}
+Creatable = CreateTopicsRequest.CreatableTopic
+
+
+async def create_topics(client: SimClient) -> None:
+    """Create all topics, with replicas that the client draws."""
+    counts = {
+        TOPIC: client.world.partition_count,
+        CONSUMER_OFFSETS: GROUP_PARTITIONS,
+        TRANSACTION_STATE: TRANSACTION_PARTITIONS,
+    }
+    topics = [_topic(client, name, count) for name, count in counts.items()]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=5_000)
+    answer = await client.pool.call(host_of(NODES[0]), 9092, request)
+    demand(not any(topic.error_code for topic in answer.topics), f"creation of topics: {answer}")
+
+
+def _topic(client: SimClient, name: str, count: int) -> Creatable:
+    assignment = Creatable.CreatableReplicaAssignment
+    policy = "delete" if name == TOPIC else "compact"
+    return Creatable(
+        name=name,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[
+            assignment(partition_index=index, broker_ids=client.random.sample(NODES, REPLICAS))
+            for index in range(count)
+        ],
+        configs=[
+            Creatable.CreatableTopicConfig(name=setting, value=value)
+            for setting, value in {**_CONFIGS, "cleanup.policy": policy}.items()
+        ],
+    )
