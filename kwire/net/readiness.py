@@ -34,6 +34,10 @@ _HAS_EPOLL: Final = hasattr(select, "epoll")
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _HAS_EPOLL else 0
 
 
+def _nothing() -> None:
+    """React to nothing."""
+
+
 def _epoll() -> "select.epoll | None":
     return select.epoll() if _HAS_EPOLL else None
 
@@ -111,6 +115,7 @@ class ReadinessPoller:
         if watched.is_unwatched:
             return
         watched.is_unwatched = True
+        watched.on_hang_up = _nothing  # The connection and its watch would refer to each other.
         del self._watched[watched.descriptor]
         self._direct -= watched.direct
         if self._epoll is not None:

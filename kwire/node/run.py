@@ -6,6 +6,7 @@ of a node are imported by the functions that need them, so that the signal handl
 before anything is imported or made.
 """
 
+import gc
 import logging
 import os
 import signal
@@ -190,6 +191,7 @@ async def _until_signal(
 ) -> None:
     import trio
 
+    from kwire.node.garbage import Collector
     from kwire.node.server import Server
 
     server = Server(config, cluster_id)
@@ -200,6 +202,8 @@ async def _until_signal(
 
     token = trio.lowlevel.current_trio_token()
     signals.notify(lambda: token.run_sync_soon(stop))
+    on_collection = Collector(token.run_sync_soon).on_collection
+    gc.callbacks.append(on_collection)
     try:
         async with trio.open_nursery() as nursery:
             if metrics_port is not None:
@@ -212,6 +216,7 @@ async def _until_signal(
             await server.run()
             nursery.cancel_scope.cancel()
     finally:
+        gc.callbacks.remove(on_collection)
         signals.notify(None)
 
 

@@ -1,9 +1,11 @@
 """Many connections at once hold up the others for a bounded time."""
 
+import gc
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Final
+from weakref import ref
 
 import pytest
 import trio
@@ -11,7 +13,7 @@ import trio
 from kwire.net import readiness
 from kwire.net.acceptor import ACCEPT_BATCH
 from kwire.net.readiness import DIRECT, HANG_UPS, WAKES
-from tests.support.net.node import Echo, Node, echo, frames_of, running
+from tests.support.net.node import Echo, Node, echo, frames_of, running, settle
 
 pytestmark = pytest.mark.skipif(not readiness._HAS_EPOLL, reason="needs epoll")
 MANY: Final = 400
@@ -105,3 +107,23 @@ async def test_request_that_arrives_with_the_hang_up_is_served() -> None:
                 assert sock.recv(100) == frames_of(b"write")
             with trio.fail_after(60):
                 await node.wait_connection_count(DIRECT)
+
+
+async def test_closed_connection_leaves_no_garbage() -> None:
+    """A node seldom looks for cycles among old objects: their memory would be lost for long."""
+    async with running() as node:
+        node.listen()
+        async with await node.connect():  # The service's scan for idle connections remembers it.
+            before = set(node.service.connections)
+            async with await node.connect() as client:
+                assert await echo(client, b"short") == b"short"
+                (connection,) = map(ref, node.service.connections - before)
+                node.sessions.clear()
+                gc.collect()
+                gc.disable()
+            try:
+                await node.wait_connection_count(1)
+                await settle()
+                assert connection() is None
+            finally:
+                gc.enable()
