@@ -25,8 +25,8 @@ def find_aborted(
     """
     aborted: list[AbortedTxn] = []
     for segment in _from(log_segments, start_offset):
-        if segment.indexes.may_have_aborted:
-            entries = segment.indexes.aborted_transactions(wait=wait)
+        if segment.indexes.aborted.may_have_entries:
+            entries = segment.indexes.aborted.entries(wait=wait)
             if _collect(entries, start_offset, end_offset, aborted):
                 break
     aborted.sort(key=lambda entry: entry.first_offset)

@@ -21,6 +21,8 @@ from kwire.log.segments.segment import INT32_MAX, Segment
 from kwire.records.header import BatchHeader
 
 MAX_OFFSET: Final = (1 << 63) - 1
+_OFFSET_SIZE: Final = offset_index.ENTRY_SIZE
+_TIME_SIZE: Final = time_index.ENTRY_SIZE
 
 
 def _zero(limit: int) -> int:
@@ -91,12 +93,12 @@ class LogSegments(Sequence[Segment]):
         if offsets is None or times is None:
             active.activate()
             return self.should_roll(size, last_offset, timestamp, now_ms, config)
-        entries_max = config.segment_index_bytes // time_index.ENTRY_SIZE
+        index_bytes = config.segment_index_bytes
         if (
             active.size + size > config.segment_bytes
             or last_offset > active.last_offset_max
-            or len(offsets) > config.segment_index_bytes - offset_index.ENTRY_SIZE
-            or len(times) >= (entries_max - 1) * time_index.ENTRY_SIZE
+            or offsets.size > index_bytes - _OFFSET_SIZE
+            or times.size > index_bytes - 2 * _TIME_SIZE
         ):
             return True
         if not active.size:
@@ -146,7 +148,7 @@ class LogSegments(Sequence[Segment]):
     def remove(self, segment: Segment) -> None:
         """Remove one segment's files, and the segment from the list if it is there."""
         segment.file.close()
-        segment.files.remove(*names.SEGMENT_SUFFIXES)
+        segment.files.remove(*names.SEGMENT_SUFFIXES, *segment.indexes.growing_suffixes)
         if segment in self.ordered:
             self.ordered.remove(segment)
 

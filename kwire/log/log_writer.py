@@ -47,6 +47,8 @@ class LogWriter:
         disk = self.disk
         if disk.full:  # A roll may have just found the disk full.
             self.need_room()
+        if segment.indexes.has_surplus:
+            segment.indexes.spill()
         position = segment.size
         end_position = position + size
         if end_position > segment.space.end:

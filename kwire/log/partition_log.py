@@ -154,7 +154,7 @@ class PartitionLog:
         if producer_id > NO_PRODUCER:
             aborted = self.producers.append(records, 0, header, base_offset, timestamp)
             if aborted is not None:
-                segment.indexes.add_aborted(aborted)
+                segment.indexes.aborted.add(aborted)
         return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.start_offset)
 
     def append_follower(self, records: Buffer, now_ms: int = 0, epoch: int = ANY_EPOCH) -> None:
@@ -397,7 +397,7 @@ def _append_run(log: PartitionLog, records: Buffer, run: list[tuple[int, BatchHe
         if header.producer_id > NO_PRODUCER:
             aborted = log.producers.replay(records, pos, header)
             if aborted is not None:
-                segment.indexes.add_aborted(aborted)
+                segment.indexes.aborted.add(aborted)
 
 
 def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:

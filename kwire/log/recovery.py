@@ -170,7 +170,7 @@ def opening(
     for base_offset, size, modified_ms in files.segments:
         segment = Segment(disk, directory, base_offset, size, config)
         segment.created_ms = segment.modified_ms = modified_ms
-        segment.indexes.has_no_aborted = segment.files.name(names.TXN_INDEX) not in files.sizes
+        segment.indexes.aborted.has_no_file = segment.files.name(names.TXN_INDEX) not in files.sizes
         log.segments.add(segment)
         yield
     log.start_offset = max(offsets.start_offset, log.segments[0].base_offset)
@@ -460,6 +460,8 @@ def _walk_segment(
             problem: str = last.value
             break
         if data is None or header is None:
+            if segment.indexes.has_surplus:
+                segment.indexes.spill()
             yield
             continue
         if header.base_offset >= point and 0 <= header.leader_epoch < (log.epochs.latest or 0):
@@ -472,7 +474,7 @@ def _walk_segment(
         if header.producer_id > NO_PRODUCER:
             aborted = log.producers.replay(data, pos, header)
             if aborted is not None:
-                segment.indexes.add_aborted(aborted)
+                segment.indexes.aborted.add(aborted)
     segment.written = segment.size
     segment.resume_indexes()
     return end_offset, problem
@@ -597,14 +599,15 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     """Rebuild one old segment's indexes, its transactions from the producer state before it."""
     yield
     segment.reindex()
-    segment.indexes.replace_aborted([])
+    segment.activate()
+    segment.indexes.aborted.replace([])
     yield from log.snapshots.replaying(segment.base_offset)
     for position, header in segment.scan():
         if header.is_control and header.producer_id > NO_PRODUCER:
             data = segment.file.read(position, header.size)
             aborted = log.producers.replay(data, 0, header)
             if aborted is not None:
-                segment.indexes.add_aborted(aborted)
+                segment.indexes.aborted.add(aborted)
         elif header.producer_id > NO_PRODUCER:
             log.producers.replay(b"", 0, header)
     log.flush_state.write_indexes(segment)

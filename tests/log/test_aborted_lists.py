@@ -12,7 +12,7 @@ from kwire.log.aborted_transactions import find_aborted, read_committed
 from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
-from kwire.log.formats.txn_index import AbortedTxn, MemoryEntries, PackedEntries
+from kwire.log.formats.txn_index import AbortedTxn, MemoryEntries, PackedEntries, entries
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.control import end_txn_marker
@@ -257,3 +257,47 @@ def test_aborted_transactions_that_a_thread_read_before_a_cut_are_not_used() -> 
     log.flush_state.flush()
     entries = find_aborted(log.segments, 0, log.end_offset)
     assert max(entry.last_offset for entry in entries) < 5000
+
+
+@pytest.mark.parametrize("is_searched", ["never", "before", "between", "by a thread"])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_aborts_after_a_restart_are_put_behind_those_of_the_file(
+    is_searched: str, is_stopped: bool
+) -> None:
+    """Invariants 19 and 64; the file may have 10 MB, so the append that adds one reads none."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = LogConfig()
+    log = create(disk, "t-0", T, now_ms=TIME_MS, config=config)
+
+    def abort(producer: int) -> AbortedTxn:
+        fields = {"producer_id": producer, "producer_epoch": 0, "transactional": True}
+        first = append(log, [b"v"], base_sequence=0, **fields).base_offset
+        last = end(log, producer, commit=False)
+        return AbortedTxn(producer, first, last, log.end_offset)
+
+    aborted = [abort(producer) for producer in range(5)]
+    log.flush_state.flush()
+    log.close()
+    disk = disk.after_kill()
+    offsets = StoredOffsets(clean=True, recovery_point=log.end_offset)
+    log = open_log(disk, "t-0", T, now_ms=TIME_MS, config=config, offsets=offsets)
+    if is_searched == "before":
+        assert find_aborted(log.segments, 0, log.end_offset) == aborted
+    load = log.segments.active.indexes.aborted.load_in_thread()
+    calls = len(disk.calls)
+    aborted.append(abort(7))
+    assert not [path for kind, path in disk.calls[calls:] if kind == "read" and "txn" in path]
+    if is_searched == "by a thread":
+        assert load is not None
+        load.run()
+    if is_searched != "never":
+        assert find_aborted(log.segments, 0, log.end_offset) == aborted
+    aborted.append(abort(8))
+    if is_stopped:
+        log.close()
+    else:
+        log.roll(TIME_MS)
+        log.flush_state.flush()
+    assert entries(disk.read("t-0/" + names.stem(0) + names.TXN_INDEX)) == aborted
+    assert find_aborted(log.segments, 0, log.end_offset) == aborted

@@ -251,7 +251,8 @@ def damage(segment: Segment, end: int = 1 << 30) -> bytes:
     entries = offset_index.entries(data, 0)
     wrong = b"".join(offset_index.ENTRY.pack(o, at + 7 * (o < end)) for o, at in entries)
     if segment.has_indexes:
-        segment.indexes.offsets = bytearray(wrong)
+        assert segment.indexes.offsets is not None
+        segment.indexes.offsets.tail[:] = wrong
         del segment._recent_next[:], segment._recent_position[:]
     else:
         segment.files.write(names.INDEX, wrong)

@@ -15,8 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
+from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import StoredOffsets, open_log
+from kwire.log.segments import growing_index
 from kwire.records.header import headers, parse
 from kwire.types import TopicPartition
 from simulation.disk import PLENTY, Killed, SimDisk
@@ -249,7 +251,41 @@ class GapsModel(LogModel):
         """Do nothing: a lost batch looks like a gap."""
 
 
+class GrowingIndexModel(LogModel):
+    """A log whose index entries are moved to files all the time, and searched there."""
+
+    config = attrs.evolve(CONFIG, index_interval_bytes=0)
+
+    def __init__(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(growing_index, "PIECE_ENTRIES", 2)
+        super().__init__()
+
+    def teardown(self) -> None:
+        self.patch.undo()
+
+    @invariant()
+    def forget_recent_positions(self) -> None:
+        """Have all offsets looked up in the index."""
+        for segment in self.log.segments:
+            del segment._recent_next[:], segment._recent_position[:]
+
+    @rule(number=st.integers(0, 5))
+    def damage_index(self, number: int) -> None:
+        """Invariant 79: move a position in the file of the active segment's index."""
+        index = self.log.segments.active.indexes.offsets
+        if index is None or number * 8 >= index.file_size:
+            return
+        for suffix in (names.GROWING, "") if index.is_new else ("",):
+            path = self.log.segments.active.files.path(names.INDEX + suffix)
+            if path in self.disk.files:
+                self.disk.inode(path).data[number * 8 + 7] ^= 2
+                return
+
+
 TestLogModel = LogModel.TestCase
 TestLogModel.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 TestGapsModel = GapsModel.TestCase
 TestGapsModel.settings = TestLogModel.settings
+TestGrowingIndexModel = GrowingIndexModel.TestCase
+TestGrowingIndexModel.settings = TestLogModel.settings

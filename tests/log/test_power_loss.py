@@ -225,7 +225,7 @@ async def test_power_loss_while_the_indexes_of_a_closed_segment_are_written(
         await fill(logs, log, 30)
         await trio.sleep(100)
         logs.threads.stand_in = delayed_flushes
-        assert log.segments.active.indexes.aborted_transactions()
+        assert log.segments.active.indexes.aborted.entries()
         log.roll(TIME_MS)
         before.append(state_of(log))
         flush = log.flush_state.start()

@@ -4,6 +4,65 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="active-indexes-stay-in-memory",
+        invariants=(79,),
+        path="kwire/log/segments/indexes.py",
+        old="        if len(tail) >= self._spill_size:\n            self.has_surplus = True\n",
+        new="",
+        test="tests/log/test_growing_index.py",
+    ),
+    Mutation(
+        name="first-append-reads-the-whole-index",
+        invariants=(91,),
+        path="kwire/log/segments/indexes.py",
+        old="            return file.size()\n",
+        new="            return len(file.read(0, file.size()))\n",
+        test="tests/log/test_growing_index.py",
+    ),
+    Mutation(
+        name="unsynced-segment-has-an-index-by-its-own-name",
+        invariants=(83,),
+        path="kwire/log/formats/names.py",
+        old='GROWING: Final = ".growing.tmp"',
+        new='GROWING: Final = ""',
+        test="tests/log/test_growing_index.py",
+    ),
+    Mutation(
+        name="lookups-miss-the-entries-in-the-file",
+        invariants=(16, 79),
+        path="kwire/log/segments/indexes.py",
+        old="            entry = offset_index.floor(*index.in_memory(), relative)\n"
+        "            if entry is not None or not index.file_size:\n",
+        new="            entry = offset_index.floor(*index.in_memory(), relative)\n"
+        "            if True:\n",
+        test="tests/log/test_growing_index_model.py",
+    ),
+    Mutation(
+        name="truncation-leaves-the-entries-in-the-file",
+        invariants=(79,),
+        path="kwire/log/segments/growing_index.py",
+        old="        if not tail_size and file_size:\n",
+        new="        if False:\n",
+        test="tests/log/test_growing_index_model.py",
+    ),
+    Mutation(
+        name="index-renamed-by-a-failed-flush-is-lost",
+        invariants=(79,),
+        path="kwire/log/segments/growing_index.py",
+        old="            except FileNotFoundError:  # A flush has given the file its own name.\n"
+        "                file.close()\n",
+        new="            except ZeroDivisionError:\n                file.close()\n",
+        test="tests/log/test_growing_index_model.py",
+    ),
+    Mutation(
+        name="files-of-active-indexes-outlive-their-segment",
+        invariants=(86,),
+        path="kwire/log/segments/segment.py",
+        old="(*suffixes, *self.indexes.growing_suffixes)",
+        new="suffixes",
+        test="tests/log/test_growing_index.py",
+    ),
+    Mutation(
         name="flush-timer-of-a-flushed-record",
         invariants=(78,),
         path="kwire/log/flush_state.py",

@@ -23,7 +23,7 @@ from kwire.log.producers import Producer, Sent
 from kwire.log.region import FileRegion
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads, InThread
-from simulation.disk import SimDisk
+from simulation.disk import SimDisk, SimFile
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS, append, encode, end_transaction
 from tests.support.log.manager import ID
@@ -147,6 +147,49 @@ async def read_as_a_fetch(logs: Logs, read: Callable[[bool], FileRegion]) -> Non
         region.close()
 
 
+@LOGS.operation("first append after a restart", "index entries", 1_300_000)
+async def first_append(logs: Logs, size: int) -> None:
+    """Copies of a long index are too quick for the meter, so the bytes read count as well."""
+    log = logs.create("long", index_interval_bytes=0, segment_index_bytes=20 * size)
+    fill(log, 20)
+    log.close()
+    segment, entries = log.segments.active, size
+    index = logs.disk.read(segment.files.path(names.INDEX))
+    last = index[-offset_index.ENTRY_SIZE :]
+    logs.disk.write(segment.files.path(names.INDEX), last * entries)
+    times = logs.disk.read(segment.files.path(names.TIME_INDEX))
+    logs.disk.write(segment.files.path(names.TIME_INDEX), times * entries)
+    segment.drop_indexes()
+    read_bytes = 0
+
+    def read(file: SimFile, position: int, count: int) -> bytes:
+        nonlocal read_bytes
+        data = read_file(file, position, count)
+        read_bytes += len(data)
+        return data
+
+    read_file, SimFile.read = SimFile.read, read  # type: ignore[method-assign, assignment]
+    try:
+        with logs.meter.measuring():
+            append(log, [b"v"])
+    finally:
+        SimFile.read = read_file  # type: ignore[method-assign]
+    assert segment.indexes.offsets is not None
+    assert segment.indexes.offsets.size == (size + 1) * offset_index.ENTRY_SIZE
+    assert read_bytes < 1_000
+
+
+@LOGS.operation("truncation to the first batches", "index entries", 30_000)
+async def cut_long_index(logs: Logs, size: int) -> None:
+    log = logs.create("shortened", index_interval_bytes=0)
+    fill(log, size)
+    await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        await logs.manager.truncate(log, 10)
+        append(log, [b"v"])
+    assert log.end_offset == 11
+
+
 @LOGS.operation("first read of a segment with a wrong index", "batches", 20_000)
 async def wrong_index(logs: Logs, size: int) -> None:
     log = logs.create("wrong")
@@ -190,7 +233,7 @@ async def first_aborted(logs: Logs, size: int) -> None:
     segment = log.segments[0]
     packed = [pack(AbortedTxn(1, last - 1, last, 0)) for last in range(1, size + 1)]
     logs.disk.write(segment.files.path(names.TXN_INDEX), b"".join(packed))
-    segment.indexes.has_no_aborted = False
+    segment.indexes.aborted.has_no_file = False
 
     def read(wait: bool) -> FileRegion:
         region, aborted = read_committed(log, 2, 200, end_offset=10, wait=wait)

@@ -60,7 +60,7 @@ class GroupWriter:
         self._write()
         segment = self._segment
         segment.close_indexes()
-        segment.indexes.replace_aborted(aborted)
+        segment.indexes.aborted.replace(aborted)
         log_path = self._path(names.LOG)
         self._disk.set_modified(log_path, modified_ms)
         self._log.sync()

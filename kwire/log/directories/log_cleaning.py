@@ -193,7 +193,7 @@ class LogCleaning:
             if segment.base_offset >= assessment.end_offset:
                 break
             largest = await self._largest_timestamp(segment)
-            has_txn_index = not segment.indexes.has_no_aborted
+            has_txn_index = not segment.indexes.aborted.has_no_file
             sources.append(
                 SourceSegment(
                     segment.base_offset, segment.size, largest, segment.modified_ms, has_txn_index

@@ -202,5 +202,5 @@ def _new_segment(log: PartitionLog, group: CleanedGroup) -> Segment:
     new.created_ms = new.modified_ms = group.modified_ms
     new.max_timestamp = group.largest_timestamp_ms
     new.max_timestamp_offset = group.largest_timestamp_offset
-    new.indexes.has_no_aborted = names.TXN_INDEX not in group.suffixes
+    new.indexes.aborted.has_no_file = names.TXN_INDEX not in group.suffixes
     return new

@@ -14,6 +14,11 @@ Kafka's format has no such index for a segment without aborted transactions. Apa
 notice of the file.
 """
 SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ABORTED)
+GROWING: Final = ".growing.tmp"
+"""The end of the name of an index file whose segment is appended to and has not been synced yet.
+
+A start removes such a file, as it does all whose names end with ``.tmp``.
+"""
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"

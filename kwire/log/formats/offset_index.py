@@ -89,13 +89,27 @@ def at_position(read: Read, count: int, position: int) -> tuple[int, int] | None
     return None
 
 
-def keep_below(data: bytearray, relative: int, position: int) -> None:
-    """Drop the entries at or past a truncation to this relative offset and position."""
-    while data:
-        last_offset, last_position = ENTRY.unpack_from(data, len(data) - ENTRY_SIZE)
-        if last_offset < relative and last_position < position:
-            return
-        del data[-ENTRY_SIZE:]
+def begins_before(data: Buffer, position: int) -> bool:
+    """Return whether there are entries, and the first one is before ``position``."""
+    return len(data) >= ENTRY_SIZE and bool(ENTRY.unpack_from(data)[1] < position)
+
+
+def count_while(read: Read, count: int, holds: Callable[[Buffer], bool]) -> int:
+    """Return how many entries come before the first one for which ``holds`` is false."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if holds(read(middle, 1)):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def is_below(entry: Buffer, relative: int, position: int) -> bool:
+    """Return whether an entry is before a truncation to this relative offset and position."""
+    last_offset, at = ENTRY.unpack(entry)
+    return bool(last_offset < relative and at < position)
 
 
 def has_sane_ends(read: Read, count: int, log_size: int) -> bool:

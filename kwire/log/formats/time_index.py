@@ -9,6 +9,7 @@ import struct
 from typing import Final
 
 from kwire.log.formats.offset_index import Read, last_before
+from kwire.records.header import Buffer
 
 ENTRY: Final = struct.Struct(">qi")
 ENTRY_SIZE: Final = ENTRY.size
@@ -27,7 +28,7 @@ def before(read: Read, count: int, timestamp: int) -> tuple[int, int] | None:
     return last_before(read, count, ENTRY, timestamp.__gt__)
 
 
-def last(data: bytes | bytearray) -> tuple[int, int]:
+def last(data: Buffer) -> tuple[int, int]:
     """Return the last entry, (-1, 0) if there is none."""
     if len(data) < ENTRY_SIZE:
         return -1, 0
@@ -35,16 +36,9 @@ def last(data: bytes | bytearray) -> tuple[int, int]:
     return entry
 
 
-def maybe_append(data: bytearray, timestamp: int, relative: int) -> None:
-    """Append an entry for the largest timestamp so far, unless the last one has it."""
-    if timestamp > last(data)[0]:
-        data += ENTRY.pack(timestamp, relative)
-
-
-def keep_below(data: bytearray, relative: int) -> None:
-    """Drop the entries at or past a truncation to this relative offset."""
-    while data and last(data)[1] >= relative:
-        del data[-ENTRY_SIZE:]
+def is_below(entry: Buffer, relative: int) -> bool:
+    """Return whether an entry is before a truncation to this relative offset."""
+    return bool(ENTRY.unpack(entry)[1] < relative)
 
 
 def has_sane_ends(read: Read, count: int) -> bool:

@@ -105,11 +105,16 @@ class MemoryEntries(list[AbortedTxn]):
 class PackedEntries(Sequence[AbortedTxn]):
     """The entries of a file, unpacked where a search looks at them."""
 
-    __slots__ = ("_data", "minima")
+    __slots__ = ("data", "minima")
 
     def __init__(self, data: bytes = b"") -> None:
-        self._data = data
+        self.data: bytes | bytearray = data
         self.minima = BlockMinima()
+
+    def append(self, entry: AbortedTxn) -> None:
+        if isinstance(self.data, bytes):
+            self.data = bytearray(self.data[: len(self) * ENTRY_SIZE])
+        self.data += pack(entry)
 
     def summarize(self) -> None:
         """Compute all block minima; a thread can do it before another one uses the entries."""
@@ -117,7 +122,7 @@ class PackedEntries(Sequence[AbortedTxn]):
             self.minima.of(self, block)
 
     def __len__(self) -> int:
-        return len(self._data) // ENTRY_SIZE
+        return len(self.data) // ENTRY_SIZE
 
     @overload
     def __getitem__(self, index: int) -> AbortedTxn: ...
@@ -126,15 +131,15 @@ class PackedEntries(Sequence[AbortedTxn]):
     def __getitem__(self, index: int | slice) -> AbortedTxn | list[AbortedTxn]:
         if isinstance(index, slice):
             first, stop, _ = index.indices(len(self))
-            return entries(self._data[first * ENTRY_SIZE : stop * ENTRY_SIZE])
+            return entries(self.data[first * ENTRY_SIZE : stop * ENTRY_SIZE])
         if not 0 <= index < len(self):
             raise IndexError(index)
-        return AbortedTxn._make(ENTRY.unpack_from(self._data, index * ENTRY_SIZE)[1:])
+        return AbortedTxn._make(ENTRY.unpack_from(self.data, index * ENTRY_SIZE)[1:])
 
     def first_offsets(self, start: int, stop: int) -> Iterable[int]:
         """Return the first offset of each entry in a range."""
         return struct.unpack_from(
-            ">" + _FIRST_OFFSET * (stop - start), self._data, start * ENTRY_SIZE
+            ">" + _FIRST_OFFSET * (stop - start), self.data, start * ENTRY_SIZE
         )
 
 

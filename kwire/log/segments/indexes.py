@@ -1,146 +1,196 @@
 """The three indexes of a segment: offsets, timestamps and aborted transactions.
 
-Rules: they are in memory while the segment is appended to, and until a flush or a clean stop has
-written them. From then on they are files that are searched where they are. They hold offsets
-relative to the segment's base offset.
+Rules: while the segment is appended to, and until a flush or a clean stop has written them, the
+newest entries are in memory (:mod:`kwire.log.segments.growing_index`). From then on they are files
+that are searched where they are. They hold offsets relative to the segment's base offset.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
-from kwire.log.cold import WouldWait, reader
-from kwire.log.formats import names, offset_index, time_index, txn_index
-from kwire.log.formats.txn_index import AbortedTxn, Entries, MemoryEntries, PackedEntries
+from kwire.log.cold import reader
+from kwire.log.formats import names, offset_index, time_index
+from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.segments import growing_index
+from kwire.log.segments.aborted_index import AbortedIndex
 from kwire.log.segments.files import SegmentFiles
+from kwire.log.segments.growing_index import GrowingIndex
 from kwire.records.header import Buffer
 
-SUMMARY_BYTES: Final = 64 << 10
-"""A larger file of aborted transactions is summarized in a thread: 3 MB take 10 ms."""
-
-
-class AbortedLoad:
-    """A file of aborted transactions that a thread reads and summarizes for the event loop."""
-
-    __slots__ = ("_files", "entries")
-
-    def __init__(self, files: SegmentFiles) -> None:
-        self._files = files
-        self.entries: PackedEntries | None = None
-
-    def run(self) -> PackedEntries:
-        """Read the file in a thread, unless that was done; return its entries."""
-        if self.entries is None:
-            entries = PackedEntries(self._files.read(names.TXN_INDEX))
-            entries.summarize()
-            self.entries = entries
-        return self.entries
+_OFFSET: Final = offset_index.ENTRY
+_OFFSET_SIZE: Final = offset_index.ENTRY_SIZE
+_TIME: Final = time_index.ENTRY
+_TIME_SIZE: Final = time_index.ENTRY_SIZE
+_GROWING: Final = (names.INDEX + names.GROWING, names.TIME_INDEX + names.GROWING)
 
 
 class SegmentIndexes:
-    """The indexes of one segment, in memory or on disk."""
+    """The indexes of one segment: growing, or on disk."""
 
     __slots__ = (
-        "_aborted",
-        "_aborted_file",
-        "_aborted_load",
         "_files",
-        "has_no_aborted",
+        "_has_growing_files",
+        "_last_time",
+        "_spill_size",
+        "aborted",
+        "has_surplus",
         "offsets",
         "times",
     )
 
     def __init__(self, files: SegmentFiles) -> None:
         self._files = files
-        self.offsets: bytearray | None = None
-        """The offset index; None while it is on disk."""
-        self.times: bytearray | None = None
-        """The time index; None while it is on disk."""
-        self._aborted: MemoryEntries | None = None
-        """The aborted transactions; None while they are on disk."""
-        self._aborted_file: PackedEntries | None = None
-        """The aborted transactions on disk, once a read needed them: 34 bytes each."""
-        self._aborted_load: AbortedLoad | None = None
-        """The same as a thread reads them; dropped when the file changes."""
-        self.has_no_aborted = False
-        """Whether the segment is known to have no file of aborted transactions."""
+        self.offsets: GrowingIndex | None = None
+        """The offset index; None while it is on disk only."""
+        self.times: GrowingIndex | None = None
+        """The time index; None while it is on disk only."""
+        self._last_time = -1
+        """The timestamp of the last entry, while the time index grows."""
+        self._has_growing_files = False
+        """Whether entries were moved to files of the kind :data:`names.GROWING`."""
+        self.has_surplus = False
+        """Whether so many entries are in memory that :meth:`spill` is due before an append."""
+        self._spill_size = _piece_bytes()
+        """Bytes of the offset index in memory from which on there is a surplus."""
+        self.aborted = AbortedIndex(files)
 
     def start(self) -> None:
-        """Begin with empty indexes in memory."""
-        self.offsets, self.times, self._aborted = bytearray(), bytearray(), MemoryEntries()
-        self._aborted_file = self._aborted_load = None
+        """Begin with empty indexes."""
+        self._grow(0, 0, -1)
+        self.aborted.start()
 
     def load(self) -> None:
-        """Read the indexes into memory to append to them."""
+        """Prepare to append: the entries stay on disk, only the last one is read."""
         if self.offsets is None:
-            self._aborted = MemoryEntries(self.aborted_transactions())
-            self._aborted_file = self._aborted_load = None
-            offsets, times = self._files.read(names.INDEX), self._files.read(names.TIME_INDEX)
-            self.offsets, self.times = bytearray(offsets), bytearray(times)
+            last_time, _ = self.last_timestamp()
+            self._grow(self._file_bytes(names.INDEX), self._file_bytes(names.TIME_INDEX), last_time)
+            self.aborted.load()
+
+    def _grow(self, offset_bytes: int, time_bytes: int, last_time: int) -> None:
+        offset_bytes -= offset_bytes % _OFFSET_SIZE
+        time_bytes -= time_bytes % _TIME_SIZE
+        self.offsets = GrowingIndex(names.INDEX, _OFFSET_SIZE, offset_bytes)
+        self.times = GrowingIndex(names.TIME_INDEX, _TIME_SIZE, time_bytes)
+        self._last_time = last_time
+        self.has_surplus, self._spill_size = False, _piece_bytes()
+
+    def _file_bytes(self, suffix: str) -> int:
+        """Return the size of an index file, 0 without a file."""
+        file = self._files.open(suffix)
+        try:
+            return file.size()
+        except FileNotFoundError:
+            return 0
+        finally:
+            file.close()
+
+    def adopt(self, other: "SegmentIndexes") -> None:
+        """Take over the growing indexes of offsets and timestamps of a copy of the segment."""
+        self.load()
+        self.offsets, self.times, self._last_time = other.offsets, other.times, other._last_time
+        self.has_surplus, self._spill_size = other.has_surplus, other._spill_size
+
+    def shadow(self, files: SegmentFiles) -> "SegmentIndexes":
+        """Return the part on disk as indexes of their own, for a thread to search."""
+        shadow = SegmentIndexes(files)
+        if self.offsets is not None and self.times is not None:
+            shadow.offsets, shadow.times = self.offsets.shadow(), self.times.shadow()
+        return shadow
 
     def drop(self) -> None:
-        """Drop the indexes from memory; they are on disk."""
-        if self._aborted is not None:
-            self.has_no_aborted = not self._aborted
-        self.offsets = self.times = self._aborted = None
-        self._aborted_file = self._aborted_load = None
+        """Drop the entries from memory; they are on disk."""
+        self.offsets = self.times = None
+        self.has_surplus = self._has_growing_files = False
+        self.aborted.drop()
+
+    def spill(self) -> None:
+        """Move a piece of the entries in memory to files, on the event loop.
+
+        On a slow or full disk they stay, and so they do after an error, which the disk has judged;
+        the next piece of entries repeats the attempt.
+        """
+        offsets, times, disk = self.offsets, self.times, self._files.disk
+        self.has_surplus = False
+        if offsets is None or times is None:
+            return
+        self._spill_size = len(offsets.tail) + _piece_bytes()
+        if disk.slow or disk.full:
+            return
+        self._has_growing_files |= offsets.is_new or times.is_new
+        with suppress(OSError):
+            offsets.spill(self._files)
+            times.spill(self._files)
+            self._spill_size = _piece_bytes()
+            self.has_surplus = len(offsets.tail) >= _piece_bytes()
 
     def write(self) -> None:
-        """Write the indexes from memory to disk; nothing in memory changes."""
-        for suffix, data in self.pack().items():
-            self._files.write(suffix, data)
-        if not self._aborted:
-            self._files.remove(names.TXN_INDEX, names.ABORTED)
-
-    def pack(self) -> dict[str, Buffer]:
-        """Return the files of the indexes in memory, by suffix, in the order of their writes."""
+        """Write the indexes under their own names; nothing in memory changes."""
         assert self.offsets is not None
         assert self.times is not None
-        files: dict[str, Buffer] = {names.INDEX: self.offsets, names.TIME_INDEX: self.times}
-        if self._aborted:
-            files[names.ABORTED] = b""
-            files[names.TXN_INDEX] = b"".join(map(txn_index.pack, self._aborted))
-        return files
+        for index in (self.offsets, self.times):
+            index.write(self._files)
+        self._files.remove(*self.growing_suffixes)  # Left if the indexes were built anew.
+        self.aborted.write()
+
+    def pack(self) -> dict[str, Buffer]:
+        """Return the index files, by suffix, in the order of their writes; all are in memory."""
+        assert self.offsets is not None
+        assert self.times is not None
+        assert not self.offsets.file_size, "entries are in files"
+        files: dict[str, Buffer] = {
+            names.INDEX: self.offsets.tail,
+            names.TIME_INDEX: self.times.tail,
+        }
+        return files | self.aborted.pack()
+
+    @property
+    def growing_suffixes(self) -> tuple[str, ...]:
+        """The suffixes of the files that there may be beside those of a closed segment."""
+        return _GROWING if self._has_growing_files else ()
 
     def truncate(self, end_offset: int, relative: int, position: int) -> None:
-        """Drop the entries at or past a cut at ``end_offset``, in memory.
+        """Drop the entries at or past a cut at ``end_offset``.
 
         ``relative`` is the same offset minus the base offset, ``position`` its batch's position.
         """
         self.load()
         assert self.offsets is not None
         assert self.times is not None
-        offset_index.keep_below(self.offsets, relative, position)
-        time_index.keep_below(self.times, relative)
-        self._aborted = MemoryEntries(
-            entry for entry in self.aborted_transactions() if entry.last_offset < end_offset
+        self.offsets.keep_while(
+            self._files, lambda entry: offset_index.is_below(entry, relative, position)
         )
+        self.times.keep_while(self._files, lambda entry: time_index.is_below(entry, relative))
+        self._last_time, _ = self.last_timestamp()
+        self.aborted.truncate(end_offset)
 
     # -- appending
 
     def add(self, relative: int, position: int, timestamp: int, timestamp_relative: int) -> None:
         """Append an entry for a batch, and one for the largest timestamp so far."""
-        self.load()
-        assert self.offsets is not None
-        self.offsets += offset_index.ENTRY.pack(relative, position)
-        self.add_timestamp(timestamp, timestamp_relative)
+        offsets, times = self.offsets, self.times
+        if offsets is None or times is None:
+            self.load()
+            self.add(relative, position, timestamp, timestamp_relative)
+            return
+        tail = offsets.tail
+        tail += _OFFSET.pack(relative, position)
+        offsets.size += _OFFSET_SIZE
+        if timestamp > self._last_time:
+            times.tail += _TIME.pack(timestamp, timestamp_relative)
+            times.size += _TIME_SIZE
+            self._last_time = timestamp
+        if len(tail) >= self._spill_size:
+            self.has_surplus = True
 
     def add_timestamp(self, timestamp: int, relative: int) -> None:
         """Append an entry for the largest timestamp so far, unless the last entry has it."""
         self.load()
         assert self.times is not None
-        time_index.maybe_append(self.times, timestamp, relative)
-
-    def add_aborted(self, entry: AbortedTxn) -> None:
-        """Append an aborted transaction whose marker is in the segment."""
-        self.load()
-        assert self._aborted is not None
-        self._aborted.append(entry)
-
-    def replace_aborted(self, entries: list[AbortedTxn]) -> None:
-        """Set the aborted transactions, in memory."""
-        self.load()
-        self._aborted = MemoryEntries(entries)
+        if timestamp > self._last_time:
+            self.times.tail += _TIME.pack(timestamp, relative)
+            self.times.size += _TIME_SIZE
+            self._last_time = timestamp
 
     # -- searching
 
@@ -149,31 +199,43 @@ class SegmentIndexes:
 
         Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
         """
-        size = offset_index.ENTRY_SIZE
-        with self._entries(self.offsets, names.INDEX, size, wait=wait) as entries:
-            return offset_index.at_position(*entries, position)
+        index, newer = self.offsets, None
+        if index is not None:
+            newer = offset_index.at_position(*index.in_memory(), position)
+            if not index.file_size or offset_index.begins_before(index.tail, position):
+                return newer
+        with self._on_disk(index, names.INDEX, _OFFSET_SIZE, wait=wait) as entries:
+            return offset_index.at_position(*entries, position) or newer
 
     def floor(self, relative: int, *, wait: bool = True) -> tuple[int, int] | None:
         """Return the last entry of the offset index whose offset is at most ``relative``.
 
         Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
         """
-        size = offset_index.ENTRY_SIZE
-        with self._entries(self.offsets, names.INDEX, size, wait=wait) as entries:
+        index = self.offsets
+        if index is not None:
+            entry = offset_index.floor(*index.in_memory(), relative)
+            if entry is not None or not index.file_size:
+                return entry
+        with self._on_disk(index, names.INDEX, _OFFSET_SIZE, wait=wait) as entries:
             return offset_index.floor(*entries, relative)
 
     def before(self, timestamp: int) -> tuple[int, int] | None:
         """Return the last entry of the time index that is older than ``timestamp``."""
-        with self._entries(self.times, names.TIME_INDEX, time_index.ENTRY_SIZE) as entries:
+        index = self.times
+        if index is not None:
+            entry = time_index.before(*index.in_memory(), timestamp)
+            if entry is not None or not index.file_size:
+                return entry
+        with self._on_disk(index, names.TIME_INDEX, _TIME_SIZE) as entries:
             return time_index.before(*entries, timestamp)
 
     def have_sane_ends(self, log_size: int) -> bool:
-        """Return whether both indexes begin and end as those of a log file of this size can."""
-        size = offset_index.ENTRY_SIZE
-        with self._entries(self.offsets, names.INDEX, size) as entries:
+        """Return whether both files begin and end as those of a log file of this size can."""
+        with self._on_disk(None, names.INDEX, _OFFSET_SIZE) as entries:
             if not offset_index.has_sane_ends(*entries, log_size):
                 return False
-        with self._entries(self.times, names.TIME_INDEX, time_index.ENTRY_SIZE) as entries:
+        with self._on_disk(None, names.TIME_INDEX, _TIME_SIZE) as entries:
             return time_index.has_sane_ends(*entries)
 
     def has_lost_time_index(self) -> bool:
@@ -186,76 +248,40 @@ class SegmentIndexes:
 
     def last_timestamp(self) -> tuple[int, int]:
         """Return timestamp and relative offset of the last time index entry, or (-1, 0)."""
-        size = time_index.ENTRY_SIZE
-        with self._entries(self.times, names.TIME_INDEX, size) as (read, count):
-            return time_index.last(bytes(read(count - 1, 1)) if count else b"")
-
-    @property
-    def may_have_aborted(self) -> bool:
-        """Whether the segment may have abort markers."""
-        return bool(self._aborted) if self._aborted is not None else not self.has_no_aborted
-
-    def aborted_transactions(self, *, wait: bool = True) -> Entries:
-        """Return the transactions whose abort markers are in the segment, in the markers' order.
-
-        A file is read once.  Without ``wait`` it raises :class:`WouldWait` rather than wait for
-        the disk, or summarize a large file.
-        """
-        if self._aborted is not None:
-            return self._aborted
-        if self._aborted_file is not None:
-            return self._aborted_file
-        if self.has_no_aborted:
-            return PackedEntries()
-        if self._aborted_load is not None and self._aborted_load.entries:
-            self._aborted_file, self._aborted_load = self._aborted_load.entries, None
-            return self._aborted_file
-        file = self._files.open(names.TXN_INDEX)
-        try:
-            try:
-                size = file.size()
-            except FileNotFoundError:
-                self.has_no_aborted = True
-                return PackedEntries()
-            if size > SUMMARY_BYTES and not wait:
-                raise WouldWait
-            data = reader(file, wait=wait)(0, size)
-        finally:
-            file.close()
-        self._aborted_file = PackedEntries(bytes(data))
-        return self._aborted_file
-
-    def aborted_load(self) -> AbortedLoad | None:
-        """Return a read of the aborted transactions for a thread; None if none is needed.
-
-        The next look at them takes what it has read.
-        """
-        if self._aborted is not None or self._aborted_file is not None or self.has_no_aborted:
-            return None
-        if self._aborted_load is None:
-            self._aborted_load = AbortedLoad(self._files)
-        return self._aborted_load
+        index = self.times
+        if index is not None and (index.tail or not index.file_size):
+            return time_index.last(index.tail)
+        with self._on_disk(index, names.TIME_INDEX, _TIME_SIZE) as (read, count):
+            return time_index.last(read(count - 1, 1) if count else b"")
 
     def data(self) -> tuple[bytes, bytes, list[AbortedTxn]]:
         """Return offset index, time index and aborted transactions, wherever they are."""
-        offsets = self._files.read(names.INDEX) if self.offsets is None else bytes(self.offsets)
-        times = self._files.read(names.TIME_INDEX) if self.times is None else bytes(self.times)
-        return offsets, times, list(self.aborted_transactions())
+        files = self._files
+        offsets = files.read(names.INDEX) if self.offsets is None else self.offsets.data(files)
+        times = files.read(names.TIME_INDEX) if self.times is None else self.times.data(files)
+        return offsets, times, list(self.aborted.entries())
 
     @contextmanager
-    def _entries(
-        self, data: bytearray | None, suffix: str, size: int, *, wait: bool = True
+    def _on_disk(
+        self, index: GrowingIndex | None, suffix: str, size: int, *, wait: bool = True
     ) -> Iterator[tuple[offset_index.Read, int]]:
-        """Yield a reader of an index's entries, and their count; close its file afterwards."""
-        if data is not None:
-            yield offset_index.memory(data, size), len(data) // size
-            return
-        file = self._files.open(suffix)
+        """Yield a reader of an index's entries on disk, and their count; close the file afterwards.
+
+        Of a growing index it yields the part that is on disk.
+        """
+        file = self._files.open(suffix) if index is None else index.open(self._files)
         try:
             try:
                 count = file.size() // size
             except FileNotFoundError:
                 count = 0
+            if index is not None:
+                count = min(count, index.file_size // size)
             yield offset_index.on_disk(reader(file, wait=wait), size), count
         finally:
             file.close()
+
+
+def _piece_bytes() -> int:
+    """Return the bytes of the offset index in memory from which on some are moved to its file."""
+    return growing_index.PIECE_ENTRIES * _OFFSET_SIZE

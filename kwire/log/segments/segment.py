@@ -1,8 +1,9 @@
 """One segment: a log file and its indexes.
 
-Rules: only the active segment is appended to, and its indexes are in memory. They are written when
-it is closed for good (roll, clean stop), because recovery rebuilds them for any segment that may
-hold unsynced data. The other segments' indexes stay on disk (:mod:`kwire.log.segments.indexes`).
+Rules: only the active segment is appended to, and the newest entries of its indexes are in memory.
+The index files are completed when it is closed for good (roll, clean stop), because recovery
+rebuilds them for any segment that may hold unsynced data. The other segments' indexes stay on disk
+(:mod:`kwire.log.segments.indexes`).
 
 ``size`` is the position of the next batch, ``written`` the end of what readers may see. They differ
 only while a slow directory writes behind.
@@ -101,13 +102,13 @@ class Segment:
 
     @property
     def has_indexes(self) -> bool:
-        """Whether the indexes are in memory: the segment is active or was just closed."""
+        """Whether the newest index entries are in memory: it is active or was just closed."""
         return self.indexes.offsets is not None
 
     def mark_deleted(self, suffixes: Sequence[str], mark: str = names.DELETED) -> list[str]:
         """Rename the existing files, and read from them there; return their new paths."""
         self.file.close()  # A file's space is freed when its last descriptor is closed.
-        paths = self.files.mark_deleted(suffixes, mark)
+        paths = self.files.mark_deleted((*suffixes, *self.indexes.growing_suffixes), mark)
         self.file.path = self.files.path(names.LOG)
         return paths
 
@@ -128,7 +129,7 @@ class Segment:
         self.start_indexes()
 
     def start_indexes(self) -> None:
-        """Begin with empty indexes in memory: a new segment, or one to be rebuilt."""
+        """Begin with empty indexes: a new segment, or one to be rebuilt."""
         self.indexes.start()
         self._recent_next, self._recent_position = array("q"), array("q")
         self._since_index = 0
@@ -136,7 +137,7 @@ class Segment:
         self.max_timestamp_offset = self.base_offset
 
     def activate(self) -> None:
-        """Load the indexes into memory to append to them."""
+        """Prepare the indexes to be appended to; they stay on disk."""
         if self.indexes.offsets is None:
             self.largest_timestamp()
             self.indexes.load()
@@ -308,7 +309,7 @@ class Segment:
 
     def is_warm(self, position: int, size: int) -> bool:
         """Whether this range can be sent without waiting for the disk."""
-        if self.indexes.offsets is not None and position >= self.size - WARM_TAIL:
+        if self.has_indexes and position >= self.size - WARM_TAIL:
             return True
         return self.file.is_cached(position, size)
 
@@ -402,8 +403,7 @@ class Repair:
             return
         _note_batches(built, segment.scan(built.size))
         built.close_indexes()
-        segment.indexes.load()
-        segment.indexes.offsets, segment.indexes.times = built.indexes.offsets, built.indexes.times
+        segment.indexes.adopt(built.indexes)
         for name in _INDEX_STATE:
             setattr(segment, name, getattr(built, name))
 

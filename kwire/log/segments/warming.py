@@ -6,12 +6,29 @@ indexes: the segment adopts them if it has not changed.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
-from kwire.log.cold import Job, run_all
-from kwire.log.segments.indexes import AbortedLoad
+from kwire.log.cold import Job, WouldWait, run_all
+from kwire.log.segments.aborted_index import AbortedLoad
 from kwire.log.segments.segment import Segment
 from kwire.records.header import HEADER_SIZE
+
+
+def _shadow(segment: Segment) -> Segment:
+    """Return a segment with files of its own, and without what the segment has in memory."""
+    files = segment.files
+    shadow = Segment(files.disk, files.directory, segment.base_offset, segment.written)
+    shadow.indexes = segment.indexes.shadow(shadow.files)
+    return shadow
+
+
+def _start(segment: Segment, offset: int) -> int | None:
+    """Return the position to scan from, None if only the disk has it."""
+    if segment.has_indexes:
+        with suppress(WouldWait):
+            return segment.floor(offset, wait=False)[0]
+    return None
 
 
 def lookups(segment: Segment, *offsets: int) -> Job:
@@ -19,9 +36,9 @@ def lookups(segment: Segment, *offsets: int) -> Job:
 
     It also builds the indexes that are to replace wrong ones.
     """
-    files, repair = segment.files, segment.repair
-    shadow = Segment(files.disk, files.directory, segment.base_offset, segment.written)
-    starts = [segment.floor(o)[0] if segment.has_indexes else None for o in offsets]
+    repair = segment.repair
+    shadow = _shadow(segment)
+    starts = [_start(segment, offset) for offset in offsets]
 
     def read() -> None:
         if repair is not None:
@@ -40,9 +57,10 @@ def lookups(segment: Segment, *offsets: int) -> Job:
 
 def end_before(segment: Segment, position: int) -> Job:
     """Return a job that reads what :meth:`Segment.end_before` needs."""
-    files = segment.files
-    shadow = Segment(files.disk, files.directory, segment.base_offset, segment.written)
-    entry = segment.indexes.at_position(position) if segment.has_indexes else None
+    shadow, entry = _shadow(segment), None
+    if segment.has_indexes:
+        with suppress(WouldWait):
+            entry = segment.indexes.at_position(position, wait=False)
 
     def read() -> None:
         try:
@@ -61,7 +79,7 @@ def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: i
 
     The range begins in the first of the segments. Its lookup is read too: it has not been tried.
     """
-    loads = [load for s in segments if (load := s.indexes.aborted_load()) is not None]
+    loads = [load for s in segments if (load := s.indexes.aborted.load_in_thread()) is not None]
     return partial(
         run_all,
         [
@@ -73,7 +91,7 @@ def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: i
 
 def read_aborted(segments: Sequence[Segment], end_offset: int) -> Job:
     """Return a job that reads what a search for aborted transactions below an offset needs."""
-    loads = [load for s in segments if (load := s.indexes.aborted_load()) is not None]
+    loads = [load for s in segments if (load := s.indexes.aborted.load_in_thread()) is not None]
     return partial(run_all, [partial(_read_aborted, loads, end_offset)])
 
 

@@ -114,7 +114,7 @@ class MadeLog:
         for data in self._batches:
             header = parse(data)
             segment.note(len(data), header.next_offset, header.max_timestamp, segment.interval)
-        segment.indexes.replace_aborted(self._aborted)
+        segment.indexes.aborted.replace(self._aborted)
         segment.close_indexes()
         segment.indexes.write()
         self.disk.write(segment.files.path(names.LOG), b"".join(self._batches))

@@ -1,0 +1,139 @@
+"""An index of a segment that is appended to: the newest entries in memory, those before in a file.
+
+Rules: entries are moved to the file in pieces, so that the memory for them is bounded, and so that
+the first append after a restart reads no entries. An index that begins with its segment has a file
+of its own kind (:data:`kwire.log.formats.names.GROWING`) until a flush has synced the segment: a
+start takes a segment with an ``.index`` for synced. An index that was on disk before the first
+append is continued in its own file. What these files hold after a crash counts for nothing.
+
+If the file vanishes or is damaged, the entries in memory stay right, and a search checks what it
+finds.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from kwire.log.disk import File
+from kwire.log.formats import offset_index
+from kwire.log.formats.names import GROWING
+from kwire.log.segments.files import SegmentFiles
+from kwire.records.header import Buffer
+
+PIECE_ENTRIES: Final = 512
+"""Entries in memory from which on some are moved to the file, and the most moved at once."""
+
+
+class GrowingIndex:
+    """The entries of one index, of ``entry_size`` bytes each."""
+
+    __slots__ = ("entry_size", "is_new", "size", "suffix", "tail")
+
+    def __init__(self, suffix: str, entry_size: int, size: int = 0) -> None:
+        """Begin with an empty index, or with the first ``size`` bytes of the index's own file."""
+        self.suffix = suffix
+        self.entry_size = entry_size
+        self.is_new = not size
+        """Whether the entries in a file are in one of the kind :data:`names.GROWING`."""
+        self.size = size
+        """Bytes of all entries. Whoever appends to :attr:`tail` adds them here."""
+        self.tail = bytearray()
+        """The entries in memory, the newest ones."""
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of the entries in the file."""
+        return self.size - len(self.tail)
+
+    def shadow(self) -> "GrowingIndex":
+        """Return the part in the file as an index of its own, for a thread to read."""
+        part = GrowingIndex(self.suffix, self.entry_size, self.file_size)
+        part.is_new = self.is_new
+        return part
+
+    def in_memory(self) -> tuple[offset_index.Read, int]:
+        """Return a reader of the entries in memory, and their count."""
+        size = self.entry_size
+        return offset_index.memory(self.tail, size), len(self.tail) // size
+
+    def open(self, files: SegmentFiles) -> File:
+        """Open the file with the other entries; it raises FileNotFoundError if there is none."""
+        if self.is_new:
+            file = files.open(self.suffix + GROWING)
+            try:
+                file.size()
+            except FileNotFoundError:  # A flush has given the file its own name.
+                file.close()
+            else:
+                return file
+        return files.open(self.suffix)
+
+    def data(self, files: SegmentFiles) -> bytes:
+        """Return all entries; those of a missing file are left out."""
+        if not self.file_size:
+            return bytes(self.tail)
+        file = self.open(files)
+        try:
+            return file.read(0, self.file_size) + self.tail
+        except FileNotFoundError:
+            return bytes(self.tail)
+        finally:
+            file.close()
+
+    # -- on the event loop
+
+    def spill(self, files: SegmentFiles) -> None:
+        """Move a piece of the entries in memory to the file; an error leaves them in memory."""
+        piece = bytes(self.tail[: PIECE_ENTRIES * self.entry_size])
+        if not piece:
+            return
+        is_first = self.is_new and not self.file_size
+        file = files.open(self.suffix + GROWING, create=True) if is_first else self.open(files)
+        try:
+            file.write((piece,), self.file_size)
+        finally:
+            file.close()
+        del self.tail[: len(piece)]
+
+    def keep_while(self, files: SegmentFiles, holds: Callable[[Buffer], bool]) -> None:
+        """Drop the first entry for which ``holds`` is false, and all behind it."""
+        read, count = self.in_memory()
+        tail_size = offset_index.count_while(read, count, holds) * self.entry_size
+        file_size = self.file_size
+        del self.tail[tail_size:]
+        if not tail_size and file_size:
+            file = self.open(files)
+            try:
+                read = offset_index.on_disk(file.read, self.entry_size)
+                count = min(file_size, file.size()) // self.entry_size
+                file_size = offset_index.count_while(read, count, holds) * self.entry_size
+            except FileNotFoundError:
+                file_size = 0
+            finally:
+                file.close()
+        self.size = file_size + tail_size
+
+    # -- in any thread
+
+    def write(self, files: SegmentFiles) -> None:
+        """Write the whole index under its own name; nothing in memory changes.
+
+        It can be repeated after an error.
+        """
+        if not self.file_size:
+            files.write(self.suffix, self.tail)
+            return
+        file = self.open(files)
+        try:
+            if self.tail:
+                file.write((self.tail,), self.file_size)
+            if file.size() > self.size:  # The log was truncated.
+                file.truncate(self.size)
+        except FileNotFoundError:
+            files.write(self.suffix, self.tail)
+            return
+        finally:
+            file.close()
+        if self.is_new:
+            with suppress(FileNotFoundError):  # An earlier attempt has renamed it.
+                files.disk.rename(files.path(self.suffix + GROWING), files.path(self.suffix))
