@@ -42,7 +42,7 @@ class UnsyncedWrites:
         if segment in self.closed:
             self.closed.remove(segment)
         for suffix in names.SEGMENT_SUFFIXES[1:]:
-            self.files.pop(segment.files.name(suffix), None)
+            self.files.pop(segment.files.unmarked_name(suffix), None)
 
     def put_back(self, other: "UnsyncedWrites") -> None:
         """Take over the files of a failed flush."""

@@ -245,31 +245,25 @@ class PartitionLog:
         self.flush_state.start_cut()
         with storage_errors(self.changes):
             last = segments.index_of(offset)
-            self._drop_from(last if last and segments[last].base_offset == offset else last + 1)
-            self.flush_state.truncate_to(offset, segments.active)
-            self.clean_state.on_removed(segments.active.base_offset)
-            self.writer.truncate_to(segments.active, offset)
-            self.end_offset = offset
-            self.start_offset = min(self.start_offset, offset)
-            self.high_watermark = min(self.high_watermark, offset)
-            self.epochs.truncate_end(offset)
-            self.snapshots.remove_after(offset)
-            if producers is not None:
-                self.producers.replace(producers)
-            elif len(self.producers):
-                self.snapshots.replay(offset)
-        self.changes.mark()
+            _drop_from(self, last if last and segments[last].base_offset == offset else last + 1)
+            _end_at(self, offset, producers)
         return True
 
     def truncate_fully_at(self, offset: int, now_ms: int = 0) -> None:
         """Remove everything and continue at ``offset``."""
         self.flush_state.start_cut()
         with storage_errors(self.changes):
+            oldest = self.segments[0]
+            following = [segment.base_offset for segment in self.segments[1:2]]
+            _drop_from(self, 1)
+            try:
+                paths = _mark_deleted(self, oldest)
+            except OSError:
+                for base_offset in following:
+                    _end_at(self, base_offset)
+                raise
             self.clean_state.on_removed(offset)
             self.writer.continue_at(offset)
-            self._drop_from(1)
-            oldest = self.segments[0]
-            paths = self._mark_deleted(oldest)
             self.snapshots.remove_after(-1)
             # The log has a segment at any time, even if the new one cannot be created.
             self.flush_state.begin_segment(offset, now_ms, self.config)
@@ -281,25 +275,6 @@ class PartitionLog:
             self.epochs.clear()
             self.producers.clear()
         self.changes.mark()
-
-    def _drop_from(self, index: int) -> None:
-        """Take the segments from ``index`` on out, the last one first.
-
-        So what a crash leaves is the front of the log, without a gap.
-        """
-        segments, paths = self.segments, list[str]()
-        removed = segments[index:]
-        for segment in reversed(removed):
-            paths += self._mark_deleted(segment)
-            segments.take_from(len(segments) - 1)
-        if removed:
-            self.on_removed(self, removed, paths)
-
-    def _mark_deleted(self, segment: Segment) -> list[str]:
-        """Rename the files of a segment that is cut off; return their new paths."""
-        self.flush_state.unsynced.forget(segment)
-        self.snapshots.forget(segment.base_offset)
-        return segment.mark_deleted((*names.SEGMENT_SUFFIXES, names.SNAPSHOT))
 
     def advance_start(self, offset: int) -> bool:
         """Move the log start to ``offset``, if that is higher; return whether it moved.
@@ -317,13 +292,20 @@ class PartitionLog:
         return True
 
     def drop_segments(self, count: int) -> list[str]:
-        """Take the oldest segments out; return their files, now named ``.deleted``."""
-        self.clean_state.on_removed()
-        self.flush_state.on_segments_removed(self.segments[:count])
-        removed = self.segments.take_oldest(count)
-        self.advance_start(self.segments[0].base_offset)
-        with storage_errors(self.changes):
-            return [path for segment in removed for path in self._mark_deleted(segment)]
+        """Take the oldest segments out; return their files, now named ``.deleted``.
+
+        Raises KafkaStorageError if the disk refuses to rename a segment, which stays, as do those
+        behind it: records that were gone for readers would be back after a restart.
+        """
+        paths: list[str] = []
+        for segment in self.segments[:count]:
+            with storage_errors(self.changes):
+                paths += _mark_deleted(self, segment)
+            self.clean_state.on_removed()
+            self.flush_state.on_segments_removed([segment])
+            self.segments.take_oldest(1)
+            self.advance_start(self.segments[0].base_offset)
+        return paths
 
     # -- making durable
 
@@ -398,6 +380,59 @@ def _append_run(log: PartitionLog, records: Buffer, run: list[tuple[int, BatchHe
             aborted = log.producers.replay(records, pos, header)
             if aborted is not None:
                 segment.indexes.aborted.add(aborted)
+
+
+def _end_at(log: PartitionLog, offset: int, producers: ProducerStates | None = None) -> None:
+    """Cut the active segment at ``offset``, and follow with all that depends on the end."""
+    active = log.segments.active
+    log.flush_state.truncate_to(offset, active)
+    log.clean_state.on_removed(active.base_offset)
+    log.writer.truncate_to(active, offset)
+    log.end_offset = offset
+    log.start_offset = min(log.start_offset, offset)
+    log.high_watermark = min(log.high_watermark, offset)
+    log.epochs.truncate_end(offset)
+    log.snapshots.remove_after(offset)
+    if producers is not None:
+        log.producers.replace(producers)
+    elif len(log.producers):
+        log.snapshots.replay(offset)
+    log.changes.mark()
+
+
+def _drop_from(log: PartitionLog, index: int) -> None:
+    """Take the segments from ``index`` on out, the last one first.
+
+    So what a crash leaves is the front of the log, without a gap. If the disk refuses a rename,
+    OSError is raised, and the log ends behind the segment that it left.
+    """
+    segments, removed, paths = log.segments, list[Segment](), list[str]()
+    try:
+        for segment in reversed(segments[index:]):
+            paths += _mark_deleted(log, segment)
+            removed += segments.take_from(len(segments) - 1)
+    except OSError:
+        if removed:
+            _end_at(log, removed[-1].base_offset)
+        raise
+    finally:
+        if removed:
+            log.on_removed(log, removed, paths)
+
+
+def _mark_deleted(log: PartitionLog, segment: Segment) -> list[str]:
+    """Rename the files of a segment that is cut off; return their new paths.
+
+    The name of the log file decides: if it cannot be changed, OSError is raised, and the
+    segment is as it was. Without its log file a start removes the segment's other files.
+    """
+    suffixes = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
+    paths = segment.mark_deleted(suffixes, may_leave=True)
+    log.flush_state.unsynced.forget(segment)
+    log.snapshots.forget(segment.base_offset)
+    if log.disk.failed is not None:
+        log.changes.on_change()
+    return paths
 
 
 def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:

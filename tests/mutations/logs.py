@@ -4,6 +4,50 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="retention-drops-what-it-cannot-rename",
+        invariants=(83, 86),
+        path="kwire/log/partition_log.py",
+        old="            with storage_errors(self.changes):\n"
+        "                paths += _mark_deleted(self, segment)\n"
+        "            self.clean_state.on_removed()\n"
+        "            self.flush_state.on_segments_removed([segment])\n"
+        "            self.segments.take_oldest(1)\n"
+        "            self.advance_start(self.segments[0].base_offset)\n",
+        new="            self.clean_state.on_removed()\n"
+        "            self.flush_state.on_segments_removed([segment])\n"
+        "            self.segments.take_oldest(1)\n"
+        "            self.advance_start(self.segments[0].base_offset)\n"
+        "            with storage_errors(self.changes):\n"
+        "                paths += _mark_deleted(self, segment)\n",
+        test="tests/log/test_refused_renames.py",
+    ),
+    Mutation(
+        name="refused-name-of-an-index-keeps-its-segment",
+        invariants=(83, 86),
+        path="kwire/log/partition_log.py",
+        old="segment.mark_deleted(suffixes, may_leave=True)",
+        new="segment.mark_deleted(suffixes)",
+        test="tests/log/test_refused_renames.py",
+    ),
+    Mutation(
+        name="log-ends-behind-segments-that-a-refused-cut-removed",
+        invariants=(83, 84),
+        path="kwire/log/partition_log.py",
+        old="        if removed:\n            _end_at(log, removed[-1].base_offset)\n"
+        "        raise\n",
+        new="        raise\n",
+        test="tests/log/test_refused_renames.py",
+    ),
+    Mutation(
+        name="log-is-emptied-in-memory-before-its-last-file-is-renamed",
+        invariants=(83,),
+        path="kwire/log/partition_log.py",
+        old="                for base_offset in following:\n"
+        "                    _end_at(self, base_offset)\n",
+        new="                self.writer.continue_at(offset)\n",
+        test="tests/log/test_refused_renames.py",
+    ),
+    Mutation(
         name="active-indexes-stay-in-memory",
         invariants=(79,),
         path="kwire/log/segments/indexes.py",
@@ -319,8 +363,8 @@ MUTATIONS = (
         name="retention-deletes-in-one-go",
         invariants=(10,),
         path="kwire/log/directories/log_retention.py",
-        old="log.drop_segments(1)\n                await slices.pause()",
-        new="log.drop_segments(1)",
+        old="                deleted.append(segment)\n                await slices.pause()\n",
+        new="                deleted.append(segment)\n",
         test="tests/log/test_slices.py",
     ),
     Mutation(

@@ -1,8 +1,9 @@
 """The deletion of one directory's old segments: ``log.retention.check.interval.ms``.
 
 :mod:`kwire.log.retention_plan` chooses the segments. Rules: a log may be deleted, truncated or
-appended to between two segments; a renamed file is removed after ``file.delete.delay.ms``. No
-compaction of a log begins while its segments are deleted, and none is interrupted for it.
+appended to between two segments; a renamed file is removed after ``file.delete.delay.ms``. What the
+disk refuses to rename stays in the log until the next check. No compaction of a log begins while
+its segments are deleted, and none is interrupted for it.
 """
 
 import logging
@@ -90,8 +91,8 @@ class LogRetention:
                     break  # The log was deleted or the segment removed during a pause.
                 if len(log.segments) == 1:
                     break
-                deleted.append(segment)
                 paths += log.drop_segments(1)
+                deleted.append(segment)
                 await slices.pause()
         except (OSError, KafkaStorageError) as error:
             self.directory.note_failure()

@@ -5,12 +5,15 @@ directory's path for a segment. The files of a removed segment are renamed, and 
 take their names: whoever still reads the removed one finds its files under their new names.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kwire.log.disk import Disk, File
 from kwire.log.formats import names
 from kwire.records.header import Buffer
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -37,6 +40,10 @@ class SegmentFiles:
     def name(self, suffix: str) -> str:
         """Return the name of a file in the partition's directory."""
         return f"{self._stem}{suffix}{self._mark}"
+
+    def unmarked_name(self, suffix: str) -> str:
+        """Return the name of a file before the segment's files were renamed."""
+        return f"{self._stem}{suffix}"
 
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{self._stem}{suffix}{self._mark}"
@@ -107,12 +114,17 @@ class SegmentFiles:
         for suffix in suffixes:
             self.disk.remove(self.path(suffix))
 
-    def mark_deleted(self, suffixes: Sequence[str], mark: str = names.DELETED) -> list[str]:
+    def mark_deleted(
+        self, suffixes: Sequence[str], mark: str = names.DELETED, *, may_leave: bool = False
+    ) -> list[str]:
         """Add ``mark`` to the names of the existing files; return their new paths.
 
-        ``mark`` ends with ``.deleted``: a restart removes such files.
+        ``mark`` ends with ``.deleted``: a restart removes such files. If the first file cannot be
+        renamed, nothing has changed. Of the others, with ``may_leave``, one that cannot be renamed
+        is removed or, if that fails too, left for the next start, which all are on a failed disk.
+        Raises OSError.
         """
-        paths = []
+        paths: list[str] = []
         self._next_mark = mark
         for suffix in suffixes:
             path = self.unmarked_path(suffix)
@@ -120,9 +132,25 @@ class SegmentFiles:
                 self.disk.rename(path, path + mark)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                if not paths:
+                    self._next_mark = None
+                if not paths or not may_leave:
+                    raise
+                if self.disk.failed is not None:
+                    break
+                self._remove_or_leave(path, error)
+                continue
             paths.append(path + mark)
         self._mark, self._next_mark = mark, None
         return paths
+
+    def _remove_or_leave(self, path: str, error: OSError) -> None:
+        """Remove a file that could not be renamed: that needs no room."""
+        try:
+            self.disk.remove(path)
+        except OSError:
+            logger.warning("file left until the next start path=%s error=%s", path, error)
 
 
 def _unpin(file: File) -> None:

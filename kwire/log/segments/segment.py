@@ -105,10 +105,16 @@ class Segment:
         """Whether the newest index entries are in memory: it is active or was just closed."""
         return self.indexes.offsets is not None
 
-    def mark_deleted(self, suffixes: Sequence[str], mark: str = names.DELETED) -> list[str]:
-        """Rename the existing files, and read from them there; return their new paths."""
+    def mark_deleted(
+        self, suffixes: Sequence[str], mark: str = names.DELETED, *, may_leave: bool = False
+    ) -> list[str]:
+        """Rename the existing files, and read from them there; return their new paths.
+
+        See :meth:`SegmentFiles.mark_deleted`; the log file comes first.
+        """
+        suffixes = (*suffixes, *self.indexes.growing_suffixes)
+        paths = self.files.mark_deleted(suffixes, mark, may_leave=may_leave)
         self.file.close()  # A file's space is freed when its last descriptor is closed.
-        paths = self.files.mark_deleted((*suffixes, *self.indexes.growing_suffixes), mark)
         self.file.path = self.files.path(names.LOG)
         return paths
 

@@ -228,8 +228,8 @@ class DiskStorage:
         self._log.advance_start(start_offset)
         self._log.roll(0)  # The next snapshot can then drop what is before this one.
         behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
-        if behind > 0:
-            for path in self._log.drop_segments(behind):
+        for _ in range(behind):
+            for path in self._log.drop_segments(1):
                 self._disk.remove(path)
 
     def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
