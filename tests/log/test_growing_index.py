@@ -14,7 +14,7 @@ from kwire.log.disk import RealDisk
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.segments.indexes import SegmentIndexes
-from kwire.simulation.disk import SimDisk, SimFile
+from simulation.disk import SimDisk, SimFile
 from tests.support.log.batches import TIME_MS, append, content, encode
 from tests.support.log.indexes import are_offsets_plausible, are_times_plausible
 from tests.support.log.restart import PARTITION, reopen

@@ -16,7 +16,7 @@ from kwire.log.formats import names, offset_index, time_index
 from kwire.log.segments import growing_index
 from kwire.log.segments.files import SegmentFiles
 from kwire.log.segments.indexes import SegmentIndexes
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 
 
 class IndexModel(RuleBasedStateMachine):

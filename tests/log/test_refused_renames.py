@@ -17,7 +17,7 @@ from kwire.errors import KafkaStorageError
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.log.service import LogManager
-from kwire.simulation.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, content, end_transaction
 from tests.support.log.manager import create_log, running
 from tests.support.log.restart import PARTITION
