@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import random
 
 import cramjam
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.records import compression
-from kwire.records.compression import BadPayload
+from kwire.records.compression import BadPayload, PayloadTooLarge
 
 CODECS = range(5)
 
@@ -69,6 +70,30 @@ def test_framings_of_other_libraries_are_read():
     assert bytes(compression.decompress(3, bytes(cramjam.lz4.compress(data)), 9999)) == data
     two = gzip.compress(data) + gzip.compress(data)
     assert bytes(compression.decompress(1, two, 10_000)) == data * 2
+
+
+@pytest.mark.parametrize("size", [0, 1, 64 << 10, (64 << 10) + 1, 300_000])
+def test_lz4_frame_of_producers_has_the_end_that_the_library_sees(size: int):
+    """Blocks that are compressed and blocks that are stored, another frame, and a damaged end."""
+    data = random.Random(size).randbytes(size // 2).ljust(size, b"x")
+    frame = compression.compress(3, data)
+    assert bytes(compression.decompress(3, frame, size)) == data
+    assert bytes(compression.decompress(3, frame + frame, 2 * size)) == data * 2
+    for damaged in (frame + b"rubbish", frame[:-1], frame[:-5], frame[:8]):
+        with pytest.raises(BadPayload):
+            compression.decompress(3, damaged, 2 * size + 1)
+    if size:
+        with pytest.raises(PayloadTooLarge):
+            compression.decompress(3, frame, size - 1)
+
+
+def test_lz4_block_larger_than_its_frame_allows_is_refused():
+    data = bytes((64 << 10) + 1)
+    for block, flag in ((bytes(cramjam.lz4.compress_block(data, store_size=False)), 0), (data, 1)):
+        word = (len(block) | flag << 31).to_bytes(4, "little")
+        frame = compression.compress(3, b"")[:7] + word + block + bytes(4)
+        with pytest.raises(BadPayload):
+            compression.decompress(3, frame, 1 << 20)
 
 
 def test_unknown_codec_is_refused():
