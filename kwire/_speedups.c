@@ -3,7 +3,7 @@
    Rules:
 
    - kwire/_fallbacks.py does the same in Python, and says what is accepted and why. Results and
-     messages are equal, including what a damaged payload leaves in a map: both take the records
+     messages are equal, including what a damaged payload leaves in a map: both map the records
      in chunks of CHUNK, and judge a whole chunk before they use any of it.
    - Bytes are read through a position that is compared with the size first; nothing is read twice
      to be trusted the second time, for another thread may write into a bytearray meanwhile.
@@ -50,6 +50,7 @@ typedef struct {
 
 static PyObject *bad_records, *checked_records, *retained_class;
 static PyTypeObject *map_type;
+static newfunc new_tuple; /* of a named tuple too, without a call of its constructor in Python */
 
 static int fail(Walk *walk, Code code, int64_t a, int64_t b, int64_t c) {
     walk->code = code;
@@ -132,7 +133,7 @@ static int skip_headers(Walk *walk) {
     return 0;
 }
 
-static int read_record(Walk *walk, Record *record) {
+static inline int read_record(Walk *walk, Record *record) {
     int32_t length;
     record->start = walk->pos;
     if (read_int(walk, &length) < 0)
@@ -141,7 +142,12 @@ static int read_record(Walk *walk, Record *record) {
         return fail(walk, BAD_LENGTH, length, walk->size - walk->pos, 0);
     record->end = walk->pos + length;
     walk->pos++; /* the attributes */
-    if (read_long(walk, 10, &record->delta) < 0 || read_int(walk, &record->offset_delta) < 0 ||
+    if (walk->pos < walk->size && walk->data[walk->pos] < 0x80) {
+        uint32_t byte = walk->data[walk->pos++];
+        record->delta = (int64_t)(byte >> 1) ^ -(int64_t)(byte & 1);
+    } else if (read_long(walk, 10, &record->delta) < 0)
+        return -1;
+    if (read_int(walk, &record->offset_delta) < 0 ||
         read_int(walk, &record->key_size) < 0)
         return -1;
     record->key_at = walk->pos;
@@ -161,11 +167,15 @@ static int check_count(Walk *walk, int64_t count) {
     return 0;
 }
 
+static int check_end(Walk *walk) {
+    return walk->pos == walk->size ? 0 : fail(walk, TAIL, walk->size - walk->pos, 0, 0);
+}
+
 /* Reads the next records and returns their number: 0 behind the last one, -1 for damage. */
 static int read_chunk(Walk *walk, int64_t *left, Record *records) {
     int count = *left < CHUNK ? (int)*left : CHUNK;
-    if (count == 0 && walk->pos != walk->size)
-        return fail(walk, TAIL, walk->size - walk->pos, 0, 0);
+    if (count == 0)
+        return check_end(walk);
     for (int i = 0; i < count; i++)
         if (read_record(walk, &records[i]) < 0)
             return -1;
@@ -406,32 +416,27 @@ static PyObject *map_put_records(OffsetMap *map, PyObject *args, PyObject *kwarg
 
 typedef struct {
     int64_t keyless[KEYLESS_MAX];
-    int64_t keyless_count, min_delta, max_delta;
+    int64_t keyless_count, max_delta;
     int are_consecutive;
 } Checked;
 
-static int check_all(Walk *walk, int64_t left, int is_naming, Checked *checked) {
-    Record records[CHUNK];
-    int64_t index = 0;
-    int count;
+static int check_all(Walk *walk, int64_t count, int is_naming, Checked *checked) {
+    Record record;
     checked->keyless_count = 0;
     checked->are_consecutive = 1;
-    checked->min_delta = left ? INT64_MAX : 0;
-    checked->max_delta = left ? INT64_MIN : 0;
-    if (check_count(walk, left) < 0)
+    checked->max_delta = count ? INT64_MIN : 0;
+    if (check_count(walk, count) < 0)
         return -1;
-    while ((count = read_chunk(walk, &left, records)) > 0)
-        for (int i = 0; i < count; i++, index++) {
-            const Record *record = &records[i];
-            checked->are_consecutive &= record->offset_delta == index;
-            if (record->delta < checked->min_delta)
-                checked->min_delta = record->delta;
-            if (record->delta > checked->max_delta)
-                checked->max_delta = record->delta;
-            if (record->key_size < 0 && is_naming && checked->keyless_count < KEYLESS_MAX)
-                checked->keyless[checked->keyless_count++] = index;
-        }
-    return count;
+    for (int64_t index = 0; index < count; index++) {
+        if (read_record(walk, &record) < 0)
+            return -1;
+        checked->are_consecutive &= record.offset_delta == index;
+        if (record.delta > checked->max_delta)
+            checked->max_delta = record.delta;
+        if (record.key_size < 0 && is_naming && checked->keyless_count < KEYLESS_MAX)
+            checked->keyless[checked->keyless_count++] = index;
+    }
+    return check_end(walk);
 }
 
 static PyObject *check_records(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -446,11 +451,11 @@ static PyObject *check_records(PyObject *module, PyObject *args, PyObject *kwarg
     Walk walk = {payload.buf, payload.len, 0, OK, 0, 0, 0};
     Checked checked;
     PyThreadState *state = payload.len > GIL_BYTES ? PyEval_SaveThread() : NULL;
-    int result = check_all(&walk, count, is_naming, &checked);
+    int is_damaged = check_all(&walk, count, is_naming, &checked) < 0;
     if (state)
         PyEval_RestoreThread(state);
     PyBuffer_Release(&payload);
-    if (result < 0)
+    if (is_damaged)
         return raise_damage(&walk);
     PyObject *keyless = PyList_New((Py_ssize_t)checked.keyless_count);
     for (Py_ssize_t i = 0; keyless && i < checked.keyless_count; i++) {
@@ -460,9 +465,11 @@ static PyObject *check_records(PyObject *module, PyObject *args, PyObject *kwarg
     }
     if (!keyless)
         return NULL;
-    return PyObject_CallFunction(checked_records, "NNLL", keyless,
-                                 PyBool_FromLong(checked.are_consecutive),
-                                 (long long)checked.min_delta, (long long)checked.max_delta);
+    PyObject *fields = Py_BuildValue("((NNL))", keyless, PyBool_FromLong(checked.are_consecutive),
+                                     (long long)checked.max_delta);
+    PyObject *result = fields ? new_tuple((PyTypeObject *)checked_records, fields, NULL) : NULL;
+    Py_XDECREF(fields);
+    return result;
 }
 
 /* find_retained */
@@ -820,6 +827,7 @@ PyMODINIT_FUNC PyInit__speedups(void) {
     bad_records = import_name("kwire.records.iterate", "BadRecords");
     checked_records = bad_records ? import_name("kwire.records.walked", "CheckedRecords") : NULL;
     retained_class = checked_records ? import_name("kwire.records.walked", "Retained") : NULL;
+    new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
     map_type = retained_class ? (PyTypeObject *)PyType_FromSpec(&map_spec) : NULL;
     PyObject *module = map_type ? PyModule_Create(&definition) : NULL;
     if (module && (PyModule_AddStringConstant(module, "IMPLEMENTATION", "c") < 0 ||

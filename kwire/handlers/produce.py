@@ -43,6 +43,7 @@ from kwire.net.framing import Disconnect
 from kwire.records.header import HEADER_SIZE, Buffer, parse
 from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
+from kwire.replica.unpacking import correct_timestamp
 from kwire.replica.verification import Guard, TransactionalBatch
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
@@ -183,10 +184,15 @@ async def _append(
         zstd_allowed=request.zstd_allowed,
     )
     guard = _guard_of(request, partition, verified) if header.is_transactional else None
-    if replicas.checks_records or config.cleanup_compact or config.compression_type != "producer":
-        records = await replicas.prepare(partition, records, header)
-        if records is not requested.records:
-            header = parse(records)
+    if replicas.checks_records or config.cleanup_compact:
+        unpacker, keys = replicas.unpacker, config.cleanup_compact
+        checked = unpacker.check_here(records, header, keys=keys)
+        if checked is None:
+            checked = await unpacker.check_in_thread(records, header, keys=keys)
+        if header.base_timestamp + checked.max_delta != header.max_timestamp:
+            records, header = correct_timestamp(records, header, checked.max_delta)
+    if config.compression_type != "producer":
+        records, header = await replicas.recompress(partition, records, header)
     now_ms = context.clock.now_ms()
     appended = replicas.append(partition, records, header, request.acks, now_ms, guard=guard)
     if not appended.is_stored or (

@@ -10,10 +10,9 @@ class CheckedRecords(NamedTuple):
     """The indexes of the records without a key, the first 1000 of them."""
     are_offsets_consecutive: bool
     """True if the offset deltas are 0, 1, 2 and so on."""
-    min_delta: int
-    """The smallest timestamp delta, in milliseconds from the batch's base timestamp."""
     max_delta: int
-    """The largest timestamp delta; 0, as ``min_delta``, for a batch without records."""
+    """The largest timestamp delta, in milliseconds from the batch's base timestamp; 0 for a batch
+    without records."""
 
 
 class Retained(NamedTuple):

@@ -31,7 +31,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import THREADS, DiskThreads
 from kwire.metrics import Metrics
 from kwire.records.compression import NAMES, NONE
-from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer
+from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer, parse
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_sessions import FetchSessions
@@ -46,7 +46,7 @@ from kwire.replica.replication import Replication
 from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles
 from kwire.replica.throttles import Throttles
-from kwire.replica.unpacking import Unpacker, correct_timestamp
+from kwire.replica.unpacking import Unpacker
 from kwire.replica.verification import Guard
 
 
@@ -94,10 +94,11 @@ class ReplicaService:
     _syncs: RequiredSyncs = attrs.field(init=False)
     _readers: DiskThreads = attrs.field(factory=DiskThreads)
     """Threads that read for lookups; writes and flushes have others."""
-    _unpacker: Unpacker = attrs.field(init=False)
+    unpacker: Unpacker = attrs.field(init=False)
+    """Checks the records of produced batches before they are appended."""
 
     def __attrs_post_init__(self) -> None:
-        self._unpacker = Unpacker(self._readers)
+        self.unpacker = Unpacker(self._readers)
         self.fetch_waits = FetchWaits(self.now)
         self.sessions.on_end = self.fetch_waits.on_session_ended
         self._completion = Completion(self.now, self.fetch_waits)
@@ -155,32 +156,22 @@ class ReplicaService:
 
     # Producing.
 
-    async def prepare(self, partition: Partition, records: Buffer, header: BatchHeader) -> Buffer:
-        """Check the records of a batch, and change its codec if the topic's settings require that.
-
-        Return the batch to append, which differs from ``records`` only if the codec changes or its
-        largest timestamp is not that of a record.
-        """
+    async def recompress(
+        self, partition: Partition, records: Buffer, header: BatchHeader
+    ) -> tuple[Buffer, BatchHeader]:
+        """Return a batch and its header in the codec that the topic's settings require."""
         config = partition.config
-        if self.checks_records or config.cleanup_compact:
-            keys = config.cleanup_compact
-            checked = await self._unpacker.check(records, header, keys=keys)
-            if header.base_timestamp + checked.max_delta != header.max_timestamp:
-                records, header = correct_timestamp(records, header, checked.max_delta)
-        size = header.size
         compression_type = config.compression_type
-        if compression_type == "producer":
-            return records
         codec = NONE if compression_type == "uncompressed" else NAMES.index(compression_type)
         if codec == header.compression:
-            return records
-        batch = await self._unpacker.recompress(memoryview(records)[:size], header, codec)
+            return records, header
+        batch = await self.unpacker.recompress(memoryview(records)[: header.size], header, codec)
         if len(batch) > config.max_message_bytes:
             raise MessageTooLarge(
                 f"{len(batch)} bytes as {compression_type}, "
                 f"at most {config.max_message_bytes} are allowed"
             )
-        return batch
+        return batch, parse(batch)
 
     def append(
         self,
@@ -324,7 +315,7 @@ class ReplicaService:
             return partition.locate(timestamp, isolation)
         epoch = partition.check_leader().leader_epoch
         try:
-            record = await self._unpacker.search(search)
+            record = await self.unpacker.search(search)
         except OSError as error:
             raise KafkaStorageError(str(error)) from error
         self._checked_leader(partition, epoch)

@@ -20,7 +20,7 @@ from kwire.log.threads import DiskThreads
 from kwire.log.timestamp_search import OffsetAndTimestamp, Search
 from kwire.records import build
 from kwire.records.compression import BadPayload, PayloadTooLarge, decompress
-from kwire.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, Buffer, parse
+from kwire.records.header import CODEC_MASK, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer, parse
 from kwire.records.iterate import BadRecords
 from kwire.records.validate import keyless, newest_timestamp
 from kwire.records.walked import CheckedRecords
@@ -81,12 +81,12 @@ class Unpacker:
     def check_here(
         self, batch: Buffer, header: BatchHeader, *, keys: bool
     ) -> CheckedRecords | None:
-        """Check the records of a batch that stays small; None if :meth:`check` has to do it.
+        """Check the records of a batch that stays small; None if only a thread may do it.
 
         ``keys``: also refuse records without a key. Raises InvalidRecord, or UnknownServerError,
         Kafka's error for a payload that does not decompress.
         """
-        plain: Buffer = memoryview(batch)[HEADER_SIZE : header.size]
+        plain: Buffer = memoryview(batch)[HEADER_SIZE : header.length + LENGTH_END]
         codec = header.attributes & CODEC_MASK
         if codec:
             if len(plain) > HERE_BYTES:
@@ -99,14 +99,10 @@ class Unpacker:
             return None
         return _check_records(plain, header, keys)
 
-    async def check(self, batch: Buffer, header: BatchHeader, *, keys: bool) -> CheckedRecords:
-        """Check the records of a batch, in a thread unless it stays small.
-
-        Raises as :meth:`check_here`.
-        """
-        checked = self.check_here(batch, header, keys=keys)
-        if checked is not None:
-            return checked
+    async def check_in_thread(
+        self, batch: Buffer, header: BatchHeader, *, keys: bool
+    ) -> CheckedRecords:
+        """Check the records of a batch that :meth:`check_here` left; raises as it does."""
         payload = memoryview(batch)[HEADER_SIZE : header.size]
         work = partial(check_payload, payload, header, keys, PAYLOAD_MAX)
         try:

@@ -62,6 +62,12 @@ def decompressions(monkeypatch: pytest.MonkeyPatch) -> list[Decompression]:
     return calls
 
 
+async def check(unpacker: Unpacker, batch: bytes, head: header.BatchHeader, *, keys: bool) -> None:
+    """Check the records of a batch as the produce path does."""
+    if unpacker.check_here(batch, head, keys=keys) is None:
+        await unpacker.check_in_thread(batch, head, keys=keys)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("purpose", ["check", "recompress"])
 async def test_payload_of_high_ratio_is_decompressed_in_a_thread(
@@ -70,7 +76,7 @@ async def test_payload_of_high_ratio_is_decompressed_in_a_thread(
     """Invariant 98: the loop decompresses no more than it may of any small batch."""
     batch, head = bomb_batch(4 << 20, codec)
     if purpose == "check":
-        await Unpacker().check(batch, head, keys=True)
+        await check(Unpacker(), batch, head, keys=True)
     else:
         plain_batch = await Unpacker().recompress(batch, head, compression.NONE)
         assert len(plain_batch) > 4 << 20
@@ -83,7 +89,7 @@ async def test_small_payload_needs_no_thread(
     decompressions: list[Decompression], codec: int
 ) -> None:
     batch, head = bomb_batch(1000, codec)
-    await Unpacker().check(batch, head, keys=True)
+    await check(Unpacker(), batch, head, keys=True)
     await Unpacker().recompress(batch, head, compression.NONE)
     assert [on_loop for on_loop, _ in decompressions] == [True, True]
 
@@ -96,7 +102,7 @@ async def test_payload_above_the_limit_is_refused(
     monkeypatch.setattr(unpacking, "PAYLOAD_MAX", 1 << 20)
     batch, head = bomb_batch(4 << 20, codec)
     with pytest.raises(InvalidRecord):
-        await Unpacker().check(batch, head, keys=True)
+        await check(Unpacker(), batch, head, keys=True)
     with pytest.raises(InvalidRecord):
         await Unpacker().recompress(batch, head, compression.NONE)
 
@@ -157,7 +163,7 @@ async def test_number_of_payloads_whose_records_are_checked_at_once_is_limited(
     subject = Unpacker()
     async with trio.open_nursery() as nursery:
         for _ in range(4 * THREADS):
-            nursery.start_soon(partial(subject.check, batch, header.parse(batch), keys=True))
+            nursery.start_soon(partial(check, subject, batch, header.parse(batch), keys=True))
     assert 1 <= threads.most <= THREADS
 
 
@@ -167,7 +173,7 @@ async def test_check_skips_the_headers_of_a_record() -> None:
     batch = build.batch([record], timestamp_ms=1_700_000_000_000, compression=compression.ZSTD)
     tracemalloc.start()
     try:
-        await Unpacker().check(batch, header.parse(batch), keys=True)
+        await check(Unpacker(), batch, header.parse(batch), keys=True)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -179,7 +185,7 @@ async def test_error_names_only_the_first_records_without_a_key() -> None:
     records = [build.New(None, b"", (), 1_700_000_000_000)] * 5000
     batch = build.batch(records, timestamp_ms=1_700_000_000_000, compression=compression.GZIP)
     with pytest.raises(InvalidRecord) as failure:
-        await Unpacker().check(batch, header.parse(batch), keys=True)
+        await check(Unpacker(), batch, header.parse(batch), keys=True)
     assert [index for index, _ in failure.value.record_errors] == list(range(1000))
 
 
@@ -189,7 +195,7 @@ async def test_last_record_without_a_key_of_a_large_batch_is_refused(
     records = [RECORD] * 999 + [build.New(None, b"", (), 1_700_000_000_000)]
     batch = build.batch(records, timestamp_ms=1_700_000_000_000, compression=compression.GZIP)
     with pytest.raises(InvalidRecord, match="need keys"):
-        await Unpacker().check(batch, header.parse(batch), keys=True)
+        await check(Unpacker(), batch, header.parse(batch), keys=True)
 
 
 def test_gzip_of_several_members_is_read() -> None:

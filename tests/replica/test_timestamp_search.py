@@ -135,7 +135,7 @@ async def test_number_of_searches_with_a_compressed_payload_is_limited(
 ) -> None:
     """Invariant 98: also while the threads that decompress payloads are busy."""
     subject, partition = await broker_with_batch(compression=compression.GZIP)
-    subject.replicas._unpacker.readers = LoopThreads()
+    subject.replicas.unpacker.readers = LoopThreads()
     released = threading.Event()
     read, unpack = timestamp_search._payload, timestamp_search._unpack
     reads = 0
@@ -213,7 +213,7 @@ async def test_searches_on_a_hung_disk_delay_no_other_disk() -> None:
                 batch = build.batch(
                     [build.New(b"k", bytes(1 << 20))], timestamp_ms=1, compression=1
                 )
-                await unpacker.check(batch, header.parse(batch), keys=True)
+                await unpacker.check_in_thread(batch, header.parse(batch), keys=True)
                 await unpacker.recompress(batch, header.parse(batch), compression.ZSTD)
         finally:
             released.set()
