@@ -149,11 +149,15 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
         response.responses.append(
             TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
-    deadline = context.replicas.now() + request.timeout_ms / 1000
-    acknowledge = partial(_wait_acknowledged, context, waiting, request.acks, deadline, response)
+    if waiting:
+        deadline = context.replicas.now() + request.timeout_ms / 1000
+        wait = partial(_wait_acknowledged, context, waiting, request.acks, deadline, response)
+        if request.acks:
+            return Unfinished(wait)
+        await wait()
     if request.acks:
-        return Unfinished(acknowledge) if waiting else response
-    _close_on_error(await acknowledge())
+        return response
+    _close_on_error(response)
     return None
 
 
