@@ -62,13 +62,15 @@ class Handler(Generic[Req, Resp]):
             return await self.finish(context, request, result)
         return result
 
-    async def begin(self, context: Context, request: Req) -> Resp | Unfinished | None:
+    def begin(self, context: Context, request: Req) -> Awaitable[Resp | Unfinished | None]:
         """Return the answer, or what is left to wait for after the request's work is done."""
-        return await self._guard(self.function(context, request), context, request)
+        return self._guard(self.function(context, request), context, request)
 
-    async def finish(self, context: Context, request: Req, unfinished: Unfinished) -> Resp | None:
+    def finish(
+        self, context: Context, request: Req, unfinished: Unfinished
+    ) -> Awaitable[Resp | None]:
         """Wait and return the answer."""
-        return await self._guard(unfinished.finish(), context, request)
+        return self._guard(unfinished.finish(), context, request)
 
     async def _guard(self, work: Awaitable[T], context: Context, request: Req) -> T | Resp | None:
         try:
