@@ -134,7 +134,7 @@ async def measure(connections: int, requests: int) -> None:
     dispatcher = Dispatcher(Services(), ListenerType.BROKER)
     handler = Handler(HeartbeatRequest, heartbeat, lambda request, error: None)
     route = dispatcher.route(18, 0)
-    dispatcher._routes[KEY, VERSION] = attrs.evolve(
+    dispatcher.routes[KEY, VERSION] = attrs.evolve(
         route, handler=handler, decode=decoder(HeartbeatRequest, VERSION), widen=None, narrow=None
     )
     service = NetService()

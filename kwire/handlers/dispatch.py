@@ -80,21 +80,18 @@ class Route:
         )
 
 
-def _no_throttle(context: Context, api_key: int, frame_bytes: int) -> int:
-    """Return 0: there are no quotas of requests and bytes yet."""
-    del context, api_key, frame_bytes
-    return 0
-
-
 @attrs.define
 class Dispatcher:
     """Serves the requests of one kind of listener."""
 
     services: Services
     listener_type: ListenerType
-    throttle_ms: Callable[[Context, int, int], int] = _no_throttle
+    throttle_ms: Callable[[Context, int, int], int] | None = None
+    """Returns the throttle time of an answer by API key and size of the frame; None without
+    quotas of requests and bytes."""
+    routes: dict[tuple[int, int], Route] = attrs.field(init=False, factory=dict)
+    """The routes of the requests so far, by key and version of the API."""
     _apis: dict[int, Api] = attrs.field(init=False)
-    _routes: dict[tuple[int, int], Route] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self._apis = served_on(self.listener_type)
@@ -111,29 +108,28 @@ class Dispatcher:
 
     def route(self, key: int, version: int) -> Route:
         """Return the route of a version of an API; Disconnect if it is not served here."""
-        route = self._routes.get((key, version))
+        route = self.routes.get((key, version))
         if route is None:
             api = self._api(key, version)
             route = Route.build(api, self.listener_type, version, self.services.metrics)
-            self._routes[key, version] = route
+            self.routes[key, version] = route
         return route
 
     async def prepare(self, key: int, version: int) -> Route:
-        """Return the route as :meth:`route` does, but import and compile it piece by piece.
+        """Return a route for its first request, importing and compiling it piece by piece.
 
-        For the first request of an API all pieces take up to 15 ms; other tasks run in between.
+        All pieces take up to 15 ms; other tasks run in between.
         """
-        if (key, version) not in self._routes:
-            api = self._api(key, version)
-            pieces: tuple[Callable[[], object], ...] = (
-                lambda: api.request,
-                lambda: handler_of(api, self.listener_type),
-                lambda: decoder(api.request, version),
-                lambda: encoder(api.response, version),
-            )
-            for piece in pieces:
-                piece()
-                await give_way()
+        api = self._api(key, version)
+        pieces: tuple[Callable[[], object], ...] = (
+            lambda: api.request,
+            lambda: handler_of(api, self.listener_type),
+            lambda: decoder(api.request, version),
+            lambda: encoder(api.response, version),
+        )
+        for piece in pieces:
+            piece()
+            await give_way()
         return self.route(key, version)
 
     def _api(self, key: int, version: int) -> Api:
@@ -169,7 +165,9 @@ class ConnectionRequests:
         key, version, correlation_id = _HEAD.unpack_from(frame)
         if key == _API_VERSIONS.key and not _API_VERSIONS.is_stable(version):
             return _refuse_version(correlation_id)
-        route = await self.dispatcher.prepare(key, version)
+        route = self.dispatcher.routes.get((key, version))
+        if route is None:
+            route = await self.dispatcher.prepare(key, version)
         now = self.context.services.clock.now
         started = now()
         try:
@@ -254,8 +252,11 @@ class ConnectionRequests:
 
     def _throttle(self, key: int, response: Body, frame_bytes: int) -> None:
         """Set the throttle time of an answer, and mute the connection; every answer passes here."""
-        wait_ms = self.dispatcher.throttle_ms(self.context, key, frame_bytes)
+        throttle_ms = self.dispatcher.throttle_ms
+        wait_ms = 0 if throttle_ms is None else throttle_ms(self.context, key, frame_bytes)
         response_ms = getattr(response, "throttle_time_ms", None)
+        if not wait_ms and not response_ms:
+            return
         wait_ms = min(max(wait_ms, response_ms or 0), THROTTLE_MS_MAX)
         if response_ms is not None:
             response.throttle_time_ms = wait_ms

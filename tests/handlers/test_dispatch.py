@@ -163,7 +163,7 @@ async def test_old_shapes_are_widened_and_new_ones_narrowed(client: Client) -> N
         return response
 
     route = client.dispatcher.route(KEY, 3)
-    client.dispatcher._routes[KEY, 3] = attrs.evolve(route, widen=widen, narrow=narrow)
+    client.dispatcher.routes[KEY, 3] = attrs.evolve(route, widen=widen, narrow=narrow)
     assert (await client.call("m", version=3)).error_code == 28
 
 
@@ -208,7 +208,7 @@ async def test_first_request_of_an_api_is_prepared_in_several_turns(
     assert len({step for _, step in calls[:3]}) == 3
     assert calls[0][1] > 0, "the messages have a turn of their own"
     calls.clear()
-    assert await dispatcher.prepare(19, 7) is route
+    assert dispatcher.route(19, 7) is route
     assert not calls
 
 
