@@ -107,10 +107,15 @@ def response_parts_in_steps(
 
 
 def _add_head(parts: list[Part], api_key: int, version: int, correlation_id: int) -> None:
-    """Put size and header in the place of the first part, which is empty."""
+    """Put size and header in front of the body's first bytes; the first part is empty."""
     tags = b"\0" * response_header_version(api_key, version)
     size = sum(map(len, parts)) + 4 + len(tags)
-    parts[0] = _RESPONSE.pack(size, correlation_id) + tags
+    head = _RESPONSE.pack(size, correlation_id) + tags
+    body = parts[1] if len(parts) > 1 else None
+    if type(body) is bytes:
+        parts[:2] = (head + body,)  # a small answer is one part, which is sent by one call
+    else:
+        parts[0] = head
 
 
 def request_frame(

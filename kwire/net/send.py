@@ -94,10 +94,13 @@ class Sender:
         if self.unsent:
             parts = [*self.unsent, *parts]
             self.unsent = []
+        self._turn_bytes = 0
         last = len(parts) - 1
+        if last == 0 and isinstance(parts[0], bytes):
+            await self._send_bytes(parts[0])
+            return
         joined: list[Bytes] = []
         size = 0
-        self._turn_bytes = 0
         try:
             for index, part in enumerate(parts):
                 if size + len(part) <= JOINED_BYTES:
