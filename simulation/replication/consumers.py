@@ -143,6 +143,13 @@ class Consumer(SimClient):
         self.values[offset] = value
 
     def _see_end(self, end: int) -> None:
+        """Remember an end, below which no later answer may be.
+
+        But a last stable offset where a client asked to delete records may be the log start, which
+        passes open transactions as in Kafka: another leader without that deletion has them again.
+        """
+        if self.is_committed and end <= self.world.history.delete_end[self.index]:
+            return
         self._seen_end = max(self._seen_end, end)
         if not self.is_committed:
             self.world.history.on_latest(self.index, end)
