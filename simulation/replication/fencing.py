@@ -4,6 +4,7 @@ A client whose producer is fenced ends its transaction and its work. So the stat
 that fences it must be committed when the answer comes: had it been on the coordinator alone, it
 would be gone with the coordinator, and the client would have been stopped for nothing. And nothing
 else may stop a producer: moves of leaders and new leader epochs are no fault of the transaction.
+The one exception is a gap that deleted records leave, which :func:`_check_gap` describes.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from kwire.records.iterate import records
 from kwire.transaction.records import load
 from kwire.types import TRANSACTION_STATE
 from simulation.disk import SimDisk
+from simulation.replication.checks import TOPIC
 from simulation.replication.clients import World
 from simulation.replication.contents import raw
 from simulation.replication.history import demand
@@ -47,14 +49,31 @@ class Beginning(NamedTuple):
         return cls(trio.current_time(), _coordinator_epoch(world, name))
 
 
+class LastBatch(NamedTuple):
+    """The last acknowledged batch of a producer in a partition; its offset is -1 without one."""
+
+    partition: int
+    offset: int
+
+
 def check_refusal(
-    world: World, name: str, producer: tuple[int, int], code: int, begun: Beginning
+    world: World,
+    name: str,
+    producer: tuple[int, int],
+    code: int,
+    begun: Beginning,
+    after: LastBatch | None = None,
 ) -> None:
     """Check that an error that ends a producer's work comes from committed state.
+
+    ``after``: the batch before the one that was refused.
 
     What ends a transaction without a rival is its time-out. A coordinator that has led since the
     transaction began may not take a clock that was set for the passing of time.
     """
+    if after is not None and code == errors.OutOfOrderSequenceNumber.code:
+        _check_gap(world, name, producer, after)
+        return
     demand(code in REFUSED, f"{name}: {producer} is refused with {code}, though nothing fenced it")
     if name not in world.rivals and begun.coordinator_epoch == _coordinator_epoch(world, name):
         age_s = trio.current_time() - begun.at
@@ -73,6 +92,27 @@ def check_refusal(
                 f"{name}: {producer} is refused with {code}, and in-sync replica {node} has no "
                 "later producer",
             )
+
+
+def _check_gap(world: World, name: str, producer: tuple[int, int], after: LastBatch) -> None:
+    """Check OUT_OF_ORDER_SEQUENCE_NUMBER for the batch after an acknowledged one.
+
+    A producer that sends one batch after the other leaves no gap, so a leader that finds one must
+    have lost what it knew of the producer. That is right in one case: the records were deleted, and
+    the leader's replica was made later, behind them. It knows the producer from a transaction
+    marker at most, so it cannot tell deleted batches from lost ones, and refuses, as Kafka does.
+    A client (Java, librdkafka) is not fenced by that: it aborts the transaction and goes on with a
+    new epoch (KIP-360).
+    """
+    producer_id, epoch = producer
+    for machine in world.machines.values():
+        partition = machine.partition(TOPIC, after.partition)
+        if partition is None or not 0 <= after.offset < partition.log.segments[0].base_offset:
+            continue
+        state = partition.log.producers.get(producer_id)
+        if state is None or (state.epoch == epoch and not state.batches):
+            return
+    demand(False, f"{name}: no replica of {after.partition} begins behind {after} of {producer}")
 
 
 def _coordinator_epoch(world: World, name: str) -> int:

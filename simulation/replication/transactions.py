@@ -7,7 +7,7 @@ records and ends of a former incarnation, which must all be refused (invariants 
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
 
@@ -27,10 +27,12 @@ from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import RETRIABLE, TIME_MS, VALUE_BYTES, SimClient
 from simulation.replication.consumers import GROUP_PARTITIONS, fetch_offset
-from simulation.replication.fencing import Beginning, check_refusal
+from simulation.replication.fencing import Beginning, LastBatch, check_refusal
 from simulation.replication.history import Outcome, SimTransaction, demand
 from simulation.replication.settings import TIMEOUT_MS, TRANSACTION_PARTITIONS
 
+Attempt: TypeAlias = Callable[[], Awaitable[int]]
+"""A request that returns an error code."""
 _ATTEMPTS: Final = 15
 _UNKNOWN: Final = -99
 _NEW_LEVEL: Final = 2
@@ -58,6 +60,8 @@ class TransactionalProducer(SimClient):
     _sequences: dict[int, int] = attrs.field(factory=dict)
     _sent: dict[int, int] = attrs.field(factory=dict)
     """By partition: the sequence after the last one that was sent, acknowledged or not."""
+    _offsets: dict[int, int] = attrs.field(factory=dict)
+    """By partition: the offset of the producer's last acknowledged batch."""
     _is_new: bool = True
     """Whether it works as a client of `transaction.version` 2."""
     _count: int = 0
@@ -142,7 +146,7 @@ class TransactionalProducer(SimClient):
         if self.random.random() < 0.4:
             await self._commit_offset(transaction)
 
-    async def _insist(self, attempt: Callable[[], Awaitable[int]]) -> None:
+    async def _insist(self, attempt: Attempt, after: LastBatch | None = None) -> None:
         """Repeat a request until it succeeds; GivenUp if it is refused or there is no answer."""
         for _ in range(_ATTEMPTS):
             code = await attempt()
@@ -150,7 +154,7 @@ class TransactionalProducer(SimClient):
                 return
             if code not in RETRIABLE:
                 self.world.note(self.name, "is refused with", code)
-                check_refusal(self.world, self.name, self._producer, code, self._begun)
+                check_refusal(self.world, self.name, self._producer, code, self._begun, after)
                 break
             await self.pause()
         raise GivenUp
@@ -176,7 +180,8 @@ class TransactionalProducer(SimClient):
     async def _produce(self, transaction: SimTransaction, index: int, value: bytes) -> None:
         sequence = self._sequences.get(index, 0)
         self._sent[index] = sequence + 1
-        await self._insist(partial(self._send, self._producer, index, value, sequence))
+        attempt = partial(self._send, self._producer, index, value, sequence)
+        await self._insist(attempt, LastBatch(index, self._offsets.get(index, -1)))
         self._sequences[index] = sequence + 1
         transaction.values.append((index, value))
 
@@ -197,6 +202,7 @@ class TransactionalProducer(SimClient):
         )
         if code == errors.NONE:
             self.world.history.on_acknowledged(index, base_offset, [value])
+            self._offsets[index] = base_offset
         return code
 
     async def _commit_offset(self, transaction: SimTransaction) -> None:
@@ -275,8 +281,8 @@ class TransactionalProducer(SimClient):
         self._former[self._producer] = dict(self._sent)
         for producer in list(self._former)[:-4]:
             del self._former[producer]
-        self._sequences.clear()
-        self._sent.clear()
+        for by_partition in (self._sequences, self._sent, self._offsets):
+            by_partition.clear()
 
     # -- checks
 

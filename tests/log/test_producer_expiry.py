@@ -148,3 +148,26 @@ def test_deleted_records_are_still_known_as_duplicates(clean: bool) -> None:
     with pytest.raises(errors.OutOfOrderSequenceNumber):
         send(again, 7)
     assert not send(again, 6)
+
+
+def test_copy_that_begins_at_a_marker_refuses_the_batch_after_deleted_ones() -> None:
+    """Invariant 50: a replica made after DeleteRecords cannot tell deleted batches from lost ones.
+
+    As in Kafka, the producer goes on with its next epoch.
+    """
+    _, log = make_log()
+    for sequence in range(3):
+        send(log, sequence, transactional=True)
+    end_transaction(log, 7, commit=True)
+    with log.read(3, 10_000, end_offset=4) as region:
+        marker = region.read()
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    copy = reopen(disk, TIME_MS, start_offset=3)
+    copy.truncate_fully_at(3)
+    copy.append_follower(marker)
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        send(copy, 3, transactional=True)
+    assert not send(log, 3, transactional=True)
+    append(copy, [b"v"], producer_id=7, producer_epoch=1, base_sequence=0, transactional=True)
+    assert copy.end_offset == 5
