@@ -35,7 +35,7 @@ from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
 from kwire.replica.byte_waits import FetchIsolation, SharedRead, SharedReads
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition, Ref
-from kwire.replica.fetch_waits import EventWatch
+from kwire.replica.fetch_waits import EventWatch, FetchWait
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.read_replicas import ReadReplica, select
@@ -125,19 +125,14 @@ async def _answer(
         answers = await reading.all_in_turns(requested)
     deadline = replicas.now() + request.max_wait_ms / 1000
     may_wait = request.max_wait_ms > 0
-    while may_wait and reading.must_wait:
-        if replicas.now() < deadline and reading.is_stale():
-            # An append between the reading and the wait would not end the wait, so read again.
+    while may_wait and reading.must_wait and replicas.now() < deadline:
+        wait = await _begin_wait(reading)
+        if wait is None:
             await _read_again(reading, fetch_context, answers)
             continue
         reading.drop()
-        shared_reads = await replicas.fetch_waits.wait_readable(
-            reading.partitions,
-            missing_bytes=reading.missing_bytes,
-            isolation=isolation,
-            timeout_s=max(0.0, deadline - replicas.now()),
-            watch=watch,
-        )
+        timeout_s = max(0.0, deadline - replicas.now())
+        shared_reads = await replicas.fetch_waits.finish(wait, timeout_s)
         fetch_context.add_changed()
         reading = _Reading(
             context, request, isolation, max_bytes, replica, watch, shared_reads, False
@@ -147,7 +142,7 @@ async def _answer(
             reading = await _read_warm(reading, request, max_bytes)
             answers = await reading.all_in_turns(requested)
         # The end of a transaction wakes read_committed fetches that it may not complete.
-        may_wait = isolation is FetchIsolation.STABLE and replicas.now() < deadline
+        may_wait = isolation is FetchIsolation.STABLE
     try:
         reading.count()
         finishing = replicas.sessions.finishing(fetch_context, answers, replicas.now())
@@ -160,6 +155,36 @@ async def _answer(
         reading.drop()
         raise
     return response
+
+
+async def _begin_wait(reading: "_Reading") -> FetchWait | None:
+    """Begin to wait for the partitions of a reading; return None if one has changed since.
+
+    Each partition is compared and added in one turn, so no append is missed: it either changes the
+    partition before that, or counts for the wait.
+    """
+    waits, count = reading.context.replicas.fetch_waits, 0
+    wait = waits.begin(reading.missing_bytes, reading.isolation, reading.watch)
+    try:
+        if reading.watch is not None:
+            has_changed = reading.watch.has_changes
+        else:
+            has_changed = False
+            for partition, end in reading.visits.values():
+                has_changed = reading.has_changed(partition, end)
+                if has_changed or wait.is_over:
+                    break
+                waits.add(wait, (partition,))
+                count += 1
+                if count % _TURN_PARTITIONS == 0:
+                    await give_way()
+        if has_changed:
+            await waits.discard_in_turns(wait)
+    except BaseException:
+        waits.discard(wait)
+        reading.drop()
+        raise
+    return None if has_changed else wait
 
 
 def _requested_partitions(
@@ -321,11 +346,6 @@ class _Reading:
             answer.records.close()
 
     @property
-    def partitions(self) -> list[Partition]:
-        """The partitions that were read."""
-        return [partition for partition, _ in self.visits.values()]
-
-    @property
     def may_wait(self) -> bool:
         """Whether the answer may be another one after a while."""
         return bool(self.visits or self.holds_back or self.watch)
@@ -339,13 +359,8 @@ class _Reading:
         """Whether there are fewer bytes than requested, and a wait may bring more."""
         return self.missing_bytes > 0 and self.may_wait and not self.urgent
 
-    def is_stale(self) -> bool:
-        """Whether a partition has other bytes to read since, or is not led here any more."""
-        if self.watch is not None:
-            return self.watch.has_changes
-        return any(self.has_changed(*visit) for visit in self.visits.values())
-
     def has_changed(self, partition: Partition, end: int) -> bool:
+        """Whether a partition has other bytes to read since, or is not led here any more."""
         is_lost = partition.leader is None and not self.reads_followers
         return is_lost or partition.readable_end(self.isolation) != end
 
@@ -549,13 +564,13 @@ async def _read_again(
     """
     requested, replicas = fetch_context.partitions, reading.context.replicas
     reading.is_lease_over = reading.replica == _CONSUMER and replicas.is_lease_over
-    if reading.watch is not None:
-        changed = fetch_context.add_changed()
-        answers += [_UNREAD] * (len(requested) - len(answers))
-    else:
-        changed = [each for each, visit in reading.visits.items() if reading.has_changed(*visit)]
-    positions = {each: position for position, each in enumerate(requested)}
     try:
+        if reading.watch is not None:
+            changed = fetch_context.add_changed()
+            answers += [_UNREAD] * (len(requested) - len(answers))
+        else:
+            changed = await _changed_in_turns(reading)
+        positions = {each: position for position, each in enumerate(requested)}
         for reading.wait in (False, True):
             reading.cold, cold = [], []
             for count, each in enumerate(changed, 1):
@@ -573,6 +588,17 @@ async def _read_again(
     except BaseException:
         reading.drop()
         raise
+
+
+async def _changed_in_turns(reading: _Reading) -> list[FetchPartition]:
+    """Return the partitions that have changed since they were read."""
+    changed = []
+    for count, (requested, visit) in enumerate(reading.visits.items(), 1):
+        if reading.has_changed(*visit):
+            changed.append(requested)
+        if count % _TURN_PARTITIONS == 0:
+            await give_way()
+    return changed
 
 
 def _must_hold_back(reading: _Reading, partition: Partition, leader: Leader) -> bool:

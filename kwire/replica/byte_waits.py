@@ -2,15 +2,19 @@
 
 Pure indexes: a method returns the waits that are complete now, and the service wakes their
 tasks. A wait costs nothing until its partition changes; no task polls.
+
+A wait for thousands of partitions begins and ends partition by partition, with pauses. It counts
+the bytes of those that it has begun to wait for, and once it is over it counts nothing.
 """
 
 import enum
 import heapq
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from kwire import attrs
+from kwire.drive import run_steps
 
 if TYPE_CHECKING:
     from kwire.codec.messages.fetch import FetchResponse
@@ -22,6 +26,8 @@ _HEAP_SLACK: Final = 16
 """Entries of ended waits that the heap of deadlines may always keep."""
 SHARED_MAX: Final = 16
 """Reads that fetches completed together share; most such fetches request the same."""
+_REMOVED_AT_ONCE: Final = 64
+"""The partitions of a complete wait that are removed at once; a fetch of more does it later."""
 
 
 class FetchIsolation(enum.IntEnum):
@@ -41,7 +47,9 @@ class ByteWait(Generic[Key, T]):
     waiter: T
     isolation: FetchIsolation
     missing_bytes: int
-    keys: tuple[Key, ...] = ()
+    keys: list[Key] = attrs.Factory(list)
+    is_over: bool = False
+    """Whether the wait is complete, or was discarded."""
     shared_reads: "SharedReads | None" = None
     """The shared reads, set if other fetches were completed together with this one."""
     watch: "Watch[Key, T] | None" = None
@@ -100,11 +108,13 @@ class ByteWaits(Generic[Key, T]):
     def watch(self, watch: Watch[Key, T], key: Key) -> None:
         self.watches.setdefault(key, {})[watch] = None
 
-    def unwatch(self, watch: Watch[Key, T], key: Key) -> None:
-        watches = self.watches.get(key, {})
-        watches.pop(watch, None)
-        if not watches:
-            self.watches.pop(key, None)
+    def unwatch(self, watch: Watch[Key, T], keys: Iterable[Key]) -> None:
+        """Forget an interest in partitions, all of which it watches."""
+        for key in keys:
+            watches = self.watches[key]
+            del watches[watch]
+            if not watches:
+                del self.watches[key]
 
     def mark(self, key: Key) -> None:
         """Report a change of a partition to its watches."""
@@ -118,9 +128,12 @@ class ByteWaits(Generic[Key, T]):
         return [*waits, *(watch.wait for watch in watches if watch.wait is not None)]
 
     def add(self, wait: ByteWait[Key, T], keys: Iterable[Key]) -> None:
-        """Count bytes that become readable in any of ``keys`` from now on."""
-        wait.keys = tuple(keys)
+        """Count bytes that become readable in any of ``keys`` from now on.
+
+        A wait may get more keys later.
+        """
         for key in keys:
+            wait.keys.append(key)
             self.watched.setdefault(key, {})[wait] = None
 
     def pop_complete(self, key: Key, isolation: FetchIsolation, size_bytes: int) -> list[T]:
@@ -129,42 +142,57 @@ class ByteWaits(Generic[Key, T]):
         for wait in self._waits(key):
             if wait.isolation is isolation:
                 wait.missing_bytes -= size_bytes
-                if wait.missing_bytes <= 0:
+                if wait.missing_bytes <= 0 and not wait.is_over:
                     complete.append(wait)
-        shared_reads = SharedReads() if len(complete) > 1 else None
-        for wait in complete:
-            self.discard(wait)
-            wait.shared_reads = shared_reads
-        return [wait.waiter for wait in complete]
+        return self._pop(key, complete, are_sharing=True)
 
     def pop_isolation(self, key: Key, isolation: FetchIsolation) -> list[T]:
         """Remove and return all waits of an isolation level, whose bound moved by unknown bytes."""
-        waits = [wait for wait in self._waits(key) if wait.isolation is isolation]
-        shared_reads = SharedReads() if len(waits) > 1 else None
-        for wait in waits:
-            self.discard(wait)
-            wait.shared_reads = shared_reads
-        return [wait.waiter for wait in waits]
+        waits = [w for w in self._waits(key) if w.isolation is isolation and not w.is_over]
+        return self._pop(key, waits, are_sharing=True)
 
     def pop_all(self, key: Key) -> list[T]:
         """Remove and return all waits of a partition whose role changed or that was removed.
 
         Their fetches have to check the partition again.
         """
-        waits = list(self._waits(key))
+        waits = [wait for wait in self._waits(key) if not wait.is_over]
+        return self._pop(key, waits, are_sharing=False)
+
+    def _pop(self, key: Key, waits: list[ByteWait[Key, T]], *, are_sharing: bool) -> list[T]:
+        shared_reads = SharedReads() if are_sharing and len(waits) > 1 else None
         for wait in waits:
-            self.discard(wait)
+            wait.shared_reads = shared_reads
+            self.end(wait)
+            if len(wait.keys) <= _REMOVED_AT_ONCE:
+                self.discard(wait)
+            else:
+                self._remove(wait, key)
         return [wait.waiter for wait in waits]
 
-    def discard(self, wait: ByteWait[Key, T]) -> None:
+    def end(self, wait: ByteWait[Key, T]) -> None:
+        """Stop counting; the wait is not complete again."""
+        wait.is_over = True
         if wait.watch is not None and wait.watch.wait is wait:
             wait.watch.wait = None
-        for key in wait.keys:
-            waits = self.watched.get(key)
-            if waits is not None:
-                waits.pop(wait, None)
-                if not waits:
-                    del self.watched[key]
+
+    def discard(self, wait: ByteWait[Key, T]) -> None:
+        """End a wait and remove it."""
+        run_steps(self.discarding(wait))
+
+    def discarding(self, wait: ByteWait[Key, T]) -> Generator[None, None, None]:
+        """End a wait at once and remove it partition by partition."""
+        self.end(wait)
+        while wait.keys:
+            self._remove(wait, wait.keys.pop())
+            yield
+
+    def _remove(self, wait: ByteWait[Key, T], key: Key) -> None:
+        waits = self.watched.get(key)
+        if waits is not None:
+            waits.pop(wait, None)
+            if not waits:
+                del self.watched[key]
 
 
 @attrs.define

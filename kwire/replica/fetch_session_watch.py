@@ -61,12 +61,13 @@ class FetchSessionWatch(Generic[T]):
             partition = self._partitions.pop(ref, None)
             if partition is not None:
                 del self._refs[partition]
-                self.waits.unwatch(self.watch, partition)
+                self.waits.unwatch(self.watch, (partition,))
 
     def end(self) -> None:
         """Watch nothing any more: the session has ended."""
         self._is_ended = True
-        self.remove(list(self._partitions))
+        self.waits.unwatch(self.watch, self._refs)
+        self._partitions, self._refs = {}, {}
 
     def _on_changed(self, partition: Partition) -> None:
         if self.session.mark(self._refs[partition]) and partition.leader is not None:

@@ -50,10 +50,10 @@ class FetchPartition:
     sent_log_start: int = -1
     is_settled: bool = False
     """Whether a visit would find nothing new: there was nothing to read, and no change since."""
+    ref: Ref = attrs.field(init=False)
 
-    @property
-    def ref(self) -> Ref:
-        return (self.topic_id if self.by_id else self.topic), self.partition
+    def __attrs_post_init__(self) -> None:
+        self.ref = (self.topic_id if self.by_id else self.topic), self.partition
 
 
 class PartitionAnswer(Protocol):
@@ -110,11 +110,12 @@ class Session:
         """Add or replace partitions, then remove some."""
         current = self.partitions
         for new in partitions:
-            old = current.get(new.ref)
+            ref = new.ref
+            old = current.get(ref)
             if old is not None:
                 new.sent_high_watermark = old.sent_high_watermark
                 new.sent_log_start = old.sent_log_start
-            current[new.ref] = self.unsettled[new.ref] = new
+            current[ref] = self.unsettled[ref] = new
         for ref in removals:
             current.pop(ref, None)
             self.unsettled.pop(ref, None)

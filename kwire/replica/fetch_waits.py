@@ -5,6 +5,9 @@ Rules:
 * A fetch sleeps on one :class:`trio.Event`, set when enough bytes became readable, a partition's
   role changed, or the fetch's time is up. No task polls, so an idle broker sleeps.
 * Many fetches that complete together are woken a few at a time, so that other clients have turns.
+* A fetch of thousands of partitions begins its wait with :meth:`FetchWaits.begin`, adds the
+  partitions with pauses, and then sleeps. An append between two pauses counts if its partition was
+  added; else the fetch finds that the partition has changed before it adds it.
 """
 
 import math
@@ -14,7 +17,7 @@ from typing import Final, TypeAlias
 import trio
 
 from kwire import attrs
-from kwire.drive import Wakes
+from kwire.drive import Wakes, run_in_slices
 from kwire.replica.byte_waits import ByteWait, ByteWaits, FetchIsolation, SharedReads, WaitTimes
 from kwire.replica.fetch_session_watch import FetchSessionWatch
 from kwire.replica.fetch_sessions import Session
@@ -22,8 +25,12 @@ from kwire.replica.partition import Partition
 
 EventWatch: TypeAlias = FetchSessionWatch[trio.Event]
 """The watch of a session whose requests wait on events."""
+FetchWait: TypeAlias = ByteWait[Partition, trio.Event]
+"""The wait of one request."""
 _WOKEN_AT_ONCE: Final = 16
 """Fetches that are answered before other tasks run, about a millisecond."""
+_REMOVED_AT_ONCE: Final = 64
+"""Partitions that the end of a wait removes without a pause."""
 
 
 @attrs.define(eq=False)
@@ -68,19 +75,46 @@ class FetchWaits:
         missing_bytes: int,
         isolation: FetchIsolation,
         timeout_s: float,
-        watch: EventWatch | None = None,
     ) -> SharedReads | None:
         """Return when ``missing_bytes`` more are readable, a role changed, or time is up.
 
-        If the append completed other fetches as well, they share the returned object. A request of
-        a session waits for all partitions that the session watches.
+        If the append completed other fetches as well, they share the returned object.
         """
-        event = trio.Event()
-        wait: ByteWait[Partition, trio.Event] = ByteWait(event, isolation, missing_bytes)
-        if watch is None:
-            self._bytes.add(wait, partitions)
-        else:
+        wait = self.begin(missing_bytes, isolation)
+        self.add(wait, partitions)
+        return await self.finish(wait, timeout_s)
+
+    def begin(
+        self, missing_bytes: int, isolation: FetchIsolation, watch: EventWatch | None = None
+    ) -> FetchWait:
+        """Begin a wait, which ends with :meth:`finish` or :meth:`discard`.
+
+        A request of a session waits for all partitions that the session watches, any other for
+        those that are added.
+        """
+        wait: FetchWait = ByteWait(trio.Event(), isolation, missing_bytes)
+        if watch is not None:
             wait.watch, watch.watch.wait = watch.watch, wait
+        return wait
+
+    def add(self, wait: FetchWait, partitions: Iterable[Partition]) -> None:
+        """Count the bytes that become readable in these partitions from now on."""
+        self._bytes.add(wait, partitions)
+
+    def discard(self, wait: FetchWait) -> None:
+        """End a wait."""
+        self._bytes.discard(wait)
+
+    async def discard_in_turns(self, wait: FetchWait) -> None:
+        """End a wait, and let other tasks run if it has many partitions."""
+        if len(wait.keys) > _REMOVED_AT_ONCE:
+            await run_in_slices(self._bytes.discarding(wait))
+        else:
+            self._bytes.discard(wait)
+
+    async def finish(self, wait: FetchWait, timeout_s: float) -> SharedReads | None:
+        """Sleep until the wait is complete or its time is up; see :meth:`wait_readable`."""
+        event = wait.waiter
         try:
             if self._keeps_times:
                 self._end_at(self.now() + timeout_s, event)
@@ -88,6 +122,7 @@ class FetchWaits:
             else:
                 with trio.move_on_after(timeout_s):
                     await event.wait()
+            await self.discard_in_turns(wait)
         finally:
             self._bytes.discard(wait)
             self._times.discard(event)

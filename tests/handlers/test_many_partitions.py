@@ -96,6 +96,48 @@ async def test_record_appended_during_the_read_ends_the_wait(
     assert answer.responses[0].partitions[0].high_watermark == 1
 
 
+@pytest.mark.parametrize("partition", [0, MANY - 1])
+async def test_record_appended_while_the_wait_begins_ends_it(
+    partition: int, autojump_clock: MockClock, monkeypatch: Any
+) -> None:
+    """Invariant 18: the fetch has begun to wait for the first partition, not yet for the last."""
+    subject = await large()
+    reading_turns = -(-MANY // 64)
+    turn = 0
+
+    async def append_meanwhile() -> None:
+        nonlocal turn
+        turn += 1
+        if turn == reading_turns + 2:
+            write(subject, subject.replicas.partitions.get("t", partition), b"v")
+        await give_way()
+
+    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    started = trio.current_time()
+    answer = await subject.call(fetch_all(max_wait_ms=60_000), 12)
+    assert trio.current_time() == started
+    sizes = [len(p.records or b"") for p in answer.responses[0].partitions]
+    assert [n for n, size in enumerate(sizes) if size] == [partition]
+
+
+async def test_large_fetch_that_is_cancelled_while_its_wait_begins_leaves_no_wait(
+    monkeypatch: Any,
+) -> None:
+    subject = await large()
+    scope = trio.CancelScope()
+
+    async def cancel_late() -> None:
+        if len(subject.replicas.fetch_waits):
+            scope.cancel()
+        await give_way()
+
+    monkeypatch.setattr("kwire.handlers.fetch.give_way", cancel_late)
+    with scope:
+        await subject.call(fetch_all(max_wait_ms=60_000), 12)
+    assert scope.cancelled_caught
+    assert len(subject.replicas.fetch_waits) == 0
+
+
 async def test_only_changed_partitions_are_read_again_before_the_wait(
     autojump_clock: MockClock, monkeypatch: Any
 ) -> None:

@@ -68,6 +68,20 @@ def test_discarded_wait_does_not_complete():
     assert len(subject) == 0
 
 
+def test_complete_wait_for_many_partitions_is_not_completed_again() -> None:
+    """Its fetch forgets the partitions later, with pauses."""
+    subject: ByteWaits[str, str] = ByteWaits()
+    keys = [f"p{number}" for number in range(1000)]
+    byte_wait = add_wait(subject, "w", keys, 100, FetchIsolation.STABLE)
+    assert subject.pop_complete("p1", FetchIsolation.STABLE, 100) == ["w"]
+    assert subject.pop_complete("p2", FetchIsolation.STABLE, 100) == []
+    assert subject.pop_isolation("p3", FetchIsolation.STABLE) == []
+    assert subject.pop_all("p4") == []
+    for _ in subject.discarding(byte_wait):
+        assert subject.pop_complete("p999", FetchIsolation.STABLE, 100) == []
+    assert not subject.watched
+
+
 def test_number_of_shared_reads_is_limited() -> None:
     """Fetches that one append completes may all request something else."""
 
