@@ -5,7 +5,10 @@
 A prober in a process of its own sends ApiVersions every millisecond over one connection to each
 node that the load concerns. For each load the table has the longest and the 99th percentile of the
 round trips, in milliseconds; "idle" has them without a load, which is the share of the machine
-itself. The peers run in turn.
+itself. The peers run in turn. A cell says so where a load failed; its traceback is on stderr.
+
+Apache Kafka runs with a heap of 1 GB and the garbage collector of its own start scripts, unless
+KAFKA_HEAP_OPTS and KAFKA_JVM_PERFORMANCE_OPTS set others.
 """
 
 import argparse
@@ -13,12 +16,17 @@ import multiprocessing
 import os
 import socket
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
+
+from confluent_kafka import KafkaException
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -32,11 +40,28 @@ from benchmarks.loads.one_broker import Load, receive  # noqa: E402
 from benchmarks.loads.scene import Prepare, Scene, on_broker  # noqa: E402
 from kwire.codec.frame import request_frame  # noqa: E402
 from kwire.codec.messages.api_versions import ApiVersionsRequest  # noqa: E402
+from kwire.testing.wire import Closed  # noqa: E402
 
+JVM: Final = {
+    "KAFKA_HEAP_OPTS": "-Xms1g -Xmx1g",
+    "KAFKA_JVM_PERFORMANCE_OPTS": "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 "
+    "-XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent",
+}
+"""The defaults of Kafka's start scripts."""
 PROBE_SECONDS: Final = 0.001
 AFTERMATH_SECONDS: Final = 2.0
 """The time given to work that a request started and that goes on after its answer."""
 
+FAILURES: Final = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    AssertionError,
+    subprocess.SubprocessError,
+    KafkaException,
+    Closed,
+)
+"""What a load raises if a peer is too slow, or breaks."""
 LOADS: Final[dict[str, Prepare]] = {
     load.__name__: on_broker(load)
     for load in (
@@ -81,25 +106,52 @@ def probe(port: int, pipe: Connection) -> None:
     pipe.send(trips)
 
 
+@contextmanager
+def probing(ports: Sequence[int]) -> Iterator[list[Connection]]:
+    """Run a prober of each port; yield the pipes to them, and end those that still run."""
+    probers, pipes = [], []
+    try:
+        for port in ports:
+            ours, theirs = multiprocessing.Pipe()
+            prober = multiprocessing.Process(target=probe, args=(port, theirs))
+            prober.start()
+            theirs.close()
+            probers.append(prober)
+            assert ours.recv() == "ready"
+            pipes.append(ours)
+        yield pipes
+    finally:
+        for prober in probers:
+            prober.terminate()
+            prober.join()
+
+
 def measure(scene: Scene) -> tuple[float, float]:
     """Return the longest and the 99th percentile of the round trips of one load, in ms."""
-    probers = []
-    for port in scene.ports:
-        ours, theirs = multiprocessing.Pipe()
-        prober = multiprocessing.Process(target=probe, args=(port, theirs))
-        prober.start()
-        assert ours.recv() == "ready"
-        probers.append((prober, ours))
-    time.sleep(0.3)
-    begin = time.monotonic()
-    scene.run()
-    time.sleep(AFTERMATH_SECONDS)
     trips: list[float] = []
-    for prober, pipe in probers:
-        pipe.send("end")
-        trips += [length * 1000 for started, length in pipe.recv() if started >= begin - 0.1]
-        prober.join()
+    with probing(scene.ports) as pipes:
+        time.sleep(0.3)
+        begin = time.monotonic()
+        scene.run()
+        time.sleep(AFTERMATH_SECONDS)
+        for pipe in pipes:
+            pipe.send("end")
+            trips += [length * 1000 for started, length in pipe.recv() if started >= begin - 0.1]
     return max(trips), statistics.quantiles(trips, n=100)[98]
+
+
+def cell(name: str, peer: str, rounds: int) -> str:
+    """Measure one load at one peer; return the medians of the rounds, or the reason for none."""
+    figures = []
+    try:
+        for _ in range(rounds):
+            with LOADS[name](peer) as scene:
+                figures.append(measure(scene))
+    except FAILURES as error:
+        traceback.print_exc()
+        return f"not measured: {type(error).__name__}"
+    longest, high = (statistics.median(column) for column in zip(*figures, strict=True))
+    return f"{longest:.1f} / {high:.1f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -109,18 +161,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default=",".join(LOADS))
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args(arguments)
+    for variable, value in JVM.items():
+        os.environ.setdefault(variable, value)
     peers, names = options.peers.split(","), options.only.split(",")
     print("| load | " + " | ".join(f"{peer} longest / p99, ms" for peer in peers) + " |")
     print("|---|" + "---:|" * len(peers), flush=True)
     for name in names:
-        cells = []
-        for peer in peers:
-            figures = []
-            for _ in range(options.rounds):
-                with LOADS[name](peer) as scene:
-                    figures.append(measure(scene))
-            longest, high = (statistics.median(column) for column in zip(*figures, strict=True))
-            cells.append(f"{longest:.1f} / {high:.1f}")
+        cells = [cell(name, peer, options.rounds) for peer in peers]
         print(f"| {name.replace('_', ' ')} | " + " | ".join(cells) + " |", flush=True)
 
 

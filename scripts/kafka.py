@@ -10,7 +10,8 @@
 Rules: the standard library only, so that it runs before any environment exists; importable (the
 compatibility tests use the functions below); a missing program is reported in one line that says
 what to install. The jars are in ${KWIRE_CACHE:-~/.cache/kwire}/kafka-4.3.1. KAFKA_HEAP_OPTS sets a
-node's heap.
+node's heap, KAFKA_JVM_PERFORMANCE_OPTS its garbage collector and compiler, as in Kafka's scripts;
+the defaults here are for nodes that start quickly and share a machine.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 ARTIFACTS = ("kafka_2.13", "kafka-tools", "kafka-shell")
 LOGGING = ("org.slf4j", "slf4j-simple", "1.7.36")
 START_SECONDS = 120
+QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class KafkaUnavailableError(RuntimeError):
@@ -147,6 +149,11 @@ def _listener_port(properties: Path) -> int:
     raise RuntimeError(f"{properties} has no listeners")
 
 
+def performance_options() -> list[str]:
+    """Return the JVM's options for its garbage collector and compiler."""
+    return os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS", QUICK_START).split()
+
+
 def launch(directory: Path, version: str = VERSION) -> subprocess.Popen[bytes]:
     """Start the node whose ``server.properties`` is in ``directory``; format its data if empty."""
     properties, log = directory / "server.properties", directory / "server.log"
@@ -158,7 +165,7 @@ def launch(directory: Path, version: str = VERSION) -> subprocess.Popen[bytes]:
             raise RuntimeError(f"format failed: {result.stdout}{result.stderr}")
     heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xms256m -Xmx256m").split()
     command = java_command("kafka.Kafka", str(properties), version=version)
-    command[1:1] = [*heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command[1:1] = [*heap, *performance_options()]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True

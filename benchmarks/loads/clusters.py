@@ -59,6 +59,7 @@ def truncation_of_30000_batches(kind: str) -> Iterator[Scene]:
         _signal(first, signal.SIGSTOP)
         second.launch()
         _wait(cluster, lambda p: p.leader_id == SECOND, "an unclean election")
+        eventually(lambda: _is_listening(second), "the new leader's port", DEADLINE_SECONDS)
         Load(second.port).fill("cut", 1, 100, lambda _: int(time.time() * 1000))
 
         def run() -> None:
@@ -123,6 +124,15 @@ def _wait(cluster: Cluster, holds: Callable[[Partition], bool], what: str) -> No
         return all(holds(partition) for topic in topics for partition in topic.partitions)
 
     eventually(check, what, DEADLINE_SECONDS)
+
+
+def _is_listening(node: Node) -> bool:
+    """Return whether a node accepts clients: Kafka's nodes register a moment earlier."""
+    try:
+        node.client().close()
+    except OSError:
+        return False
+    return True
 
 
 def _signal(node: Node, number: signal.Signals) -> None:

@@ -31,6 +31,8 @@ from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.records.build import New, batch
 from kwire.testing.wire import WireClient
 
+TIMEOUT_SECONDS: Final = 300.0
+"""How long a client waits for an answer: a slow peer is to be measured, too."""
 SEGMENTS: Final = 300
 STARTING: Final = (3, 5, 6)
 """Error codes of a new topic's partition that its broker does not serve yet."""
@@ -55,7 +57,7 @@ class Load:
         self.number = 0
 
     def client(self) -> WireClient:
-        return WireClient("127.0.0.1", self.port, timeout_s=120)
+        return WireClient("127.0.0.1", self.port, timeout_s=TIMEOUT_SECONDS)
 
     def topic(self, partitions: int = 1, **configs: str) -> str:
         """Create a new topic for a load and return its name."""

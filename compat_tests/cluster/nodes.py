@@ -27,7 +27,6 @@ from kwire.types import METADATA_TOPIC
 COMBINED, BROKER, CONTROLLER = "broker,controller", "broker", "controller"
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 60
-JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 FEATURES = ("group", "transaction", "share", "streams")
 """The features that are off where Apache's nodes format their directories."""
 ELR = "eligible.leader.replicas"
@@ -108,12 +107,7 @@ class Node:
             command = [*self.program, "serve", "--config", str(self.config)]
         else:
             command = kafka.java_command("kafka.Kafka", str(self.config))
-            command[1:1] = [
-                "-Xms128m",
-                f"-Xmx{self.heap}",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-            ]
+            command[1:1] = ["-Xms128m", f"-Xmx{self.heap}", *kafka.performance_options()]
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [*self.prefix, *command],

@@ -29,7 +29,11 @@ def init(name: str) -> InitProducerIdRequest:
 
 
 async def producer_of(node: MeteredNode, name: str) -> Producer:
-    """Return the next producer of a transactional id; transactions of the last one are aborted."""
+    """Return the next producer of a transactional id; transactions of the last one are aborted.
+
+    The first producer has the topic of the coordinators created.
+    """
+    await node.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[name]))
     while True:
         answer = await node.call(init(name), 4)
         if not answer.error_code:
@@ -52,7 +56,6 @@ def add_all(name: str, producer: Producer) -> AddPartitionsToTxnRequest:
 
 async def begin_large(node: MeteredNode) -> Producer:
     """Begin a transaction of all partitions."""
-    await node.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[LARGE]))
     producer = await producer_of(node, LARGE)
     await node.call(add_all(LARGE, producer), 3)
     return producer
@@ -60,7 +63,6 @@ async def begin_large(node: MeteredNode) -> Producer:
 
 @row("AddPartitionsToTxn", "partitions", ALL, "AddPartitionsToTxn")
 async def add_partitions(node: MeteredNode, size: int) -> None:
-    await node.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[LARGE]))
     producer = await producer_of(node, LARGE)
     (answer,) = await node.measure(add_all(LARGE, producer), version=3)
     topics = answer.results_by_topic_v3_and_below
