@@ -1,7 +1,7 @@
-"""Shows the functions that the compiler makes: ``python -m kwire.codec show fetch 13``.
+"""Shows the functions that the compiler generates: ``python -m kwire.codec show fetch 13``.
 
-Prints the source of the decoder and the encoder of the request and the response, or of the one
-message class that is named: ``python -m kwire.codec show TransactionLogValue 1``.
+Prints the source of the decoders and encoders of an API's request and response, or of a single
+message class: ``python -m kwire.codec show TransactionLogValue 1``.
 """
 
 import sys
@@ -22,7 +22,7 @@ def _in_module(name: str) -> list[type]:
 
 
 def _messages_of(name: str) -> list[type]:
-    """Return the messages of a module, or the one message of this name."""
+    """Return the messages of a module, or the one message with this name."""
     modules = [module.name for module in iter_modules(messages.__path__)]
     if name in modules:
         return _in_module(name)

@@ -1,8 +1,9 @@
 """Every API of Kafka 4.3, and what 4.4 adds: key, name, versions, listeners.
 
-The table lists the APIs that exist; :mod:`kwire.handlers.unserved` lists those that kwire does not
-serve.  One line per API: the stable versions of 4.3, then its listeners, B for those of clients and
-brokers, C for the controller's, and F if brokers forward it to the active controller.
+The table lists all existing APIs; :mod:`kwire.handlers.unserved` lists those that kwire does not
+serve. There is one line per API: the stable versions of 4.3, then letters for its listeners. B
+means the listeners for clients and brokers, C the controller's listener; F means that brokers
+forward the API to the active controller.
 """
 
 import enum
@@ -16,7 +17,7 @@ from kwire.codec.schema import Message, Request, Versions
 
 
 class ListenerType(enum.Flag):
-    """The kind of listener that a request came in on."""
+    """The kind of listener on which a request arrived."""
 
     BROKER = enum.auto()
     CONTROLLER = enum.auto()
@@ -29,21 +30,22 @@ class Api:
     key: int
     name: str
     module: str
-    """The module of its messages in :mod:`kwire.codec.messages`; also its handler's name."""
+    """The name of its module in :mod:`kwire.codec.messages`, and of its handler's module."""
     first: int
     last: int
-    """The last version that the message table can decode; above ``stable`` it is not advertised."""
+    """The last version that the message table can decode; versions above ``stable`` stay
+    internal."""
     stable: int
-    """The last stable version of 4.3, -1 if there is none."""
+    """The last stable version of 4.3; -1 if there is none."""
     advertised: tuple[int, int] | None
-    """The versions that Apache Kafka 4.3 advertises: Produce's from 0, its table from 3."""
+    """The versions that Apache Kafka 4.3 advertises; Produce starts at 0, its table at 3."""
     listener_types: ListenerType
     """The kinds of listener on which Kafka serves it."""
     forwarded: bool
-    """Whether brokers forward it to the active controller."""
+    """True if brokers forward it to the active controller."""
 
     def is_stable(self, version: int) -> bool:
-        """Whether 4.3 has this version, and not only as an unstable one."""
+        """Return whether ``version`` is stable in 4.3."""
         return self.first <= version <= self.stable
 
     @property
@@ -65,7 +67,7 @@ def _messages(module: str) -> ModuleType:
 
 
 _ALL_STABLE: Final = (-1, -1)
-"""A marker for "first to last stable", the versions that nearly every API advertises."""
+"""A marker for "from the first to the last stable version", as for nearly every API."""
 _LETTERS: Final = {"B": ListenerType.BROKER, "C": ListenerType.CONTROLLER}
 
 
@@ -204,4 +206,4 @@ GONE: Final = {
     6: "UpdateMetadata",
     7: "ControlledShutdown",
 }
-"""Reserved keys: no version of these APIs is left."""
+"""Reserved keys of APIs that have no versions left."""

@@ -1,16 +1,16 @@
 """Turns message tables into functions: one decoder and one encoder per message and version.
 
-Made on first use and kept.  Nothing is compiled, and no message module is imported, before the
-message is first sent or received.
+Functions are compiled on first use and cached: nothing is compiled, and no message module is
+imported, before the message is first sent or received.
 
-The source has its form because of measurements (benchmarks/codec.py, CPython 3.11, microseconds).
-A ListOffsets v5 request of 100 partitions: 14.5 to decode, against 68 to 139 for
-objects made by ``__init__``, 23 to 39 for one unpack and one object at a time, and 12 for the
-bare ``iter_unpack`` and its stores.  So: no ``__init__``, a run of fixed fields is one unpack,
-an array of fixed structures one ``iter_unpack`` whose loop target is the fields themselves.
-A Produce request of 3 partitions: 3.0; a Fetch request of 1 and of 100 partitions: 2.5 and 21.5.
-Encoding: 8.8 for that ListOffsets, 1.6 for the Produce response, 1.1 for a Fetch response.
-Compiling a function takes 0.5 to 1.7 ms, once.
+Measurements shaped the generated source (benchmarks/codec.py, CPython 3.11, microseconds). Decoding
+a ListOffsets v5 request with 100 partitions takes 14.5, against 68 to 139 with objects made by
+``__init__``, 23 to 39 with one unpack and one object at a time, and 12 for the bare ``iter_unpack``
+and its stores. Therefore the source calls no ``__init__``, reads a run of fixed-size fields with
+one unpack, and reads an array of fixed-size structures with one ``iter_unpack`` whose loop target
+is the fields themselves. Decoding a Produce request with 3 partitions takes 3.0, a Fetch request
+with 1 or 100 partitions 2.5 or 21.5. Encoding takes 8.8 for that ListOffsets, 1.6 for the Produce
+response and 1.1 for a Fetch response. Compiling a function takes 0.5 to 1.7 ms, once.
 """
 
 from collections.abc import Callable, Generator
@@ -24,7 +24,7 @@ from kwire.codec.schema import RecordBatches, spec_of
 M = TypeVar("M")
 
 Part: TypeAlias = RecordBatches
-"""A piece of a message: a buffer, or a ``records`` value, of which ``len()`` gives the size."""
+"""A piece of a message: a buffer, or a ``records`` value whose ``len()`` is its size."""
 Decoder = Callable[[Buffer, int], tuple[M, int]]
 Encoder = Callable[[M, list[Part]], None]
 DecoderInSteps = Callable[[Buffer, int], Generator[None, None, tuple[M, int]]]
@@ -44,10 +44,10 @@ def _check(cls: type, version: int) -> None:
 
 
 def decoder(cls: type[M], version: int) -> Decoder[M]:
-    """Return a function that reads ``cls`` at a position; it returns the message and its end.
+    """Return a function that reads a ``cls`` at a position; it returns the message and its end.
 
-    ``records`` are memoryviews into the buffer; the function ignores bytes after the end.
-    Damaged input raises :class:`~kwire.codec.primitives.MalformedError` and nothing else.
+    ``records`` fields become memoryviews into the buffer. Bytes after the end are ignored. Damaged
+    input raises :class:`~kwire.codec.primitives.MalformedError` and nothing else.
     """
     function = _decoders.get((cls, version))
     if function is None:
@@ -60,7 +60,7 @@ def decoder(cls: type[M], version: int) -> Decoder[M]:
 def encoder(cls: type[M], version: int) -> Encoder[M]:
     """Return a function that appends a message's bytes to a list of parts.
 
-    A ``records`` value becomes a part of its own, without a copy.
+    A ``records`` value becomes a separate part, without a copy.
     """
     function = _encoders.get((cls, version))
     if function is None:
@@ -71,9 +71,9 @@ def encoder(cls: type[M], version: int) -> Encoder[M]:
 
 
 def decoder_in_steps(cls: type[M], version: int) -> DecoderInSteps[M]:
-    """Return a generator that reads what :func:`decoder` reads, and pauses after each structure.
+    """Return a generator function that reads like :func:`decoder`, pausing after each structure.
 
-    For large messages: it costs a third more.
+    It is meant for large messages: it costs a third more.
     """
     function = _decoders_in_steps.get((cls, version))
     if function is None:
@@ -85,7 +85,8 @@ def decoder_in_steps(cls: type[M], version: int) -> DecoderInSteps[M]:
 
 
 def encoder_in_steps(cls: type[M], version: int) -> EncoderInSteps[M]:
-    """Return a generator that writes what :func:`encoder` writes, and pauses as well."""
+    """Return a generator function that writes like :func:`encoder`, pausing after each
+    structure."""
     function = _encoders_in_steps.get((cls, version))
     if function is None:
         _check(cls, version)

@@ -1,4 +1,4 @@
-"""The number of array elements in a message, which the time of encoding it grows with."""
+"""Counts the array elements of a message, which determine how long it takes to encode."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -10,27 +10,27 @@ from kwire.codec.schema import fields as fields_of
 
 
 class _Container(NamedTuple):
-    """A field that is an array, or a structure that has arrays."""
+    """A field that is an array, or a structure that contains arrays."""
 
     elements: Callable[[object], Sequence[object] | None]
     is_array: bool
     has_arrays: bool
-    """Whether the elements have arrays of their own."""
+    """True if the elements themselves contain arrays."""
 
 
 _containers: Final[dict[type, tuple[_Container, ...]]] = {}
 
 
 def has_more_elements(message: object, limit: int) -> bool:
-    """Return whether the arrays of a message have more than ``limit`` elements altogether.
+    """Return whether a message has more than ``limit`` array elements in total.
 
-    Counting ends at the limit, so it costs no more than that, however large the message is.
+    Counting stops at the limit, so the cost is bounded however large the message is.
     """
     return _elements_left(message, limit) < 0
 
 
 def _elements_left(message: object, limit: int) -> int:
-    """Return the limit less the number of elements; some negative number if that is larger."""
+    """Return ``limit`` minus the number of elements; any negative number if there are more."""
     try:
         containers = _containers[type(message)]
     except KeyError:

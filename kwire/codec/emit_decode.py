@@ -1,8 +1,8 @@
 """Writes decoders: one short function per wire form.
 
-Rules: a run of fixed-size fields, with the length of what follows it, is one unpack; every
-length is compared with what is left before it is used; objects are made without ``__init__``;
-an array of fixed-size structures is one ``iter_unpack``.
+Rules: a run of fixed-size fields, with the length of what follows it, is one unpack; every length
+is checked against the remaining bytes before it is used; objects are made without ``__init__``; an
+array of fixed-size structures is one ``iter_unpack``.
 """
 
 from itertools import repeat
@@ -32,8 +32,8 @@ _NAMES: Final[dict[str, object]] = {
 def decoder_source(cls: type, version: int, *, in_steps: bool = False) -> Source:
     """Return the source of ``decode(buf, pos) -> (message, pos)`` for one version.
 
-    ``in_steps`` makes it a generator that yields after each structure of an array, and whose
-    value is the result.
+    With ``in_steps`` it is a generator that yields after each structure of an array and returns the
+    same result.
     """
     flexible = is_flexible(cls, version)
     source = Source(f"{cls.__name__} v{version}", "def decode(buf, pos):", _NAMES)
@@ -44,7 +44,7 @@ def decoder_source(cls: type, version: int, *, in_steps: bool = False) -> Source
         instance = emit.struct(cls, "")
         emit.flush()
         if in_steps:
-            source.add("yield")  # A generator, also without arrays.
+            source.add("yield")  # Makes it a generator even without arrays.
         source.add(f"return {instance}, pos")
     with source.block("except (struct_error, IndexError, UnicodeError, MalformedError) as error:"):
         source.add("raise decode_error(TITLE, PATHS, error) from error")
@@ -73,7 +73,7 @@ def _join(path: str, name: str) -> str:
 
 
 class _Emit:
-    """The emitters, and the pending run of fixed-size reads that becomes one unpack."""
+    """The emitters, and the pending run of fixed-size fields that one unpack will read."""
 
     def __init__(
         self, source: Source, version: int, flexible: bool, *, viewed: bool, in_steps: bool
@@ -86,14 +86,17 @@ class _Emit:
         self.run: list[tuple[str, str]] = []
 
     def prologue(self) -> None:
-        """Read from a memoryview if the message may hold records, else from bytes: faster."""
+        """Write the conversion of the input: to a memoryview if it may hold records, else to bytes.
+
+        Bytes are faster to read from.
+        """
         kind = "memoryview" if self.viewed else "bytes"
         with self.source.block(f"if type(buf) is not {kind}:"):
             self.source.add(f"buf = {kind}(buf)")
         self.source.add("size = len(buf)")
 
     def flush(self, path: str = "") -> None:
-        """Write the pending run as one unpack."""
+        """Write the pending run of fields as one unpack."""
         if not self.run:
             return
         codes = "".join(code for code, _ in self.run)
@@ -107,7 +110,8 @@ class _Emit:
         self.run.clear()
 
     def struct(self, cls: type, path: str) -> str:
-        """Read a structure; return the variable that holds it (after the next flush)."""
+        """Write the reads of a structure; return its variable, which is complete after the next
+        flush."""
         self.flush(path)
         instance = self.source.variable("o")
         layout = layout_of(cls, self.version, self.flexible)
@@ -120,7 +124,7 @@ class _Emit:
         return instance
 
     def fill(self, instance: str, layout: Layout) -> None:
-        """Write the defaults of fields that this version lacks or that may be left out."""
+        """Write the defaults of fields that this version lacks or that a sender may omit."""
         for field in (*layout.absent, *layout.tagged):
             default_lines(self.source, f"{instance}.{field.name}", field)
         self.source.add(f"{instance}.unknown_tags = ()")
@@ -137,9 +141,10 @@ class _Emit:
             self.variable_size(shape, field.nullable, field.compact, target, path)
 
     def length(self, compact: bool, code: str, nullable: bool, target: str, path: str) -> str:
-        """Read a length and handle null, without opening a block; return the length's variable.
+        """Write the read of a length and the handling of null; return the length's variable.
 
-        A compact length is written one higher than its value; null is 0.
+        No block is left open. On the wire a compact length is one higher than its value, and 0 is
+        null.
         """
         count = self.source.variable("n")
         self.run.append(("B" if compact else code, count))
@@ -155,7 +160,7 @@ class _Emit:
     def variable_size(
         self, shape: Shape, nullable: bool, compact: bool, target: str, path: str
     ) -> None:
-        """Read text, bytes, or record batches: a length, and that many bytes."""
+        """Write the read of text, bytes or record batches: a length, then that many bytes."""
         count = self.length(compact, "h" if shape.form == "string" else "i", nullable, target, path)
         content = "buf[pos:end]"
         if shape.form == "string":
@@ -204,7 +209,7 @@ class _Emit:
                 self.loop(field, element, count, target, path)
 
     def numbers(self, element: Shape, count: str, target: str, path: str) -> None:
-        """Read an array of fixed-size values by one ``iter_unpack``."""
+        """Write the read of an array of fixed-size values: one ``iter_unpack``."""
         self.source.add(f"end = pos + {count} * {calcsize('>' + element.code)}")
         with self.source.block("if end > size:"):
             self.source.add(f"too_long({count}, size - pos)", path)
@@ -213,7 +218,7 @@ class _Emit:
         self.source.add("pos = end")
 
     def loop(self, field: Field, element: Shape, count: str, target: str, path: str) -> None:
-        """Read an array of text or bytes."""
+        """Write the read of an array of text or bytes."""
         items = self.source.variable("a")
         self.source.add(f"{target} = {items} = []")
         with self.source.block(f"for _ in range({count}):"):
@@ -222,7 +227,8 @@ class _Emit:
             self.step()
 
     def structures(self, cls: type, count: str, target: str, path: str) -> None:
-        """Read an array of structures: at once if their size is fixed, else one by one."""
+        """Write the read of an array of structures: at once if their size is fixed, else one by
+        one."""
         layout = layout_of(cls, self.version, self.flexible)
         if not layout.codes:
             self.one_by_one(cls, count, target, path)
@@ -230,7 +236,8 @@ class _Emit:
         width = calcsize(">" + layout.codes) + self.flexible
         self.source.add(f"end = pos + {count} * {width}")
         if self.flexible:
-            # The last byte of each is its number of tags; the shortcut holds only if all are 0.
+            # The last byte of each structure is its tag count; the shortcut requires that all are
+            # 0.
             tags = f"bytes(buf[pos + {width - 1}:end:{width}])"
             with self.source.block(f"if end <= size and {tags}.count(0) == {count}:"):
                 self.at_once(layout, count, target, path)
@@ -248,7 +255,7 @@ class _Emit:
         name = _class(self.source, layout.cls)
         iterate = self.source.iter_unpack(layout.codes + "x" * self.flexible)
         self.source.add(f"{target} = {items} = list(map(new, repeat({name}, {count})))")
-        # The loop's own target assigns the fields: an unpack and its stores, no name in between.
+        # The fields are the loop's target, so each value is stored without a variable in between.
         targets = "".join(f"{instance}.{field.name}, " for field in layout.fields)
         pairs = f"zip({items}, {iterate}(buf[pos:end]))"
         with self.source.block(f"for {instance}, ({targets}) in {pairs}:", path):
@@ -266,12 +273,12 @@ class _Emit:
             self.step()
 
     def step(self) -> None:
-        """End one round of a loop."""
+        """Write the end of one round of a loop."""
         if self.in_steps:
             self.source.add("yield")
 
     def tags(self, instance: str, layout: Layout, path: str) -> None:
-        """Read tagged fields: usually only their count, 0."""
+        """Write the read of tagged fields; usually there is only their count, 0."""
         count = self.source.variable("t")
         self.run.append(("B", count))
         self.flush(path)
@@ -285,7 +292,8 @@ class _Emit:
             self.known_tags(instance, layout, count, path)
 
     def known_tags(self, instance: str, layout: Layout, count: str, path: str) -> None:
-        """Read the fields with known tags; their announced sizes are ignored, as in Kafka."""
+        """Write the read of fields with known tags; their announced sizes are ignored, as in
+        Kafka."""
         tag, width = self.source.variable("tag"), self.source.variable("n")
         unknown = self.source.variable("a")
         self.source.add(f"{unknown} = []")

@@ -1,10 +1,11 @@
 """Writes encoders: one short function per wire form.
 
-Rules: a run of fixed-size fields, with the length of what follows it, is one pack; pieces
-gather in a list that is joined once, or at each ``records`` field, which is a part of its own;
-a tagged field at its default is not sent.  In a request a field that the version lacks must be
-ignorable or at its default, for the sender chose the version; in a response it is dropped, for
-a handler does not know the version of the request.
+Rules: a run of fixed-size fields, with the length of what follows it, is one pack. Pieces are
+collected in a list that is joined once, or before each ``records`` field, which is a separate part.
+A tagged field with its default value is not sent. A request must not hold a value in a field that
+its version lacks, unless the field is ignorable or the value is the default, because the sender
+chose the version. In a response such a field is dropped, because a handler does not know the
+request's version.
 """
 
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ _ERRORS: Final = "(struct_error, TypeError, AttributeError, UnicodeError, Encode
 def encoder_source(cls: type, version: int, *, in_steps: bool = False) -> Source:
     """Return the source of ``encode(message, parts)`` for one version.
 
-    ``in_steps`` makes it a generator that yields after each structure of an array.
+    With ``in_steps`` it is a generator that yields after each structure of an array.
     """
     source = Source(f"{cls.__name__} v{version}", "def encode(message, parts):", _NAMES)
     with source.block("try:"):
@@ -49,14 +50,14 @@ def encoder_source(cls: type, version: int, *, in_steps: bool = False) -> Source
         with source.block("if pieces:"):
             source.add("parts.append(join(pieces))")
         if in_steps:
-            source.add("yield")  # A generator, also without arrays.
+            source.add("yield")  # Makes it a generator even without arrays.
     with source.block(f"except {_ERRORS} as error:"):
         source.add("raise encode_error(TITLE, PATHS, error) from error")
     return source
 
 
 def differs(field: Field, value: str) -> str:
-    """Return an expression that is true when ``value`` is not the field's default."""
+    """Return an expression that is true if ``value`` differs from the field's default."""
     default = field.default
     null = f" or {value} is None" if field.maybe_null else ""
     if default is None:
@@ -77,7 +78,7 @@ def _join(path: str, name: str) -> str:
 
 
 class _Emit:
-    """The emitters, and the pending run of fixed-size values that becomes one pack."""
+    """The emitters, and the pending run of fixed-size fields that one pack will write."""
 
     def __init__(
         self, source: Source, version: int, flexible: bool, drops: bool, in_steps: bool
@@ -92,13 +93,14 @@ class _Emit:
         self.run_paths: list[str] = []
 
     def pack_expression(self, *more: tuple[str, str]) -> str:
-        """Return the pending run, and ``more``, as one expression of bytes; the run stays."""
+        """Return one expression for the bytes of the pending run and ``more``; keep the run."""
         run = [*self.run, *more]
         codes = "".join(code for code, _ in run)
         return f"{self.source.pack(codes)}({', '.join(value for _, value in run)})"
 
     def put(self, expression: str, path: str = "") -> None:
-        """Write a piece of bytes; one that includes the run may fail at any field of the run."""
+        """Write a line that adds bytes; if they include the run, its error may be about any of its
+        fields."""
         fields = [*self.run_paths, path] if self.run else [path]
         self.source.add(f"{self.sink}({expression})", ", ".join(filter(None, fields)))
 
@@ -113,7 +115,8 @@ class _Emit:
 
     @contextmanager
     def branch(self, head: str, path: str = "") -> "Iterator[None]":
-        """Open a block that writes the pending run; the caller clears it after all branches."""
+        """Open a block that also writes the pending run; the caller clears it after all
+        branches."""
         run, paths = self.run.copy(), self.run_paths.copy()
         with self.source.block(head, path):
             yield
@@ -177,7 +180,7 @@ class _Emit:
         self.struct(shape.cls, local, path)
 
     def length(self, value: str, code: str, compact: bool, path: str) -> str:
-        """Write the run and then the length of ``value``; return the length's variable."""
+        """Write the pending run and then the length of ``value``; return the length's variable."""
         count = self.source.variable("n")
         if not compact:
             self.source.add(f"{count} = len({value})", path)
@@ -196,7 +199,7 @@ class _Emit:
         return count
 
     def variable_size(self, form: str, compact: bool, value: str, path: str) -> None:
-        """Write text, bytes, or record batches: a length, and that many bytes."""
+        """Write text, bytes or record batches: a length, then that many bytes."""
         if form == "string":
             text = self.source.variable("s")
             self.source.add(f"{text} = {value}.encode()", path)
@@ -240,13 +243,14 @@ class _Emit:
                 self.source.add("yield")
 
     def plain(self, cls: type) -> bool:
-        """Whether a structure is one pack for all values."""
+        """Return whether all values of a structure can be written by one pack."""
         layout = layout_of(cls, self.version, self.flexible)
         lossless = self.drops or all(field.ignorable for field in layout.absent)
         return bool(layout.codes) and not self.flexible and lossless
 
     def tags(self, layout: Layout, value: str, path: str) -> None:
-        """Write tagged fields: nearly always none, which is a zero at the end of the run."""
+        """Write tagged fields; usually there are none, which is a zero byte at the end of the
+        run."""
         tests = [differs(field, f"{value}.{field.name}") for field in layout.tagged]
         with self.branch(f"if {' or '.join([*tests, f'{value}.unknown_tags'])}:", path):
             self.flush()
@@ -261,7 +265,7 @@ class _Emit:
         self.clear()
 
     def tag(self, field: Field, tags: str, value: str, path: str) -> None:
-        """Write one tagged field separately, because its size comes before it."""
+        """Write one tagged field to a separate list, because its size precedes it."""
         inner = self.source.variable("p")
         self.source.add(f"{inner} = []")
         outer, self.sink = self.sink, f"{inner}.append"

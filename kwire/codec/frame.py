@@ -1,9 +1,9 @@
 """Frames: a size, a header, and a body.
 
-A frame is handled here without its four bytes of size, except where bytes to be sent are
-made.  The header of a message follows from its table: the second one from the first flexible
-version on.  The answer to ApiVersions always has the first one, since the client cannot know the
-server's versions yet (KIP-511).
+Here a frame excludes its four bytes of size, except in functions that return bytes to send. The
+header's version follows from the message table: from the first flexible version of the message
+onwards it is the flexible one. The response to ApiVersions always has the first header version,
+because the client does not know the server's versions yet (KIP-511).
 """
 
 from collections.abc import Generator
@@ -20,15 +20,15 @@ from kwire.codec.schema import spec_of
 API_VERSIONS: Final = 18
 
 _NEVER: Final = 1 << 15
-"""A number above every version, which is an int16."""
+"""A number above every version; versions are int16."""
 _REQUEST: Final = Struct(">hhih")
 _RESPONSE: Final = Struct(">ii")
 _INT32: Final = Struct(">i")
 
 
-# Any: the API key in a frame decides about the class of its body.
+# Any: the API key of a frame determines the class of its body.
 Body: TypeAlias = Any
-"""A request or a response of an API that is known only at run time."""
+"""A request or a response whose API is known only at run time."""
 
 
 class RequestHead(NamedTuple):
@@ -42,7 +42,7 @@ class RequestHead(NamedTuple):
 
 @cache
 def _first_flexible(api_key: int) -> int:
-    """Return the first flexible version of an API; :data:`_NEVER` if there is none."""
+    """Return the first flexible version of an API; :data:`_NEVER` if it has none."""
     api = BY_KEY.get(api_key)
     if api is None:
         raise MalformedError(f"there is no API with key {api_key}")
@@ -61,9 +61,9 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def read_header(frame: Buffer) -> tuple[RequestHead, int]:
-    """Return a request's header and the start of its body.
+    """Parse a request's header; return it and the position of the body.
 
-    The version need not exist: the dispatcher checks it.
+    The version is not checked: the dispatcher does that. Raises MalformedError.
     """
     try:
         key, version, correlation_id, length = _REQUEST.unpack_from(frame)
@@ -71,7 +71,7 @@ def read_header(frame: Buffer) -> tuple[RequestHead, int]:
         client_id = None
         if length >= 0:
             if pos + length > len(frame):
-                raise MalformedError(f"client id of {length} bytes passes the end of the frame")
+                raise MalformedError(f"client id of {length} bytes exceeds the frame")
             client_id = str(frame[pos : pos + length], "utf-8")
             pos += length
         if version >= _first_flexible(key):
@@ -84,12 +84,12 @@ def read_header(frame: Buffer) -> tuple[RequestHead, int]:
 
 
 def read_request(head: RequestHead, frame: Buffer, pos: int) -> Body:
-    """Return the body after a header that :func:`read_header` has read."""
+    """Parse the body that follows a header which :func:`read_header` has parsed."""
     return decoder(BY_KEY[head.api_key].request, head.api_version)(frame, pos)[0]
 
 
 def response_parts(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
-    """Return the parts of a response to send, its size first; record batches are own parts."""
+    """Return the parts of a response, starting with its size; record batches are separate parts."""
     parts: list[Part] = [b""]
     encoder(type(response), version)(response, parts)
     _add_head(parts, api_key, version, correlation_id)
@@ -99,7 +99,7 @@ def response_parts(api_key: int, version: int, correlation_id: int, response: ob
 def response_parts_in_steps(
     api_key: int, version: int, correlation_id: int, response: object
 ) -> Generator[None, None, list[Part]]:
-    """Make the parts of a large response in small steps, which the caller runs in slices."""
+    """Build the parts of a large response in small steps, which the caller runs in slices."""
     parts: list[Part] = [b""]
     yield from encoder_in_steps(type(response), version)(response, parts)
     _add_head(parts, api_key, version, correlation_id)
@@ -107,7 +107,7 @@ def response_parts_in_steps(
 
 
 def _add_head(parts: list[Part], api_key: int, version: int, correlation_id: int) -> None:
-    """Put size and header in front of the body's first bytes; the first part is empty."""
+    """Replace the first part, which is empty, by the size and the header."""
     tags = b"\0" * response_header_version(api_key, version)
     size = sum(map(len, parts)) + 4 + len(tags)
     head = _RESPONSE.pack(size, correlation_id) + tags
@@ -121,7 +121,7 @@ def _add_head(parts: list[Part], api_key: int, version: int, correlation_id: int
 def request_frame(
     api_key: int, version: int, correlation_id: int, client_id: str | None, request: object
 ) -> bytes:
-    """Return the bytes of a request to send, its size first."""
+    """Return the bytes of a request, starting with its size."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
     parts: list[Part] = [b"", name]
@@ -133,13 +133,13 @@ def request_frame(
 
 
 def read_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Body]:
-    """Return a response's correlation id and body."""
+    """Return the correlation id and the body of a response."""
     correlation_id, pos = _response_header(api_key, version, frame)
     return correlation_id, decoder(BY_KEY[api_key].response, version)(frame, pos)[0]
 
 
 def leading_int32(api_key: int, version: int, frame: Buffer) -> int:
-    """Return the first field of a response that begins with an int32, as the throttle time."""
+    """Return the first field of a response that starts with an int32, such as the throttle time."""
     _, pos = _response_header(api_key, version, frame)
     try:
         (value,) = _INT32.unpack_from(frame, pos)
@@ -149,7 +149,7 @@ def leading_int32(api_key: int, version: int, frame: Buffer) -> int:
 
 
 def _response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
-    """Return the correlation id and the start of the body."""
+    """Return the correlation id and the position of the body."""
     try:
         (correlation_id,) = _INT32.unpack_from(frame)
         pos = 4
@@ -163,7 +163,7 @@ def _response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, in
 
 
 def with_body(frame: Buffer, request: object) -> bytes:
-    """Return a received request's frame with another body."""
+    """Return the frame of a received request with its body replaced."""
     head, _ = read_header(frame)
     return request_frame(
         head.api_key, head.api_version, head.correlation_id, head.client_id, request
@@ -171,6 +171,6 @@ def with_body(frame: Buffer, request: object) -> bytes:
 
 
 def response_to(frame: Buffer, answer: Buffer) -> Body:
-    """Return the body of an answer to a received request."""
+    """Return the body of the response to a received request."""
     head, _ = read_header(frame)
     return read_response(head.api_key, head.api_version, answer)[1]

@@ -1,7 +1,7 @@
-"""Messages in the JSON shape that Kafka's own tools print: for tests and dumps, not for speed.
+"""Messages in the JSON form that Kafka's own tools print: for tests and dumps, not for speed.
 
-Names are camelCase, uuids 22 characters of base64, bytes base64; a field that the version lacks
-is absent, and so is a tagged field at its default.
+Names are in camelCase, uuids are 22 characters of base64, bytes are base64. Fields that the version
+lacks are absent, and so are tagged fields with their default.
 """
 
 from base64 import b64decode, b64encode

@@ -19,7 +19,7 @@ class Shape:
     wire: str
     """Kafka's name of the type."""
     code: str = ""
-    """The :mod:`struct` code of a fixed form."""
+    """The :mod:`struct` code, if the form is ``fixed``."""
     cls: type[Message] | None = None
     element: "Shape | None" = None
 
@@ -35,9 +35,9 @@ class Field:
     ignorable: bool
     tag: int | None
     default: object
-    """A literal, an empty list, or a structure's class (for an instance with its defaults)."""
+    """A literal, an empty list, or the class of a structure whose fields have their defaults."""
     maybe_null: bool
-    """Whether it is nullable in some version, so that the Python type includes None."""
+    """True if some version allows null, so that the Python type includes None."""
 
 
 @attrs.frozen
@@ -53,7 +53,7 @@ class Layout:
 
     @property
     def codes(self) -> str | None:
-        """The struct codes of all fields, if every one of them has a fixed size."""
+        """The struct codes of all fields; None if a field has a variable size."""
         if all(field.shape.form == "fixed" for field in self.fields):
             return "".join(field.shape.code for field in self.fields)
         return None
@@ -67,7 +67,7 @@ def is_flexible(cls: type, version: int) -> bool:
 
 
 def layout_of(cls: type, version: int, flexible: bool) -> Layout:
-    """Return the layout of a message or structure; the message determines ``flexible``."""
+    """Return the layout of a message or structure; ``flexible`` is a property of the message."""
     key = cls, version, flexible
     if key not in _layouts:
         _layouts[key] = _resolve(cls, version, flexible)
@@ -145,7 +145,7 @@ def shape_of(annotation: object) -> Shape:
 
 
 def has_records(cls: type, version: int, flexible: bool) -> bool:
-    """Whether a message may include record batches, which are then not copied."""
+    """Return whether a message may include record batches, which are not copied when decoded."""
 
     def holds(shape: Shape) -> bool:
         if shape.element is not None:

@@ -1,7 +1,7 @@
-"""The functions that compiled functions call, and the errors that these raise.
+"""The functions that generated code calls, and the errors that they raise.
 
-Only rare paths are here: a varint of more than one byte, an unknown tag, an error.  The common
-ones are written out in the compiled functions.
+They cover only rare paths: a varint of more than one byte, an unknown tag, an error. The common
+paths are inlined in the generated code.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ UVARINT_BYTE: Final = tuple(bytes([value]) for value in range(128))
 
 
 class MalformedError(ValueError):
-    """The bytes are not a message of the table; the text names the field that failed."""
+    """The bytes are not a valid message; the text names the field that failed."""
 
 
 class EncodeError(ValueError):
@@ -22,13 +22,13 @@ class EncodeError(ValueError):
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Return an unsigned varint of up to 32 bits and its end; IndexError at the buffer's end."""
+    """Return an unsigned varint of up to 32 bits and its end; IndexError past the buffer's end."""
     first = buf[pos]
     return (first, pos + 1) if first < 128 else uvarint_rest(buf, pos + 1, first)
 
 
 def uvarint_rest(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """Return a varint and its end; more bytes follow its ``first``, which is before ``pos``."""
+    """Return a varint and its end, given its ``first`` byte, which is the one before ``pos``."""
     value = first & 127
     for shift in (7, 14, 21, 28):
         byte = buf[pos]
@@ -52,14 +52,14 @@ def uvarint(value: int) -> bytes:
 
 
 def read_tag(buf: Buffer, pos: int) -> tuple[int, int, int]:
-    """Return the number, size and start of a tagged field."""
+    """Return the number and size of a tagged field and the position of its content."""
     tag, pos = read_uvarint(buf, pos)
     size, pos = read_uvarint(buf, pos)
     return tag, size, pos
 
 
 def unknown_tag(buf: Buffer, pos: int, tag: int, size: int) -> tuple[tuple[int, bytes], int]:
-    """Return an unknown tagged field, number and content, and its end."""
+    """Return the number and content of an unknown tagged field, and its end."""
     end = pos + size
     if end > len(buf):
         raise MalformedError(f"tagged field {tag} has {size} bytes, {len(buf) - pos} are left")
@@ -67,7 +67,7 @@ def unknown_tag(buf: Buffer, pos: int, tag: int, size: int) -> tuple[tuple[int, 
 
 
 def unknown_tags(buf: Buffer, pos: int, count: int) -> tuple[tuple[tuple[int, bytes], ...], int]:
-    """Return ``count`` tagged fields of a structure without known ones, and their end."""
+    """Return ``count`` unknown tagged fields, and their end."""
     tags = []
     for _ in range(count):
         tag, size, pos = read_tag(buf, pos)
@@ -77,31 +77,31 @@ def unknown_tags(buf: Buffer, pos: int, count: int) -> tuple[tuple[tuple[int, by
 
 
 def write_tags(add: Callable[[bytes], object], tags: list[tuple[int, bytes]]) -> None:
-    """Write tagged fields in the order of their numbers, with their count first."""
+    """Write the number of tagged fields, then the fields in ascending order of their tags."""
     tags.sort(key=lambda item: item[0])
     add(uvarint(len(tags)))
     last = -1
     for tag, data in tags:
         if tag == last:
-            raise EncodeError(f"tag {tag} is given twice")
+            raise EncodeError(f"tag {tag} appears twice")
         last = tag
         add(uvarint(tag) + uvarint(len(data)))
         add(data)
 
 
 def _field(error: BaseException, paths: Sequence[str]) -> str:
-    """Return the field whose line in a compiled function raised ``error``."""
+    """Return the field that was being processed when generated code raised ``error``."""
     trace = error.__traceback__
     return paths[trace.tb_lineno] if trace and trace.tb_lineno < len(paths) else ""
 
 
 def decode_error(title: str, paths: Sequence[str], error: Exception) -> MalformedError:
-    """Return the error that a compiled decoder raises for the exception that stopped it."""
+    """Return the MalformedError for an exception that a generated decoder raised."""
     return MalformedError(f"{title}: {_field(error, paths) or 'message'}: {error}")
 
 
 def encode_error(title: str, paths: Sequence[str], error: Exception) -> EncodeError:
-    """Return the error that a compiled encoder raises for the exception that stopped it."""
+    """Return the EncodeError for an exception that a generated encoder raised."""
     return EncodeError(f"{title}: {_field(error, paths) or 'message'}: {error}")
 
 
@@ -118,7 +118,7 @@ def null_given() -> NoReturn:
 
 
 def too_long_to_write(length: int) -> NoReturn:
-    raise EncodeError(f"text of {length} bytes, {MAX_STRING_BYTES} are allowed")
+    raise EncodeError(f"text has {length} bytes, the limit is {MAX_STRING_BYTES}")
 
 
 def not_in_version() -> NoReturn:

@@ -1,24 +1,23 @@
 """Declares protocol messages: one class per message, one line per field.
 
-A message class is both the Python type handlers use and the table the codec
-compiles.  It has no behaviour of its own; :mod:`kwire.codec.compile` turns it
-into one encode and one decode function per version.
+A message class is both the Python type that handlers use and the table that the codec compiles. It
+has no behaviour; :mod:`kwire.codec.compile` turns it into one encode and one decode function per
+version.
 
 Rules of the tables:
 
-* Names are Kafka's, in snake case; ``camel`` gives the name Kafka's JSON has.
-* A field without a default must be given when a message is built; a field that
-  some version lacks always has a default, which the decoder fills in.
-* Structures are nested where they appear on the wire; one used in two places
-  comes before the message.
-* Every class has ``unknown_tags`` beside its fields: tagged fields of a newer
-  peer, kept as received and written back.
-* A request names the class of its response, so that the type checker knows the type of
-  what a call returns: ``class FetchRequest(Request["FetchResponse"])``.
-* A module may convert the old versions of a message to the newest shape and back:
-  ``widen_request(request, version)`` before a handler gets it, and
-  ``narrow_response(response, version, request)`` after.  A field of no version
-  (``""``) is set by widening; it is never sent.
+* Names are Kafka's, in snake case; ``camel`` returns the name in Kafka's JSON.
+* A field without a default must be set when a message is built; a field that some version lacks
+  always has a default, which the decoder fills in.
+* Structures are nested where they appear on the wire; a structure that is used twice comes before
+  the message.
+* Every class has ``unknown_tags`` beside its fields: tagged fields from a newer peer, which are
+  kept as received and written back.
+* A request names the class of its response, so that the type checker knows what a call returns:
+  ``class FetchRequest(Request["FetchResponse"])``.
+* A module may convert old versions of a message to the newest shape and back:
+  ``widen_request(request, version)`` runs before the handler, ``narrow_response(response, version,
+  request)`` after it. A field of no version (``""``) is set by widening; it is never sent.
 """
 
 from collections.abc import Callable
@@ -86,14 +85,14 @@ UInt32 = Annotated[int, Wire("uint32", "I", 0)]
 Int64 = Annotated[int, Wire("int64", "q", 0)]
 Float64 = Annotated[float, Wire("float64", "d", 0.0)]
 Uuid = Annotated[bytes, Wire("uuid", "16s", ZERO_UUID)]
-"""Sixteen raw bytes, on the wire, in comparisons and as dict keys."""
+"""Sixteen raw bytes, also in comparisons and as dict keys."""
 String = Annotated[str, Wire("string", default="")]
 NullableString = Annotated[str | None, Wire("string", default="")]
 Bytes = Annotated[bytes, Wire("bytes", default=b"")]
 NullableBytes = Annotated[bytes | None, Wire("bytes", default=b"")]
-# Any: received batches are a memoryview; those to send may be a Region, of kwire.net.send.
+# Any: received batches are a memoryview; batches to send may be a Region (kwire.net.send).
 RecordBatches: TypeAlias = Any
-"""Record batches: a memoryview into the received frame, or anything sendable with a length."""
+"""Record batches: a memoryview into the received frame, or a sendable object with a length."""
 Records = Annotated[RecordBatches, Wire("records", default=None)]
 Array = Annotated[list[T], Wire("array")]
 NullableArray = Annotated[list[T] | None, Wire("array")]
@@ -103,7 +102,7 @@ Nullable = Annotated[T | None, Wire("struct")]
 
 @attrs.frozen
 class FieldSpec:
-    """The properties of a field in the table, beside its type."""
+    """The properties of a field in the table, besides its type."""
 
     versions: Versions
     nullable: Versions
@@ -111,18 +110,18 @@ class FieldSpec:
     tagged: Versions = Versions(1, 0)
     ignorable: bool = False
     compact: bool = True
-    """Whether flexible versions use the compact form; False only for the header's client id."""
+    """True if flexible versions use the compact form; False only for the header's client id."""
 
 
 @attrs.frozen
 class Attribute:
-    """One field of a class: its name, its annotation, its default."""
+    """One field of a class: its name, annotation and default."""
 
     name: str
     type: object
     spec: FieldSpec
     default: object
-    """:data:`attrs.NOTHING` if it must be given, or if ``factory`` makes it."""
+    """:data:`attrs.NOTHING` if a value is required, or if ``factory`` creates it."""
     factory: Callable[[], object] | None
 
 
@@ -145,7 +144,7 @@ class _Declared(NamedTuple):
         return FieldSpec(carried, nullable, self.tag, tagged, self.ignorable, self.compact)
 
 
-# Any: in a class body a field's description is the value of an attribute of the field's type.
+# Any: in a class body, the description of a field is assigned to an attribute of its type.
 FieldValue: TypeAlias = Any
 
 
@@ -162,15 +161,16 @@ def field(
 ) -> FieldValue:
     """Describe one field.
 
-    ``versions`` have it, in ``nullable`` ones it may be null, in ``tagged`` ones (all, if
-    empty and a ``tag`` is given) it is sent as that tag.  An ``ignorable`` value is dropped
-    when the version lacks the field; any other value but the default is then an error.
+    ``versions`` have the field. In ``nullable`` versions it may be null; in ``tagged`` versions
+    (all, if this is empty and a ``tag`` is given) it is sent as that tag. If a version lacks the
+    field, an ``ignorable`` value is dropped; for other fields any value but the default is an
+    error.
     """
     return _Declared(versions, default, factory, nullable, tag, tagged, ignorable, compact)
 
 
 def fields(cls: type) -> tuple[Attribute, ...]:
-    """Return the fields that the table of a message or structure declares, in its order."""
+    """Return the declared fields of a message or structure, in order of declaration."""
     return tuple(
         Attribute(name, kind, declaration.spec(), declaration.default, declaration.factory)
         for name, (kind, declaration) in _declarations(cls).items()
@@ -185,7 +185,7 @@ def _declarations(cls: type) -> dict[str, tuple[object, _Declared]]:
 
 @attrs.frozen
 class MessageSpec:
-    """The properties of a whole message in the table."""
+    """The properties of a message in the table."""
 
     versions: Versions
     flexible: Versions
@@ -195,29 +195,29 @@ class MessageSpec:
 
 
 def spec_of(cls: type) -> MessageSpec:
-    """Return the properties of a message in the table."""
+    """Return the properties of a message class."""
     spec: MessageSpec = cls.__kwire__  # type: ignore[attr-defined]
     return spec
 
 
 def camel(name: str) -> str:
-    """Return a field's name in Kafka's JSON: ``throttle_time_ms`` is ``throttleTimeMs``."""
+    """Return a field's name in Kafka's JSON: ``throttle_time_ms`` becomes ``throttleTimeMs``."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 Tags = tuple[tuple[int, bytes], ...]
-"""Tagged fields that the table does not have, as received: number and content."""
+"""Tagged fields that the table does not know, as received: number and content."""
 
 
 class Message:
-    """The base class of all messages and structures; their decorators add it."""
+    """The base class of all messages and structures; the decorators add it."""
 
     __slots__: tuple[str, ...] = ()
     unknown_tags: Tags
 
     def __init__(self, **values: object) -> None:
-        """Run for a class's first object only, which makes the class's own ``__init__``."""
+        """Generate the class's own ``__init__`` and call it; runs once, for its first object."""
         cls = type(self)
         cls.__init__ = _initializer(cls)  # type: ignore[method-assign]
         cls.__init__(self, **values)
@@ -236,13 +236,13 @@ class Message:
 
 
 class Request(Message, Generic[Response_co]):
-    """The base class of requests, each of which names the class of its response."""
+    """The base class of requests; each request names the class of its response."""
 
     __slots__ = ()
 
 
 def _initializer(cls: type) -> Callable[..., None]:
-    """Return a class's ``__init__``: all fields by name, as attrs would write it."""
+    """Generate the ``__init__`` of a class, with all fields as keyword arguments."""
     names: dict[str, object] = {"nothing": attrs.NOTHING}
     parameters, lines = ["self", "*"], []
     for name, (_, declaration) in _declarations(cls).items():
@@ -262,11 +262,11 @@ def _initializer(cls: type) -> Callable[..., None]:
 
 
 def _define(cls: type[T]) -> type[T]:
-    """Make the class, with a field for unknown tags, which count in comparisons.
+    """Create the message class, with a field for unknown tags, which count in comparisons.
 
-    Not with attrs, which would write and compile three functions for each class at once: importing
-    the 32 metadata records took 16 ms that way, 9 ms with shared ``__eq__`` and ``__repr__``, 1.3
-    this way.
+    attrs is not used because it writes and compiles three functions per class at once: importing
+    the 32 metadata records took 16 ms that way, 9 ms with shared ``__eq__`` and ``__repr__``, and
+    takes 1.3 ms this way.
     """
     body = {**cls.__dict__, "__qualname__": cls.__qualname__}
     annotations = body["__annotations__"] = body.get("__annotations__", {})

@@ -1,7 +1,7 @@
-"""Builds the text of one function, line by line, and turns it into the function.
+"""Builds the source of one function, line by line, and compiles it.
 
-Each line is recorded with the field it works on, so that an error in it can name the field,
-at no cost while there is no error.
+For each line the field that it works on is recorded, so that an error in that line can name the
+field. This costs nothing while there is no error.
 """
 
 import linecache
@@ -11,12 +11,12 @@ from typing import cast
 
 
 class Source:
-    """A function under construction: its lines, and the names they use."""
+    """A function under construction: its lines, and the names that they use."""
 
     def __init__(self, title: str, head: str, names: Mapping[str, object]) -> None:
         self.title = title
         self.lines = [head]
-        self.paths = ["", ""]  # counted from one, as lines are
+        self.paths = ["", ""]  # The index is the line number, which starts at 1.
         self.names: dict[str, object] = {**names, "TITLE": title}
         self._constants: dict[tuple[str, Hashable], str] = {}
         self._depth = 1
@@ -28,7 +28,7 @@ class Source:
         self.paths.append(path)
 
     def block(self, head: str, path: str = "") -> "Source":
-        """Add a line and, indented under it, the lines that are added in ``with`` the result."""
+        """Add a line and open a block: lines added inside ``with`` are indented below it."""
         self.add(head, path)
         return self
 
@@ -39,12 +39,12 @@ class Source:
         self._depth -= 1
 
     def variable(self, stem: str) -> str:
-        """Return a name that no other line uses."""
+        """Return a new variable name that starts with ``stem``."""
         self._count += 1
         return f"{stem}{self._count}"
 
     def constant(self, stem: str, key: Hashable, value: object) -> str:
-        """Return the name of a global that holds ``value``; one name per ``key``."""
+        """Return the name of a global that holds ``value``; each ``key`` has one name."""
         name = self._constants.get((stem, key))
         if name is None:
             name = self._constants[stem, key] = f"{stem}_{len(self._constants)}"
@@ -64,7 +64,7 @@ class Source:
         return "\n".join(self.lines) + "\n"
 
     def function(self, name: str) -> Callable[..., object]:
-        """Return the compiled function; tracebacks and debuggers find its source."""
+        """Compile the function and return it; tracebacks and debuggers can show its source."""
         text = self.text()
         filename = f"<kwire {self.title} {name}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)

@@ -1,8 +1,8 @@
-"""The wait of a coordinator's answer for the commit of what it depends on.
+"""The wait of a coordinator's response for the commit of the records that it depends on.
 
-It ends with the lease of the broker's session: a broker that is cut off from the others commits
-nothing more, and its client is to look for the next coordinator. On the client's connection later
-requests wait behind this one.
+The wait ends with the lease of the broker's session. A broker that is cut off from the others can
+commit nothing more, and its clients have to look for the next coordinator; later requests on the
+same connection would wait behind this one.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kwire.coordinator.ports import CoordinatorLog
 
 _CHECK_MIN_S: Final = 0.01
-"""The shortest time between two looks at a lease that is about to end."""
+"""The shortest time between two checks of a lease that is about to end."""
 
 
 async def wait_while_leased(
@@ -23,7 +23,7 @@ async def wait_while_leased(
 ) -> None:
     """Return when the offsets before ``end_offset`` are committed, or when the lease is over.
 
-    The caller looks at the lease afterwards. Raises KafkaError on loss of the role.
+    The caller must check the lease afterwards. Raises KafkaError if the broker loses its role.
     """
     while not log.is_lease_over:
         with trio.move_on_after(max(log.lease_left_s, _CHECK_MIN_S)) as leased:

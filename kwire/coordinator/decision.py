@@ -1,9 +1,9 @@
-"""A coordinator's decision: records to write, answers to give, deadlines to keep.
+"""A coordinator's decision: records to write, answers to send, deadlines to set.
 
-A decider reads state and time and returns a :class:`Decision`; it changes nothing.  The service
-writes the records, applies them, and only then lets the machine adopt the state that is not
-written (such as the members that wait for an answer).  So a decision whose records could not be
-written changes nothing, and ``apply`` is the same code for a written and for a replayed record.
+A decider reads state and time and returns a :class:`Decision`; it changes nothing. The service
+writes the records, applies them, and only then lets the machine adopt the state that is not written
+(such as the members that wait for an answer). So a decision whose records cannot be written changes
+nothing, and ``apply`` is the same code for new and for replayed records.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
     from kwire.replica.verification import Guard
 
-# Any: keys, values, replies, states and changes are of the classes of one machine, such as that of
-# the groups; a coordinator passes them on unread.
+# Any: keys, values, replies, states and changes belong to one machine (such as that of the groups);
+# a coordinator passes them on without reading them.
 Opaque: TypeAlias = Any
 
 Timer = tuple[Hashable, float | None]
@@ -32,11 +32,12 @@ class Moment(NamedTuple):
     now: float
     wall_ms: int
     steady_ms: float = inf
-    """The wall clock without its jumps since the node's start (:class:`kwire.clock.SteadyWall`)."""
+    """The wall clock without its jumps since the node started (:class:`kwire.clock.SteadyWall`)."""
 
     @property
     def expiry_ms(self) -> float:
-        """The wall clock to expire by: a jump forward expires nothing."""
+        """The time to compare expiry times with: a wall clock that jumps forward expires
+        nothing."""
         return min(self.wall_ms, self.steady_ms)
 
 
@@ -46,7 +47,7 @@ class Record(NamedTuple):
     key: Opaque
     value: Opaque = None
     version: int | None = None
-    """The value's version, None for the one that is usually written."""
+    """The value's version; None means the version in which new values are written."""
 
 
 class Answer(NamedTuple):
@@ -58,9 +59,9 @@ class Answer(NamedTuple):
 
 @attrs.frozen
 class LateAnswer:
-    """A reply that the request's own task makes, once it is woken.
+    """A reply that the request's own task builds once it is woken.
 
-    So a decision that answers thousands of requests is not as long as all their replies.
+    So the decision itself stays short even if it answers thousands of requests.
     """
 
     ticket: int
@@ -85,29 +86,29 @@ NO_TRANSACTION: Final = TransactionalProducer(NO_PRODUCER, -1)
 
 @attrs.frozen
 class Decision:
-    """The whole result of one request, one deadline or one event.
+    """The result of one request, one deadline or one event.
 
     A request whose ticket is not among the ``answers`` waits for a later decision.
     """
 
     records: tuple[Record, ...] = ()
     is_atomic: bool = True
-    """Whether the records are one batch, so that all of them are written or none is.
+    """True if the records form one batch, so that all or none of them are written.
 
-    Only the records of a clean-up, which are independent, may fill several batches.
+    The records of a clean-up do not depend on each other; only they may fill several batches.
     """
     draft: "Draft[Opaque] | None" = None
-    """The records if they are encoded beforehand, in place of ``records``."""
+    """The records, in place of ``records``, if they were encoded before the decision."""
     producer: TransactionalProducer = NO_TRANSACTION
     """The producer of the records; they take effect when its transaction commits."""
     answers: tuple[Answer | LateAnswer, ...] = ()
     timers: tuple[Timer, ...] = ()
     state: Opaque = None
-    """Unwritten state that the machine adopts once the records are written and applied."""
+    """State that is not written; the machine adopts it once the records are written and applied."""
     steps: "Iterable[Step]" = ()
-    """Further decisions of long work, taken one by one; other requests run in between."""
+    """Further decisions of long work, taken one by one; other requests run between them."""
     otherwise: "Callable[[KafkaError, Moment], Decision] | None" = None
-    """Returns the decision to take if the records cannot be written; it writes none itself."""
+    """Returns the decision to take if the records cannot be written; that one writes nothing."""
 
 
 Step = Callable[[Moment], Decision]
@@ -123,13 +124,14 @@ class Machine(Protocol):
         """Return a record's key and value as they are stored."""
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        """Return the stored record; None if it is to be ignored.  ValueError if it is damaged."""
+        """Decode a stored record; None if it is to be ignored. Raises ValueError if it is
+        damaged."""
 
     def apply(self, record: Record, producer_id: int) -> None:
-        """Apply a written record; one with a producer takes effect when its transaction ends."""
+        """Apply a written record; with a producer, it takes effect when its transaction ends."""
 
     def apply_change(self, change: Opaque) -> None:
-        """Apply the records of a draft's batch at once, as :meth:`apply` would one by one."""
+        """Apply the records of a draft in one step, as :meth:`apply` would one by one."""
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply a written transaction marker."""
@@ -138,10 +140,10 @@ class Machine(Protocol):
         """Adopt the :attr:`Decision.state` of a written decision."""
 
     def on_loaded(self) -> Iterator[Step]:
-        """Yield the decisions to take after the replay, before requests are answered."""
+        """Yield the decisions to take after the replay and before the first request."""
 
     def on_next_epoch(self) -> None:
-        """Take note that the leader goes on in the next epoch; the partition may be loading."""
+        """Handle that the same leader continues in the next epoch; the partition may be loading."""
 
     def due(self, name: Hashable, moment: Moment) -> Decision:
         """Decide on the deadline ``name``, which has passed."""

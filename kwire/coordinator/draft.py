@@ -1,9 +1,9 @@
-"""The batch of a long decision, encoded before it is taken.
+"""The batch of a long decision, encoded before the decision is taken.
 
-Encoding is most of the cost of a decision over thousands of records.  A draft is filled in slices
-from data that does not depend on the state.  The decision then checks the state, and only an append
-and one change of the machine are left.  So it is taken as a whole without a long pause for other
-requests, and written or refused as a whole: one batch holds all of it.
+Encoding is most of the cost of a decision with thousands of records. A draft is filled in slices,
+from data that does not depend on the state. The decision then only checks the state, appends the
+batch and applies one change to the machine, so it does not hold up other requests for long. One
+batch holds all records, so they are written or rejected as a whole.
 """
 
 from typing import Generic, TypeVar
@@ -31,5 +31,5 @@ class Draft(Generic[C]):
         return self.change
 
     def build_batch(self) -> bytes:
-        """Return the batch as it is to be appended."""
+        """Return the batch, ready to be appended."""
         return of_payload(self.payload, self.count, self.wall_ms)

@@ -1,9 +1,10 @@
-"""The loads of a coordinator's partitions: each is replayed from the start of its log to its end.
+"""The loads of a coordinator's partitions: each log is replayed from its start to its end.
 
-A few partitions are loaded side by side, in slices that together are as long as one, so that a long
-log does not hold up the others. A load that fails, even by a fault of a machine, is
-logged and repeated with an empty shard, after a delay that doubles: a damaged log stays damaged.
-Meanwhile the partition answers COORDINATOR_LOAD_IN_PROGRESS, and all others are served.
+A few partitions are loaded concurrently, so that a long log does not hold up the others; their
+slices together are as long as a single one. If a load fails, even by a fault of a machine, the
+error is logged and the load is repeated with an empty shard, after a delay that doubles: a damaged
+log stays damaged. Meanwhile that partition answers COORDINATOR_LOAD_IN_PROGRESS; all others are
+served.
 """
 
 import logging
@@ -36,24 +37,24 @@ _RETRY_MAX_SECONDS: Final = 60.0
 
 @attrs.define(eq=False)
 class Loader(Generic[M]):
-    """The shards to load, and the task that does it."""
+    """The shards to load, and the tasks that load them."""
 
     log: "CoordinatorLog"
     clock: Clock
     moment: Callable[[], Moment]
-    """Returns the present, as deadlines count it."""
+    """Returns the current time for decisions."""
     queue: deque[Shard[M]]
     is_queued: Signal
     """Set when a shard is put into the queue."""
     perform: Callable[[Shard[M], Decision], None]
     """Carries out a decision that follows the replay."""
     replace: Callable[[Shard[M]], Shard[M]]
-    """Puts an empty shard in the place of one that is half loaded."""
+    """Replaces a half loaded shard by an empty one, which it returns."""
     on_active: Callable[[Shard[M]], None]
     """Called when a shard is loaded."""
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Load what is queued, until cancelled."""
+        """Load queued shards until cancelled."""
         for _ in range(_LOADS_AT_ONCE - 1):
             nursery.start_soon(self._load_queued, nursery)
         await self._load_queued(nursery)
@@ -85,8 +86,8 @@ class Loader(Generic[M]):
     async def _load(self, shard: Shard[M]) -> None:
         """Replay the partition up to its log end at the start of the load.
 
-        Whatever this raises leaves the shard half loaded. It returns early when the shard is
-        resigned.
+        If this raises, the shard is half loaded and must be replaced. It returns early if the shard
+        is resigned.
         """
         clock, partition = self.clock, shard.partition
         slices = Slices(seconds=SLICE_SECONDS / _LOADS_AT_ONCE)

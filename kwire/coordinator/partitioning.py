@@ -1,8 +1,8 @@
-"""The partition of an internal topic that belongs to a key, such as a group's or transactional id.
+"""Maps a key, such as a group id or transactional id, to a partition of an internal topic.
 
-Clients never compute it; the rule is Kafka's, so that data passes from one server to the other.
-Every request to a coordinator asks for it, and the loop over an id of 25 characters takes 6 us, so
-the hashes of short keys are kept.
+Clients never compute this. The rule is Kafka's, so that a log can move between Kafka and kwire.
+Every request to a coordinator needs the partition, and hashing an id of 25 characters takes 6 us,
+so the hashes of short keys are cached.
 """
 
 from functools import lru_cache

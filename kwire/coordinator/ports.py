@@ -15,20 +15,20 @@ class CoordinatorLog(Protocol):
 
     @property
     def is_lease_over(self) -> bool:
-        """Whether another broker may lead this broker's partitions by now."""
+        """True while another broker may lead this broker's partitions."""
 
     @property
     def lease_left_s(self) -> float:
-        """The seconds for which the lease holds if it is not extended; infinite without an end."""
+        """The seconds until the lease ends unless it is extended; infinite if it cannot end."""
 
     @property
     def lease_over_s(self) -> float:
-        """The seconds for which the lease has been over so far, in all."""
+        """The total number of seconds for which the lease has been over so far."""
 
     def append(self, partition: TopicPartition, batch: bytes, guard: "Guard | None" = None) -> int:
         """Append as the partition's leader; return the log end offset after the batch.
 
-        ``guard``: the verification of a transaction's first batch.  Raises KafkaError.
+        ``guard`` is the verification of a transaction's first batch. Raises KafkaError.
         """
 
     def append_marker(self, partition: TopicPartition, marker: "TransactionMarker") -> int:
@@ -38,7 +38,7 @@ class CoordinatorLog(Protocol):
         """
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
-        """Return the largest batch size that may be written, `max.message.bytes` of the topic."""
+        """Return the largest allowed batch size, the topic's `max.message.bytes`."""
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return start and end offset of the log."""
@@ -47,17 +47,18 @@ class CoordinatorLog(Protocol):
         """Return the high watermark: everything below it is committed."""
 
     async def wait_committed(self, partition: TopicPartition, end_offset: int) -> None:
-        """Return when the high watermark has reached ``end_offset``; raises on loss of the role."""
+        """Return when the high watermark reaches ``end_offset``; raises if leadership is lost."""
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
-        """Return whole batches from the one with ``offset`` on, empty at the end of the log.
+        """Return whole batches, starting with the one that contains ``offset``; empty at the log
+        end.
 
-        They may be uncommitted.  Raises KafkaError if they cannot be read yet.
+        The batches may be uncommitted. Raises KafkaError if they cannot be read yet.
         """
 
 
 class LedPartition(Protocol):
-    """A partition of this node, with its role in the replica layer."""
+    """A partition of this node and its role, as the replica layer reports them."""
 
     @property
     def topic(self) -> str: ...

@@ -1,18 +1,18 @@
 """The service that runs coordinators, for groups, transactions and share state.
 
-Each led partition of one internal topic has a :class:`~kwire.coordinator.shard.Shard`.  A request
-is decided on, its records are appended and applied, and the reply waits until the partition's high
-watermark has passed them: so no client sees state that a new leader might not have.  The same holds
-for an error that refuses a request, unless it only asks the client to retry.  A new leader first
-replays the partition, and meanwhile answers COORDINATOR_LOAD_IN_PROGRESS.
-One task sleeps until the earliest deadline of all shards; without deadlines it does not wake.  Long
-work (loading, due deadlines, further steps of a decision) runs in slices, and the members of a
-group are answered some at a time.
+Each led partition of one internal topic has a :class:`~kwire.coordinator.shard.Shard`. The service
+decides on a request, appends and applies the records, and replies once the partition's high
+watermark has passed them: so no client sees state that a new leader might not have. The same holds
+for an error that rejects a request, unless it only asks the client to retry. A new leader first
+replays the partition, and meanwhile answers COORDINATOR_LOAD_IN_PROGRESS. One task sleeps until the
+earliest deadline of all shards; without deadlines it does not wake. Long work (loading, due
+deadlines, further steps of a decision) runs in slices, and the members of a group are answered some
+at a time.
 
-A request is refused with NOT_COORDINATOR once the lease of the broker's session is over, also one
-that waits for a commit: another broker may have loaded the partition by then (invariants 34 and
-72).  Meanwhile the time of deadlines does not pass.  A load that fails, even by a fault of a
-machine, is repeated from the start; until it succeeds its partition alone answers
+Once the lease of the broker's session is over, requests are rejected with NOT_COORDINATOR,
+including those that wait for a commit: another broker may have loaded the partition by then
+(invariants 34 and 72). The clock of deadlines stops meanwhile. If a load fails, even by a fault of
+a machine, it is repeated from the start; until it succeeds, only its own partition answers
 COORDINATOR_LOAD_IN_PROGRESS.
 
 Everything between a request and its append is synchronous, so no lock is needed.
@@ -68,7 +68,7 @@ R = TypeVar("R")
 C = TypeVar("C")
 
 _WOKEN_AT_ONCE: Final = 16
-"""Requests that are answered before other tasks run, about a millisecond."""
+"""The number of requests that are answered before other tasks run, about a millisecond."""
 
 _APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
     UnknownTopicOrPartition: CoordinatorNotAvailable,
@@ -81,11 +81,11 @@ _APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
     RecordListTooLarge: UnknownServerError,
     InvalidFetchSize: UnknownServerError,
 }
-"""The error for a coordinator's client, by the error of the internal topic's partition."""
+"""The error that a coordinator's client gets, by the error of the internal topic's partition."""
 
 
 WaitCommitted = Callable[[], Awaitable[None]]
-"""Waits for the commit of what was written; raises KafkaError."""
+"""Waits until the written records are committed; raises KafkaError."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -104,7 +104,7 @@ class CoordinatorService(Generic[M]):
     _has_loads: Signal = attrs.field(factory=Signal, init=False)
     _steps: StepRunner[M] = attrs.field(init=False)
     _wakes: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE), init=False)
-    """Requests whose answers are decided and whose tasks are to be woken."""
+    """Requests that have an answer and whose tasks have to be woken."""
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _time: DeadlineClock = attrs.field(init=False)
 
@@ -113,15 +113,15 @@ class CoordinatorService(Generic[M]):
         self._steps = StepRunner(self._take_step)
 
     def machines(self) -> list[M]:
-        """Return the machines of the partitions that are led here and loaded."""
+        """Return the machines of the loaded partitions that this node leads."""
         return [shard.machine for shard in self._shards.values() if shard.phase is Phase.ACTIVE]
 
     # Leadership
 
     def on_elected(self, index: int, leader_epoch: int) -> None:
-        """Load a partition that this node now leads, in ``leader_epoch``.
+        """Load a partition that this node leads from ``leader_epoch`` onwards.
 
-        A partition that it has led in the epoch before is kept as it is.
+        If this node also led the previous epoch, the loaded partition is kept as it is.
         """
         current = self._shards.get(index)
         if current is not None:
@@ -163,12 +163,12 @@ class CoordinatorService(Generic[M]):
 
     @property
     def active(self) -> list[int]:
-        """The partitions that answer requests."""
+        """The partitions that answer requests, in ascending order."""
         return [i for i, shard in sorted(self._shards.items()) if shard.phase is Phase.ACTIVE]
 
     @property
     def loading(self) -> list[int]:
-        """The partitions that are being loaded."""
+        """The partitions that are being loaded, in ascending order."""
         return [i for i, shard in sorted(self._shards.items()) if shard.phase is Phase.LOADING]
 
     def statistics(self) -> dict[str, int]:
@@ -206,13 +206,13 @@ class CoordinatorService(Generic[M]):
         return wait.reply
 
     def draft(self, change: C) -> "Draft[C]":
-        """Return an empty draft of a decision, with its empty change."""
+        """Return an empty draft of a decision, which applies ``change``."""
         from kwire.coordinator.draft import Draft
 
         return Draft(self.clock.now_ms(), change)
 
     async def read(self, index: int, look: Callable[[M], R]) -> R:
-        """Return the result of ``look``, once the state it has read is committed."""
+        """Return the result of ``look`` once the state that it read is committed."""
         shard = self._ready(index)
         try:
             result = look(shard.machine)
@@ -222,32 +222,34 @@ class CoordinatorService(Generic[M]):
         return result
 
     async def _refuse(self, shard: Shard[M], error: KafkaError) -> NoReturn:
-        """Raise a decider's error, once the state that the error depends on is committed.
+        """Raise a decider's error once the state that the error depends on is committed.
 
-        Most errors are final: PRODUCER_FENCED ends a producer. The change that fences it must not
-        be lost with this leader. An error that only asks the client to retry is raised at once.
+        Most errors are final for the client: PRODUCER_FENCED ends a producer, so the change that
+        fenced it must not be lost with this leader. An error that only asks the client to retry is
+        raised at once.
         """
         if not error.retriable:
             await self._wait_committed(shard, shard.written)
         raise error
 
     def end_transaction(self, index: int, marker: "TransactionMarker") -> WaitCommitted:
-        """Write and apply a transaction's marker; return the wait for its commit."""
+        """Write and apply a transaction marker; return a function that waits for its commit."""
         shard = self._ready(index)
         shard.end_transaction(marker, self.log)
         return partial(self._wait_committed, shard, shard.written)
 
     async def read_each(self, look: Callable[[M], R]) -> list[R]:
-        """Return the result of ``look`` for each partition that is led here, for a listing.
+        """Return the result of ``look`` for each partition that this node leads, for a listing.
 
-        Raises CoordinatorLoadInProgress or CoordinatorNotAvailable if some of them are missing.
+        Raises CoordinatorLoadInProgress while a partition is loading, or CoordinatorNotAvailable if
+        the lease is over.
         """
         if self.loading:
             raise CoordinatorLoadInProgress
         results: list[R] = []
         slices = Slices()
         for index in self.active:
-            with suppress(NotCoordinator):  # Another broker lists what is in this partition.
+            with suppress(NotCoordinator):  # Its new leader lists this partition.
                 results.append(await self.read(index, look))
             await slices.pause()
         if self.log.is_lease_over:
@@ -255,11 +257,11 @@ class CoordinatorService(Generic[M]):
         return results
 
     def is_led(self, index: int) -> bool:
-        """Whether this node leads a partition, as far as it knows."""
+        """Return whether this node leads a partition, as far as it knows."""
         return index in self._shards
 
     def schedule_for_all(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
-        """Schedule these steps in every partition that answers requests."""
+        """Schedule steps in every partition that answers requests."""
         for shard in self._shards.values():
             if shard.phase is Phase.ACTIVE:
                 self._steps.schedule(shard, steps_of(shard.machine))
@@ -278,14 +280,14 @@ class CoordinatorService(Generic[M]):
     def _perform(
         self, shard: Shard[M], decision: Decision, deadline: Hashable | None = None
     ) -> None:
-        """Carry out a decision, which may be the one on a deadline."""
+        """Carry out a decision; ``deadline`` names the deadline that it is about, if any."""
         try:
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         except KafkaError as error:
             client_error = _to_client_error(error)
             if decision.otherwise is None:
                 raise client_error from error
-            log.warning("not written partition=%s error=%r", shard.partition, error)
+            log.warning("write failed partition=%s error=%r", shard.partition, error)
             decision = decision.otherwise(client_error, self._time.moment())
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         self._wakes.wake(answered)
@@ -294,7 +296,8 @@ class CoordinatorService(Generic[M]):
         self._wake_by_deadline(shard)
 
     def _wake_by_deadline(self, shard: Shard[M]) -> None:
-        """Wake no later than the earliest deadline of a shard that is not being loaded."""
+        """Wake the deadline task in time for a shard's earliest deadline, unless it is being
+        loaded."""
         deadline = shard.timers.deadline
         if shard.phase is Phase.ACTIVE and deadline < self._sleep.deadline:
             passes_at = self._time.passes_at(deadline)  # Never before the deadline itself.
@@ -319,7 +322,7 @@ class CoordinatorService(Generic[M]):
     # Tasks
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Load partitions, keep deadlines and take steps, until cancelled."""
+        """Load partitions, handle deadlines and take steps, until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._load_all, nursery)
@@ -345,7 +348,7 @@ class CoordinatorService(Generic[M]):
                     await slices.pause()
 
     def _fire_next_deadline(self, shard: Shard[M]) -> bool:
-        """Decide on one deadline that has passed; False if there is none."""
+        """Decide on one deadline that has passed; return False if there is none."""
         now = self._time.now()
         name = shard.timers.pop_due(now)
         if name is None:
@@ -377,7 +380,7 @@ class CoordinatorService(Generic[M]):
         await loader.run(nursery)
 
     def _replace(self, shard: Shard[M]) -> Shard[M]:
-        """Put an empty shard in the place of one whose load failed; steps of that one end."""
+        """Replace a shard whose load failed by an empty one; the steps of the old shard end."""
         index = shard.partition.partition
         empty = Shard(shard.partition, shard.leader_epoch, self.make(index))
         empty.failures = shard.failures
@@ -387,6 +390,6 @@ class CoordinatorService(Generic[M]):
 
 
 def _to_client_error(error: KafkaError) -> KafkaError:
-    """Return the error for the client when the partition cannot be written."""
+    """Return the error to send to the client when the partition cannot be written."""
     error_type = _APPEND_ERRORS.get(type(error))
     return error if error_type is None else error_type()

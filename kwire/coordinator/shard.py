@@ -1,7 +1,7 @@
-"""One led partition of an internal topic: its machine, its deadlines and waiting requests.
+"""One led partition of an internal topic: its machine, deadlines and waiting requests.
 
-Pure: it writes through the log that the caller passes in, and puts the reply of a waiting request
-into its :class:`Wait`. The service makes the event of the wait and wakes the answered requests.
+Pure: it writes through the log that the caller passes in, and stores the reply of a waiting request
+in its :class:`Wait`. The service creates the events and wakes the answered requests.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -39,7 +39,7 @@ _BATCH_OVERHEAD: Final = 128
 
 
 class Phase(Enum):
-    """The phase of a shard; only an active one answers requests."""
+    """The phase of a shard; only an active shard answers requests."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -48,19 +48,19 @@ class Phase(Enum):
 
 @attrs.define(eq=False)
 class Wait:
-    """A request whose answer is not decided, or not committed."""
+    """A request that is not answered yet."""
 
     answered: bool = False
     answer: Answer | LateAnswer | None = None
     end_offset: int = 0
-    """The reply is valid once everything below this offset is committed."""
+    """The reply may be sent once everything below this offset is committed."""
     error: KafkaError | None = None
     done: Wakeable | None = None
-    """The event on which the request's task sleeps, None if no task sleeps."""
+    """The event on which the request's task sleeps; None if no task sleeps."""
 
     @property
     def reply(self) -> Opaque:
-        """The reply of the answer, which a late one makes."""
+        """The reply of the answer; a late answer builds it here."""
         return None if self.answer is None else self.answer.reply
 
     def settle(self, answer: Answer | LateAnswer | None, end_offset: int) -> None:
@@ -73,15 +73,15 @@ class Wait:
 
 
 class Series:
-    """The steps that are left of a piece of long work, in their order.
+    """The remaining steps of a piece of long work, in order.
 
-    It holds nothing of the attempts at a step: there may be one a second for weeks.
+    It keeps no record of failed attempts: there may be one a second for weeks.
     """
 
     __slots__ = ("_first", "_rest", "is_repeated")
 
     def __init__(self, steps: Iterable[Step], *, is_repeated: bool) -> None:
-        """``is_repeated``: a deadline begins the work again, also if a step is left out."""
+        """Start with all steps; ``is_repeated``: a deadline repeats this work anyway."""
         self.is_repeated = is_repeated
         self._first: Step | None = None
         self._rest = iter(steps)
@@ -94,11 +94,11 @@ class Series:
         return next(self._rest) if step is None else step
 
     def put_back(self, step: Step) -> None:
-        """Let this step be the next one."""
+        """Take this step next."""
         self._first = step
 
     def postpone(self, step: Step) -> None:
-        """Let this step be the last one."""
+        """Take this step last."""
         self._rest = chain(self._rest, (step,))
 
 
@@ -116,7 +116,7 @@ class Appender(Protocol):
 
 @attrs.define(eq=False)
 class Shard(Generic[M]):
-    """The state and the waiting requests of one partition, while this node leads it."""
+    """The state and the waiting requests of one partition while this node leads it."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -129,21 +129,21 @@ class Shard(Generic[M]):
     """The number of failed loads."""
     waiting: dict[int, Wait] = attrs.field(factory=dict)
     series: dict[Hashable, Series | None] = attrs.field(factory=dict)
-    """The steps that are left of each series; None while it waits after a fault."""
+    """The remaining steps of each series; None while the series waits after a fault."""
     takes_steps: bool = False
-    """Whether its series are being taken, or wait for a retry."""
+    """True while the shard's steps are being taken, or wait for a retry."""
     is_held_up: bool = False
-    """Whether a step or a deadline could not be written since the last write."""
+    """True if a step or a deadline could not be written since the last successful write."""
 
     def next_series(self) -> Hashable | None:
-        """Return the first series that does not wait after a fault; None if there is none."""
+        """Return the first series that is not waiting after a fault; None if there is none."""
         return next((key for key, steps in self.series.items() if steps is not None), None)
 
     def perform(self, decision: Decision, to: Appender, wall_ms: int) -> list[Wakeable]:
-        """Write, apply and adopt a decision and give its answers; return the events to set.
+        """Write, apply and adopt a decision and store its answers; return the events to set.
 
-        Raises KafkaError if it could not be written: MessageTooLarge, before anything is written,
-        if a batch is larger than the topic allows.
+        Raises KafkaError if the records cannot be written. If a batch is larger than the topic
+        allows, this is MessageTooLarge, raised before anything is written.
         """
         draft = decision.draft
         if decision.records or (draft is not None and draft.count):
@@ -160,7 +160,7 @@ class Shard(Generic[M]):
         return _events(answered)
 
     def _write(self, decision: Decision, to: Appender, wall_ms: int) -> None:
-        """Append the decision's batch and apply it; of several, each before the next one."""
+        """Append the decision's batch and apply it; each of several batches before the next."""
         max_batch_bytes = to.max_batch_bytes(self.partition)
         batches_with_effect: list[tuple[bytes, Callable[[], None]]] = []
         producer, draft = decision.producer, decision.draft
@@ -196,7 +196,7 @@ class Shard(Generic[M]):
     def _pieces(
         self, decision: Decision, max_batch_bytes: int
     ) -> Iterator[list[tuple[bytes, bytes | None, Record]]]:
-        """Yield the encoded records: all at once, or in as few batches as their size allows."""
+        """Yield the encoded records: all at once, or, unless atomic, in as few batches as fit."""
         piece: list[tuple[bytes, bytes | None, Record]] = []
         size = _BATCH_OVERHEAD
         for record in decision.records:
@@ -211,19 +211,20 @@ class Shard(Generic[M]):
             yield piece
 
     def lead_on(self, leader_epoch: int) -> None:
-        """Go on in the next epoch of the same leader.
+        """Continue in the next epoch with the same leader.
 
-        No other broker has led in between, so the log was not truncated: it holds all that this
-        machine has applied, also what is not committed yet and is waited for. Sessions and other
-        deadlines go on too.
+        No other broker has led in between, so the log was not truncated: it still holds all records
+        that this machine has applied, even those that are not committed yet. Sessions and other
+        deadlines continue too.
         """
         self.leader_epoch = leader_epoch
         self.machine.on_next_epoch()
 
     def resign(self) -> list[Wakeable]:
-        """Fail the waiting requests with NotCoordinator; return the events to set.
+        """Fail the waiting requests with NotCoordinator, because another node leads the partition
+        now.
 
-        Another node leads the partition now.
+        Returns the events to set.
         """
         self.phase = Phase.RESIGNED
         lost = [wait for wait in self.waiting.values() if not wait.answered]

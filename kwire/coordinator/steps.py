@@ -1,11 +1,14 @@
 """The series of steps of coordinators' shards: long work, one decision at a time.
 
-A series is taken in its order, in slices. While a shard cannot be written its series wait, and one
-retry a second tries the step that failed. A series that a deadline begins again and again, such as
-the abort of transactions that take too long, has a name: it does not begin while one of that name
-goes on. So a partition below ``min.insync.replicas`` for an hour holds no more work than at first.
-A step with a fault, or one that can never be written, holds up no other series: its own leaves it
-out if a deadline begins it again anyway, or else is continued later.
+The steps of a series are taken in order, in slices. While a shard cannot be written, all its series
+wait, and the step that failed is retried every second. A series that a deadline starts repeatedly,
+such as the abort of timed-out transactions, has a name: it does not start while a series of that
+name is unfinished. So a partition that is below ``min.insync.replicas`` for an hour does not
+accumulate work.
+
+A step with a fault, or one that can never be written, does not hold up other series. Its own series
+skips the step if a deadline repeats the series anyway; otherwise it retries the step later, after
+its other steps.
 """
 
 import logging
@@ -35,7 +38,7 @@ class StepRunner(Generic[M]):
     """The task that takes the steps of one coordinator service."""
 
     take: Callable[[Shard[M], Step], None]
-    """Takes one step of a shard; raises what its decision raises."""
+    """Takes one step of a shard; raises what the step's decision raises."""
     _shards: deque[Shard[M]] = attrs.field(factory=deque, init=False)
     """The shards that have steps to take now."""
     _has_shards: Signal = attrs.field(factory=Signal, init=False)
@@ -43,7 +46,7 @@ class StepRunner(Generic[M]):
     def schedule(
         self, shard: Shard[M], steps: Iterable[Step], name: Hashable | None = None
     ) -> None:
-        """Take these steps soon, unless a series of that name is under way."""
+        """Schedule these steps, unless a series of that name is unfinished."""
         key = object() if name is None else name
         if key not in shard.series:
             shard.series[key] = Series(steps, is_repeated=name is not None)
@@ -56,7 +59,7 @@ class StepRunner(Generic[M]):
             self._has_shards.set()
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Take what is scheduled, until cancelled."""
+        """Take scheduled steps until cancelled."""
         while True:
             await self._has_shards.wait()
             self._has_shards.clear()
@@ -65,7 +68,7 @@ class StepRunner(Generic[M]):
                 await self._take_all(self._shards.popleft(), slices, nursery)
 
     async def _take_all(self, shard: Shard[M], slices: Slices, nursery: trio.Nursery) -> None:
-        """Take the steps of a shard until none is left, it resigns, or one cannot be written."""
+        """Take the steps of a shard until none is left, it resigns, or it cannot be written."""
         while (key := shard.next_series()) is not None:
             series = shard.series[key]
             assert series is not None
@@ -92,7 +95,7 @@ class StepRunner(Generic[M]):
     def _hold_up(
         self, shard: Shard[M], series: Series, step: Step, error: Exception, nursery: trio.Nursery
     ) -> None:
-        """Try this step again later, before any other of the shard."""
+        """Retry this step later, before any other step of the shard."""
         series.put_back(step)
         log_failure("step", shard, error)
         nursery.start_soon(self._retry_shard, shard)
@@ -111,20 +114,20 @@ class StepRunner(Generic[M]):
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the partition cannot be written now; other errors are of one step alone."""
+    """Return whether the partition cannot be written now; other errors concern one step alone."""
     return isinstance(error, KafkaError) and error.retriable
 
 
 def log_failure(subject: str, shard: Shard[M], error: Exception) -> float:
-    """Log an error and return the seconds after which to try again: after a fault later.
+    """Log an error and return the seconds until the retry, longer after a fault.
 
-    That a shard cannot be written is logged once.
+    A shard that cannot be written is logged only once, until it can be written again.
     """
     partition = shard.partition
     if not _may_pass(error):
         log.error("%s failed partition=%s", subject, partition, exc_info=error)
         return _RETRY_AFTER_FAULT_SECONDS
     if not shard.is_held_up:
-        log.warning("%s put off partition=%s error=%r", subject, partition, error)
+        log.warning("%s postponed partition=%s error=%r", subject, partition, error)
         shard.is_held_up = True
     return RETRY_SECONDS

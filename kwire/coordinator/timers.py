@@ -1,12 +1,12 @@
 """Named deadlines, kept as data.
 
-A deadline that is postponed often (a member's session, at each heartbeat) costs one dictionary
-write: its entry in the heap stays and is moved when its old time comes.  So ``deadline`` may be
-earlier than the first real one, never later.  The heap holds at most one entry per name, and one
-for each time that a deadline was made earlier or set again.
+Postponing a deadline, as each heartbeat does with the member's session, costs one dictionary write:
+its heap entry stays and is moved when the old time comes. So ``deadline`` may be earlier than the
+first real deadline, never later. The heap holds at most one entry per name, plus one for each time
+that a deadline was made earlier or was set again.
 
-The time of deadlines does not pass while the broker's lease is over: clients are refused then, so
-members could not keep their sessions (decision 21).
+The clock of deadlines stops while the broker's lease is over: requests are rejected then, so
+members could not keep their sessions alive (decision 21).
 """
 
 from collections.abc import Hashable
@@ -35,7 +35,8 @@ class Timers:
 
     @property
     def deadline(self) -> float:
-        """The time of the next check, infinity without one; no deadline passes before it."""
+        """The time of the next check, infinity if no deadline is set; no deadline passes before
+        it."""
         return self._heap[0][0] if self._at and self._heap else inf
 
     def at(self, name: Hashable) -> float | None:
@@ -43,7 +44,7 @@ class Timers:
         return self._at.get(name)
 
     def set(self, name: Hashable, at: float | None) -> None:
-        """Set, move or (None) cancel a deadline."""
+        """Set, move or cancel (None) a deadline."""
         if at is None:
             self._at.pop(name, None)
             return
@@ -87,7 +88,7 @@ class Lease(Protocol):
 
     @property
     def lease_over_s(self) -> float:
-        """The seconds for which the lease has been over so far, in all."""
+        """The total number of seconds for which the lease has been over so far."""
 
 
 @attrs.frozen
@@ -102,13 +103,15 @@ class DeadlineClock:
         return self.clock.now() - self.lease.lease_over_s
 
     def moment(self) -> Moment:
-        """Return the present for a decision; the wall clock goes on in any case."""
+        """Return the current time for a decision; the wall clock runs even while the lease is
+        over."""
         return Moment(self.now(), self.clock.now_ms(), self.steady.now_ms())
 
     def passes_at(self, deadline: float) -> float:
-        """Return when a deadline passes, in the node's own time, unless the lease ends before.
+        """Return when a deadline passes on the node's clock, unless the lease ends before that.
 
-        The sum may be rounded down: whoever waits for it must find the deadline passed.
+        It may be rounded up, never down: a task that sleeps until then must find the deadline
+        passed.
         """
         over_s = self.lease.lease_over_s
         passes_at = deadline + over_s

@@ -1,11 +1,11 @@
-"""The requests of a classic group's members, and the end of their sessions.
+"""Requests from the members of a classic group, and their session timeouts.
 
-Each function takes a group and returns the changed one; answers, deadlines and records go into the
-builder.  An error of the whole request is raised.
+Each function takes a group and returns the changed group; it adds answers, deadlines and records to
+the builder. An error that concerns the whole request is raised.
 
-The rules are Kafka's: KIP-394 (a new member is given its id before it joins), KIP-345 (static
-members keep their membership across a restart), KIP-814 (a static leader that returns need not
-assign again).
+The rules are Kafka's: KIP-394 (a new member receives its id before it joins), KIP-345 (static
+members keep their membership across a restart), KIP-814 (a static leader that returns can skip the
+assignment).
 """
 
 import logging
@@ -50,7 +50,7 @@ LeaveResult = LeaveGroupResponse.MemberResponse
 
 
 class Refused(Exception):
-    """A JoinGroup that fails with a member id in the answer."""
+    """The rejection of a JoinGroup, with the member id for its response."""
 
     def __init__(self, error: type[KafkaError], member_id: str = "") -> None:
         super().__init__(error.__name__)
@@ -149,7 +149,7 @@ def _admit(
 def _join_again(
     builder: DecisionBuilder, group: ClassicGroup, request: JoinGroupRequest, client: Client
 ) -> ClassicGroup:
-    """Join a member that has an id: for the first time with it, or for a new generation."""
+    """Join a member that has an id: a new member that was just given it, or one that rejoins."""
     member_id = request.member_id
     if member_id in group.pending_join:
         if request.group_instance_id is not None:
@@ -167,13 +167,13 @@ def _join_again(
         builder.answer(builder.ticket, join_response(group, member))
         return group
     group = _update_member(builder, group, member, request)
-    return rebalance(builder, group, f"{member_id} joined again")
+    return rebalance(builder, group, f"{member_id} rejoined")
 
 
 def _update_member(
     builder: DecisionBuilder, group: ClassicGroup, member: Member, request: JoinGroupRequest
 ) -> ClassicGroup:
-    """Set a member's new protocols and timeouts; it waits for the next generation."""
+    """Update a member's protocols and timeouts; its JoinGroup waits for the next generation."""
     builder.answer(member.join_ticket, join_error(RebalanceInProgress, member.member_id))
     return group.replace(
         member._replace(
@@ -192,7 +192,7 @@ def _rejoin_static_member(
     old_id: str,
     new_id: str,
 ) -> ClassicGroup:
-    """Replace the member id of a restarted static member by a new one, fencing the old id."""
+    """Give a restarted static member a new member id, and fence the old one."""
     old = group.members[old_id]
     old_leader = group.leader
     builder.answer(old.join_ticket, join_error(FencedInstanceId, old_id))
@@ -223,7 +223,7 @@ def _rejoin_static_member(
 
 
 def sync(builder: DecisionBuilder, group: ClassicGroup, request: SyncGroupRequest) -> ClassicGroup:
-    """Decide on a SyncGroup: the leader sends the assignments, each member gets its own."""
+    """Decide on a SyncGroup: the leader sends all assignments, each member receives its own."""
     if group.state is State.EMPTY:
         raise UnknownMemberId
     member = group.check_member(request.member_id, request.group_instance_id)
@@ -258,7 +258,7 @@ def sync(builder: DecisionBuilder, group: ClassicGroup, request: SyncGroupReques
 def heartbeat(
     builder: DecisionBuilder, group: ClassicGroup, request: HeartbeatRequest
 ) -> ClassicGroup:
-    """Restart the session of a member on its Heartbeat; the answer says whether to join again."""
+    """Restart the session of a member; during a rebalance the response asks it to rejoin."""
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
         raise IllegalGeneration
@@ -271,7 +271,7 @@ def heartbeat(
 def leave(
     builder: DecisionBuilder, group: ClassicGroup, request: LeaveGroupRequest
 ) -> ClassicGroup:
-    """Remove the members of a LeaveGroup; administrators send only instance ids."""
+    """Remove the members of a LeaveGroup; an administrator may give only instance ids."""
     results = []
     for leaver in request.members:
         try:
@@ -313,8 +313,8 @@ def on_session_timeout(
 ) -> ClassicGroup:
     """Remove a member that sent no request for its session timeout.
 
-    A member that waits for an answer is alive, unless it joined for the first time: such a client
-    may have disconnected long ago.
+    A member with a waiting request counts as alive, except a new member: its client may have
+    disconnected long ago.
     """
     if member_id in group.pending_join:
         log.info("pending member expired group=%s member=%s", group.group_id, member_id)

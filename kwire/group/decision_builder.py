@@ -37,7 +37,7 @@ class DecisionBuilder:
     answers: list[Answer | LateAnswer] = attrs.field(factory=list)
     timers: list[Timer] = attrs.field(factory=list)
     draft: "Draft[GroupChange] | None" = None
-    """The records if they are encoded beforehand."""
+    """The records, if they were encoded before the decision."""
 
     def build(self, *groups: ClassicGroup) -> Decision:
         """Return the decision, with the changed groups as its state."""
@@ -54,7 +54,8 @@ class DecisionBuilder:
             self.answers.append(Answer(ticket, reply))
 
     def answer_late(self, ticket: int | None, make: Callable[[], object]) -> None:
-        """Answer one of the many requests of a group's members."""
+        """Answer a request whose response its own task builds, because a group may have many of
+        them."""
         if ticket is not None:
             self.answers.append(LateAnswer(ticket, make))
 
@@ -86,7 +87,7 @@ class DecisionBuilder:
 
 
 def join_response(group: ClassicGroup, member: Member) -> JoinGroupResponse:
-    """Return a member's JoinGroup answer for this generation; the leader's lists all members."""
+    """Return a member's JoinGroup response; only the leader's lists the members."""
     leads = group.leader == member.member_id
     return JoinGroupResponse(
         generation_id=group.generation,
@@ -117,7 +118,7 @@ def join_error(error: type[KafkaError], member_id: str = "") -> JoinGroupRespons
 
 
 def sync_response(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    """Return a member's SyncGroup answer with its assignment."""
+    """Return a member's SyncGroup response with its assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,

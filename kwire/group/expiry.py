@@ -1,11 +1,11 @@
-"""The expiry of committed offsets, and of the groups that have none left (KIP-211).
+"""The expiry of committed offsets, and of groups without offsets (KIP-211).
 
-An offset is removed when its topic was deleted, and when it was not needed for
-``offsets.retention.minutes``: for a group that subscribes, since the group became empty, or since
-the commit if it no longer reads the topic; for a consumer that only commits, since the commit.
+An offset is removed when its topic is deleted, or when it has been unused for
+``offsets.retention.minutes``. The time counts from when the group became empty; for a group that
+subscribes but no longer reads the topic, and for a consumer that only commits, from the commit.
 
-Every function yields steps, each of which checks a bounded number of offsets in their state at
-that time.
+Every function yields steps; each step checks a bounded number of offsets, in the state at the time
+it is taken.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,15 +20,15 @@ from kwire.group.settings import GroupSettings
 from kwire.types import ZERO_UUID
 
 STEP_OFFSETS: Final = 100
-"""Offsets that one step checks, about 1 ms of work if all of them are removed."""
+"""The number of offsets per step, about 1 ms of work if all of them are removed."""
 
 Since = Callable[[Committed], int]
 IsOver = Callable[[Committed], bool]
-"""Whether an offset is to be removed."""
+"""Returns whether an offset must be removed."""
 
 
 class ShardState(Protocol):
-    """The groups of one partition and their offsets, as the steps read them."""
+    """The groups and offsets of one partition, as the steps read them."""
 
     @property
     def groups(self) -> Mapping[str, ClassicGroup]: ...
@@ -60,7 +60,7 @@ def expire(shard: ShardState) -> Iterator[Step]:
 
 
 def _rule(group: ClassicGroup) -> tuple[Since, frozenset[str]] | None:
-    """Return the start of an offset's age and the topics in use; None if nothing may expire."""
+    """Return where an offset's age starts, and the topics in use; None if nothing may expire."""
     if group.protocol_type is None:
         return _commit_time, frozenset()
     if group.state is State.EMPTY:
@@ -104,7 +104,8 @@ def _expire_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
 
 
 def remove_deleted_topics(shard: ShardState, names: Mapping[bytes, str]) -> Iterator[Step]:
-    """Remove the offsets of deleted topics, but not of later topics with the same names."""
+    """Remove the offsets of deleted topics, but keep those of recreated topics with the same
+    name."""
     for topic_id, topic in names.items():
         for group_id in shard.offsets.groups_of(topic):
             for partitions in _chunks(shard, group_id, topic):
@@ -151,9 +152,9 @@ def _chunks(shard: ShardState, group_id: str, topic: str) -> Iterator[list[int]]
 def _remove(
     shard: ShardState, group_id: str, topic: str, partitions: list[int], is_over: IsOver
 ) -> Decision:
-    """Remove offsets, but none that an open transaction may change.
+    """Return the removal of expired offsets, except those that an open transaction may change.
 
-    A tombstone would drop the transaction's offset too, which may be one of a later topic.
+    A tombstone would also drop the transaction's offset, which may belong to a recreated topic.
     """
     committed = shard.offsets.of(group_id).get(topic, {})
     unstable = shard.offsets.unstable_partitions(group_id)

@@ -1,4 +1,4 @@
-"""The changes that the records of one batch make to one group, applied at once."""
+"""Changes to one group that are written in one batch and applied together."""
 
 from kwire import attrs
 from kwire.group.offsets import Packed
@@ -6,7 +6,7 @@ from kwire.group.offsets import Packed
 
 @attrs.define
 class GroupChange:
-    """Offsets of a group that are set or removed together; the group may be deleted with them."""
+    """Offsets of a group to set or remove together, and whether the group is deleted with them."""
 
     group_id: str
     committed: dict[str, dict[int, Packed]] = attrs.field(factory=dict)

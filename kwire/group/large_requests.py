@@ -1,6 +1,7 @@
-"""Requests about thousands of offsets of a group: encoded in slices, decided as a whole.
+"""Requests with thousands of offsets or members: encoded in slices, decided as a whole.
 
-A fenced commit writes no offset, a refused deletion removes nothing, and no reader sees a part.
+A fenced commit writes no offset, a rejected deletion removes nothing, and readers never see a
+partial change.
 """
 
 from collections.abc import Generator, Iterator
@@ -40,14 +41,14 @@ from kwire.group.shard import GroupShard
 
 @attrs.define
 class LargeCommit:
-    """One OffsetCommit."""
+    """An OffsetCommit with many offsets."""
 
     request: OffsetCommitRequest
     draft: Draft[GroupChange]
     reply: OffsetCommitResponse = attrs.field(init=False)
 
     def encode(self, settings: GroupSettings) -> Iterator[None]:
-        """Fill draft and reply; yield after each offset."""
+        """Fill the draft and the reply, yielding after each offset."""
         self.reply = OffsetCommitResponse(topics=[])
         metadata_bytes_max = settings.offset_metadata_max_bytes
         for topic in self.request.topics:
@@ -72,7 +73,7 @@ class LargeCommit:
                 yield
 
     def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Refuse a client that may not commit, before the offsets are encoded."""
+        """Reject a client that may not commit, before its offsets are encoded."""
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         check_commit(shard, builder, self.request)
         builder.answer(ticket, None)
@@ -92,17 +93,17 @@ TopicPartitions = dict[str, set[int]]
 
 @attrs.define
 class LargeOffsetDeletion:
-    """One OffsetDelete; offsets of topics that the group still reads stay."""
+    """An OffsetDelete with many offsets; topics that the group still reads keep theirs."""
 
     request: OffsetDeleteRequest
     draft: Draft[GroupChange]
     reply: OffsetDeleteResponse = attrs.field(factory=OffsetDeleteResponse)
     _read_topics: frozenset[str] = frozenset()
     _offsets: TopicPartitions = attrs.field(factory=dict)
-    """The offsets that there are, of the topics that the group does not read."""
+    """The existing offsets, by topic, that have not been encoded for deletion yet."""
 
     def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Refuse the request, or find the offsets to delete."""
+        """Reject the request, or record which of the group's offsets exist."""
         self._read_topics = topics_in_use(shard, self.request)
         committed = shard.offsets.of(self.request.group_id)
         self._offsets = {topic: set(partitions) for topic, partitions in committed.items()}
@@ -113,7 +114,7 @@ class LargeOffsetDeletion:
         return builder.build()
 
     def encode(self) -> Iterator[None]:
-        """Fill draft and reply; yield after each partition."""
+        """Fill the draft and the reply, yielding after each partition."""
         for topic in self.request.topics:
             is_read = topic.name in self._read_topics
             code = GroupSubscribedToTopic.code if is_read else 0
@@ -135,7 +136,8 @@ class LargeOffsetDeletion:
                 yield
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Delete all; answer False without a change if the group reads other topics by now."""
+        """Delete the offsets; answer False, without a change, if the group now reads other
+        topics."""
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         is_current = topics_in_use(shard, self.request) == self._read_topics
         builder.answer(ticket, is_current)
@@ -146,10 +148,10 @@ class LargeOffsetDeletion:
 
 @attrs.define
 class LargeSync:
-    """The SyncGroup of a leader, with the assignments of many members.
+    """A leader's SyncGroup with the assignments of many members.
 
-    The draft holds until the decision: as long as the generation's assignments are awaited, its
-    members stay the same, and the data of each.
+    The draft stays valid until the decision: while a generation waits for its assignments, neither
+    its members nor their data change.
     """
 
     request: SyncGroupRequest
@@ -157,14 +159,14 @@ class LargeSync:
     _group: ClassicGroup | None = None
 
     def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Find the group, if it waits for these assignments."""
+        """Store the group if it waits for these assignments."""
         self._group = self._waiting_group(shard)
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         builder.answer(ticket, None)
         return builder.build()
 
     def encode(self) -> Generator[None, None, None]:
-        """Fill the draft with the record of the stable group, a member at a time."""
+        """Fill the draft with the record of the stable group, yielding after each member."""
         group = self._group
         if group is None:
             return
@@ -179,7 +181,7 @@ class LargeSync:
         self.draft.add(*store(record))
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Decide as on any SyncGroup; the draft is not used unless the group still waits."""
+        """Decide as for any SyncGroup; the draft is used only if the group still waits for it."""
         is_current = self._group is not None and self._waiting_group(shard) is not None
         return shard.sync(self.request, moment, ticket, self.draft if is_current else None)
 
@@ -197,7 +199,7 @@ class LargeSync:
 
 @attrs.define
 class LargeDeletion:
-    """DeleteGroups of one group: the tombstones of its offsets, then its own."""
+    """A DeleteGroups of one group: the tombstones of its offsets, then the group's own."""
 
     group_id: str
     draft: Draft[GroupChange]
@@ -206,7 +208,7 @@ class LargeDeletion:
     _encoded: TopicPartitions = attrs.field(factory=dict)
 
     def encode(self) -> Iterator[None]:
-        """Encode the missing tombstones; yield after each."""
+        """Encode the missing tombstones, yielding after each."""
         missing, self.missing = self.missing, {}
         for topic, partitions in missing.items():
             for partition in partitions:
@@ -220,7 +222,8 @@ class LargeDeletion:
         self._encoded.setdefault(topic, set()).add(partition)
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Delete the group; answer False without a change while too many tombstones are missing."""
+        """Delete the group; answer False, without a change, if too many tombstones are still
+        missing."""
         group = deletable(shard, self.group_id)
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         missing = self._missing(shard)

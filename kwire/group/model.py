@@ -1,11 +1,12 @@
 """The classic group: an immutable value, its states and their transitions.
 
-A decision makes a new value; the shard adopts it once the decision's records are written.  Only a
-part of it is written: the members and their assignments.  Requests that wait for an answer, and
-member ids handed out but not used yet, are in memory only, as in Kafka.
+A decision builds a new group; the shard adopts it once the decision's records are written. Only
+what a group record holds is written: the generation, the protocol, the leader and the members with
+their assignments. Waiting requests, and member ids that were handed out but not used yet, exist
+only in memory, as in Kafka.
 
-Members are sorted by ``order``, the order of their arrival, because an immutable map has no order
-of its own and no answer to a client may depend on hashing.
+Members are sorted by ``order``, the order of their arrival: an immutable map is unordered, and no
+response to a client may depend on hashing.
 """
 
 from enum import Enum
@@ -58,7 +59,7 @@ class Member(NamedTuple):
     join_ticket: int | None = None
     sync_ticket: int | None = None
     is_new: bool = False
-    """Whether the member has joined and waits for its first generation."""
+    """True while the member, having joined for the first time, waits for its first generation."""
 
     def metadata(self, protocol: str | None) -> bytes:
         for name, data in self.protocols:
@@ -78,23 +79,23 @@ class ClassicGroup(NamedTuple):
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
-    """None without members, and from the time the leader is removed until the next generation."""
+    """None if there are no members, or from the leader's removal until the next generation."""
     members: Map[str, Member] = NONE
     instances: Map[str, str] = NONE
     """Member ids of the static members, by instance id."""
     pending_join: Map[str, bool] = NONE
-    """Member ids handed out (KIP-394) with which no member has joined yet."""
+    """Member ids that were handed out (KIP-394) but have not joined yet."""
     pending_sync: Map[str, bool] = NONE
     """Ids of the members of this generation that have not sent a SyncGroup yet."""
     votes: Map[str, int] = NONE
     """The number of members that support a protocol, by its name."""
     joining_count: int = 0
-    """The number of members that wait for the next generation."""
+    """The number of members with a waiting JoinGroup."""
     arrivals: int = 0
     initial_delay: tuple[int, int] | None = None
-    """The delay of an empty group's first rebalance, and its possible extension, in ms."""
+    """The delay, in ms, of an empty group's first rebalance, and by how much it may be extended."""
     has_new_member: bool = False
-    """Whether a member joined during that delay."""
+    """True if a member joined during that delay."""
 
     @property
     def all_joined(self) -> bool:
@@ -118,7 +119,7 @@ class ClassicGroup(NamedTuple):
         return self._replace(state=state, since_ms=now_ms)
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a member that supports the protocols ``names`` may join."""
+        """Return whether a member with the protocols ``names`` may join."""
         if self.state is State.EMPTY:
             return bool(protocol_type and names)
         count = len(self.members)
@@ -199,7 +200,8 @@ class ClassicGroup(NamedTuple):
     def replace_static_member(self, old_id: str, new_id: str) -> "ClassicGroup":
         """Return the group with a new member id for a static member that restarted.
 
-        It is not new, as in Kafka: its session does not end while it waits for the next generation.
+        As in Kafka the member does not count as new, so its session does not expire while it waits
+        for the next generation.
         """
         old = self.members[old_id]
         assert old.instance_id is not None

@@ -1,10 +1,10 @@
 """The committed offsets of all groups of one shard: a plain index.
 
-Offsets of an open transaction are pending until its marker is written: then they are committed or
-discarded.  Of two commits for one partition the later written one counts, so a pending offset is
-discarded if another commit is written after it.  Times are wall-clock milliseconds, as in the
-records.  What is committed is kept in bytes: a collection does not visit those, so that a million
-of them do not make it long.
+The offsets of an open transaction are pending until its marker is written; then they are committed
+or discarded. Of two commits for the same partition the later write counts, so a pending offset is
+discarded if another commit is written after it. Times are wall-clock milliseconds, as in the
+records. Committed offsets are stored as bytes, which the garbage collector does not visit: a
+million of them do not lengthen a collection.
 """
 
 import struct
@@ -21,7 +21,7 @@ _NUMBERS: Final = struct.Struct("<qiqq16s")
 """The offset, the leader's epoch, both times and the topic's id; the metadata follows in UTF-8."""
 
 Packed: TypeAlias = bytes
-"""A committed offset in bytes."""
+"""A committed offset, packed into bytes."""
 
 
 class Committed(NamedTuple):
@@ -32,7 +32,7 @@ class Committed(NamedTuple):
     metadata: str
     commit_ms: int
     expire_ms: int
-    """The expiry time, set only by clients of old versions; without it retention decides."""
+    """The expiry time that only old clients set; NO_EXPIRY leaves it to the retention time."""
     topic_id: bytes
 
     @classmethod
@@ -42,14 +42,17 @@ class Committed(NamedTuple):
         return cls(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id)
 
     def is_expired(self, since_ms: int, now_ms: float, retention_ms: int) -> bool:
-        """Whether this offset has been unused for the retention time (KIP-211)."""
+        """Return whether this offset has expired (KIP-211).
+
+        Without its own expiry time, an offset expires ``retention_ms`` after ``since_ms``.
+        """
         if self.expire_ms != NO_EXPIRY:
             return now_ms >= self.expire_ms
         return now_ms - since_ms >= retention_ms
 
 
 def pack(value: OffsetCommitValue) -> Packed:
-    """Return the bytes of a record's committed offset."""
+    """Pack the committed offset of a record into bytes."""
     numbers = _NUMBERS.pack(
         value.offset,
         value.leader_epoch,
@@ -63,9 +66,9 @@ def pack(value: OffsetCommitValue) -> Packed:
 def is_of_deleted_topic(
     topic_ids: Mapping[str, bytes] | None, topic: str, committed: Committed
 ) -> bool:
-    """Whether an offset's topic was deleted; False while ``topic_ids`` are not known (None).
+    """Return whether an offset's topic was deleted; False while ``topic_ids`` are unknown (None).
 
-    A later topic with the same name has another id. Old records have no id: they count for any.
+    A recreated topic has a new id. Old records have no id; they match any topic of that name.
     """
     if topic_ids is None:
         return False
@@ -74,29 +77,29 @@ def is_of_deleted_topic(
 
 
 GroupPartition = tuple[str, str, int]
-"""A group, and a topic and partition that it commits offsets of."""
+"""A group id, a topic and a partition."""
 
 
 @attrs.define
 class PendingOffsets:
-    """The offsets that one open transaction commits of one group, by topic and partition."""
+    """The offsets of one group in one open transaction, by topic and partition."""
 
     numbers: dict[str, dict[int, int]] = attrs.field(factory=dict)
     """The numbers of the latest commits, in the order in which they were written."""
     values: dict[str, dict[int, Packed]] = attrs.field(factory=dict)
-    """The commits that take effect with the marker, without those that are superseded."""
+    """The offsets that a commit marker makes effective; superseded ones are removed."""
 
     def set(self, topic: str, partition: int, number: int, packed: Packed) -> None:
         self.numbers.setdefault(topic, {})[partition] = number
         self.values.setdefault(topic, {})[partition] = packed
 
     def supersede(self, topic: str, partition: int, number: int) -> None:
-        """Discard the commit up to this number; the offset stays unstable."""
+        """Discard the partition's offset if its number is at most ``number``; it stays unstable."""
         if self.numbers.get(topic, {}).get(partition, number + 1) <= number:
             self.values[topic].pop(partition, None)
 
     def drop(self, topic: str, partition: int) -> None:
-        """Remove the commit of an offset."""
+        """Remove the partition's offset."""
         numbers = self.numbers.get(topic, {})
         if numbers.pop(partition, None) is not None:
             self.values[topic].pop(partition, None)
@@ -106,7 +109,7 @@ class PendingOffsets:
 
 @attrs.frozen
 class UnstablePartitions(Collection[tuple[str, int]]):
-    """A live view of the topics and partitions that open transactions of a group may change."""
+    """A live view of the partitions whose offsets a group's open transactions may change."""
 
     _pending: Mapping[int, PendingOffsets]
 
@@ -142,7 +145,7 @@ class Offsets:
     _pending: dict[str, dict[int, PendingOffsets]] = attrs.field(factory=dict, init=False)
     """The offsets in open transactions, by group and producer id."""
     _groups_in: dict[int, dict[str, None]] = attrs.field(factory=dict, init=False)
-    """The groups whose offsets an open transaction commits, by producer id."""
+    """The groups for which an open transaction commits offsets, by producer id."""
     count: int = attrs.field(default=0, init=False)
     _written: int = attrs.field(default=0, init=False)
     """The number of transactional commits written so far."""
@@ -163,11 +166,11 @@ class Offsets:
         return list(self._by_topic.get(topic, ()))
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction may change this offset."""
+        """Return whether an open transaction may change this offset."""
         return (topic, partition) in self.unstable_partitions(group_id)
 
     def has_pending(self, group_id: str) -> bool:
-        """Whether an open transaction commits offsets of this group."""
+        """Return whether an open transaction commits offsets of this group."""
         return group_id in self._pending
 
     def unstable_partitions(self, group_id: str) -> Collection[tuple[str, int]]:
@@ -196,7 +199,7 @@ class Offsets:
         self._put(group_partition, committed)
 
     def commit_all(self, group_id: str, commits: Mapping[str, Mapping[int, Packed]]) -> None:
-        """Apply written commits of one group, as :meth:`apply` does one after the other."""
+        """Apply many written commits of one group, as :meth:`apply` would one by one."""
         for topic, committed in commits.items():
             self._put_all(group_id, topic, committed)
             if group_id in self._pending:
@@ -204,7 +207,7 @@ class Offsets:
                     self._supersede((group_id, topic, partition), self._written)
 
     def remove_all(self, group_id: str, removals: Mapping[str, Collection[int]]) -> None:
-        """Apply written tombstones of one group, as :meth:`apply` does one after the other."""
+        """Apply many written tombstones of one group, as :meth:`apply` would one by one."""
         for topic, partitions in removals.items():
             if group_id in self._pending:
                 for partition in partitions:
@@ -219,9 +222,9 @@ class Offsets:
                     self._forget(group_id, topic)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
-        """Commit or discard the pending offsets of a transaction; return the groups concerned.
+        """Commit or discard the pending offsets of a transaction; return the ids of its groups.
 
-        Ten thousand offsets take effect at once, with one update of a map for each topic.
+        The offsets of a topic take effect in one update of a map, so ten thousand take little time.
         """
         group_ids = self._groups_in.pop(producer_id, {})
         for group_id in group_ids:
@@ -272,7 +275,7 @@ class Offsets:
             self._forget(group_id, topic)
 
     def _forget(self, group_id: str, topic: str) -> None:
-        """Drop the entry of a topic of which a group has no offsets left."""
+        """Remove a group's entry for a topic once the group has no offsets left for it."""
         topics, groups = self._groups[group_id], self._by_topic[topic]
         del topics[topic], groups[group_id]
         if not topics:
@@ -281,7 +284,8 @@ class Offsets:
             del self._by_topic[topic]
 
     def _supersede(self, group_partition: GroupPartition, number: int) -> None:
-        """Discard the pending commits up to this number, since a later commit takes effect."""
+        """Discard the partition's pending offsets up to ``number``: a later commit replaces
+        them."""
         group_id, topic, partition = group_partition
         for pending in self._pending.get(group_id, {}).values():
             pending.supersede(topic, partition, number)

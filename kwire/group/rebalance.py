@@ -1,9 +1,9 @@
 """The rebalance of a classic group, from one generation to the next.
 
-A rebalance starts (``prepare``), waits until every member has joined again or the rebalance
-timeout is over, and ends (``complete``) with a new generation whose leader assigns.  An empty
-group waits ``group.initial.rebalance.delay.ms`` first, and again after each such delay in which a
-member joined, within the rebalance timeout.  All functions take a group and return the new one.
+A rebalance starts (``prepare``), waits until every member has rejoined or the rebalance timeout
+expires, and ends (``complete``) with a new generation, whose leader assigns the partitions. An
+empty group first waits ``group.initial.rebalance.delay.ms``, and repeats this delay while members
+join during it, up to the rebalance timeout. All functions take a group and return the new one.
 """
 
 import logging
@@ -33,7 +33,7 @@ def rebalance(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> Cla
 
 
 def prepare(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> ClassicGroup:
-    """Start a rebalance in which every member has to join again."""
+    """Start a rebalance in which every member has to rejoin."""
     if group.state is State.COMPLETING:
         group = _withdraw_assignments(builder, group)
     group = group._replace(pending_sync=Map())
@@ -58,14 +58,14 @@ def prepare(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> Class
 
 
 def complete_if_joined(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
-    """Complete a rebalance that all members have joined; an initial delay is not shortened."""
+    """Complete the rebalance once all members have joined, unless an initial delay is running."""
     if group.state is State.PREPARING and group.initial_delay is None and group.all_joined:
         return complete(builder, group)
     return group
 
 
 def on_join_timeout(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
-    """Complete the rebalance at the end of its join time, or extend an initial delay."""
+    """Complete the rebalance when its join timeout expires, or extend the initial delay."""
     if group.state is not State.PREPARING:
         return group
     if group.initial_delay is None:
@@ -100,8 +100,8 @@ def expel(builder: DecisionBuilder, group: ClassicGroup, member: Member) -> Clas
 def complete(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """End the rebalance with the members that joined.
 
-    Static members may be absent: they stay until their session ends.  If no member joined, the
-    group waits for the static ones once more.
+    Absent static members stay until their session ends. If no member joined, the group waits for
+    its static members for another rebalance timeout.
     """
     builder.end_join_timeout(group)
     for member in group.members_by_arrival() if group.joining_count < len(group.members) else ():
@@ -180,8 +180,8 @@ def propagate_assignments(
 ) -> ClassicGroup:
     """Make the generation stable with the leader's assignments, and write it.
 
-    Each member that waits for its SyncGroup gets its assignment. The builder's draft, if it has
-    one, holds the record.
+    Each member with a waiting SyncGroup receives its assignment. If the builder has a draft, it
+    already holds the record.
     """
     members = {
         member_id: member._replace(assignment=assignments.get(member_id, b""), sync_ticket=None)
@@ -203,7 +203,7 @@ def propagate_assignments(
 def fail_assignments(
     builder: DecisionBuilder, group: ClassicGroup, error: type[KafkaError]
 ) -> ClassicGroup:
-    """Answer waiting members with an error and rebalance: the assignments could not be written."""
+    """Answer waiting members with an error and rebalance, because no assignments were written."""
     builder.answer(builder.ticket, sync_error(error))
     for member in group.members_by_arrival():
         if member.sync_ticket is not None:

@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`: their types and their encoding.
 
-A key is its type and the key's fields, a value its version and the value's fields.  Records of
-groups of other protocols (consumer, share and streams groups) are recognised by the type of their
-key alone.
+A key is a type number followed by the key's fields; a value is a version number followed by the
+value's fields. kwire does not decode the values of consumer, share and streams groups: it
+recognises their records by the type of the key.
 """
 
 import struct
@@ -40,25 +40,25 @@ _VALUES: Final[dict[int, tuple[type, type, int]]] = {
     1: (OffsetCommitKey, OffsetCommitValue, OFFSET_VERSION),
     2: (GroupMetadataKey, GroupMetadataValue, GROUP_VERSION),
 }
-"""Key class, value class and the version of written values, by key type."""
+"""Key class, value class and the version in which values are written, by key type."""
 
 _FOREIGN: Final[dict[int, tuple[str, str, str]]] = {
     3: ("consumer_group_records", "ConsumerGroupMetadataKey", "consumer"),
     11: ("share_group_records", "ShareGroupMetadataKey", "share"),
     17: ("streams_group_records", "StreamsGroupMetadataKey", "streams"),
 }
-"""Module, key class and kind of group, by the key types of groups of other protocols."""
+"""Module, key class and kind of group, for the key types of consumer, share and streams groups."""
 
 
 class _GroupKey(Protocol):
-    """The part that the keys of all groups of other protocols have."""
+    """The field that the keys of these groups have in common."""
 
     group_id: str
 
 
 @attrs.frozen
 class ForeignGroup:
-    """The key of a record of a group of another protocol."""
+    """The key of a record of a consumer, share or streams group."""
 
     group: str
     kind: str
@@ -76,7 +76,7 @@ def store(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def load(key: bytes, value: bytes | None) -> Record | None:
-    """Decode a stored record; None if this broker does not use it.  ValueError if damaged."""
+    """Decode a stored record; None if kwire does not use it. Raises ValueError if it is damaged."""
     if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
         raise ValueError("record without a type")
     (kind,) = _PREFIX.unpack_from(key)
@@ -109,7 +109,7 @@ def group_record(group: ClassicGroup) -> Record:
 
 
 def making_group_record(group: ClassicGroup) -> Generator[None, None, Record]:
-    """Make the record of a group, a member at a time."""
+    """Build the record of a group, yielding after each member."""
     members: list[MemberMetadata] = []
     for member in group.members_by_arrival():
         members.append(
@@ -137,9 +137,9 @@ def making_group_record(group: ClassicGroup) -> Generator[None, None, Record]:
 
 
 def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """Return the group of a record: stable if it has members, else empty.
+    """Return the group stored in a record: stable if it has members, else empty.
 
-    Its maps are made at once: adding members one by one took five to nine times as long.
+    The maps are built in one step: adding members one by one took five to nine times as long.
     """
     protocol = value.protocol or ""
     members: dict[str, Member] = {}
@@ -173,7 +173,7 @@ def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
 
 
 def persistent(group: ClassicGroup) -> ClassicGroup:
-    """Return the part of a group that survives a restart of its coordinator (for checks)."""
+    """Return the part of a group that survives a restart of its coordinator; used by tests."""
     record = group_record(group)
     return group_from(group.group_id, record.value)
 
@@ -187,7 +187,7 @@ def group_tombstone(group_id: str) -> Record:
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """Return the topics a consumer group reads; None if its subscriptions are unreadable."""
+    """Return the topics that a consumer group reads; None if its subscriptions are unreadable."""
     if group.protocol_type != CONSUMER:
         return None
     if not group.members:

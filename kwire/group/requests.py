@@ -1,7 +1,7 @@
-"""The requests of clients and administrators for committed offsets and whole groups.
+"""Requests about committed offsets and about whole groups.
 
-As for membership, these are deciders over a :class:`~kwire.group.shard.GroupShard`; functions that
-only read return plain values at once.
+A function that changes something returns a decision on a :class:`~kwire.group.shard.GroupShard`, as
+for membership requests; a function that only reads returns a plain value.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,18 +47,18 @@ DeletedTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 
 YIELD_OFFSETS: Final = 32
-"""Offsets answered in one step of a long answer, a few microseconds each."""
+"""The number of offsets between two yields of a long response, a few microseconds each."""
 DECISION_OFFSETS_MAX: Final = 200
-"""The largest number of offsets encoded within a decision, about 2 ms of work."""
+"""The largest number of offsets that one decision encodes, about 2 ms of work."""
 DECISION_MEMBERS_MAX: Final = 200
-"""The largest number of members that leave, or are assigned partitions, within a decision."""
+"""The largest number of members that may leave, or be assigned partitions, in one decision."""
 
 
 # Offsets
 
 
 def is_large(request: OffsetCommitRequest | OffsetDeleteRequest) -> bool:
-    """Whether a request has so many offsets that they are encoded before the decision."""
+    """Return whether a request has so many offsets that it is encoded before the decision."""
     return sum(len(topic.partitions) for topic in request.topics) > DECISION_OFFSETS_MAX
 
 
@@ -105,9 +105,9 @@ def commit(
 
 
 def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCommitRequest) -> None:
-    """Refuse a commit by a client that is no member of this generation.
+    """Reject a commit by a client that is not a member of the current generation.
 
-    For a group without members any client may commit without a generation.
+    If the group has no members, any client may commit without a generation.
     """
     if not shard.groups:
         shard.schedule_expiry(builder)
@@ -140,7 +140,7 @@ def commit_in_transaction(
     moment: Moment,
     ticket: int,
 ) -> Decision:
-    """Decide on a TxnOffsetCommit: its offsets are pending until the transaction ends."""
+    """Decide on a TxnOffsetCommit, whose offsets are pending until the transaction ends."""
     builder = DecisionBuilder(moment, shard.settings(), ticket)
     _check_commit_in_transaction(shard, builder, request)
     builder.answer(
@@ -153,10 +153,10 @@ def commit_in_transaction(
 def _check_commit_in_transaction(
     shard: GroupShard, builder: DecisionBuilder, request: OffsetCommitRequest
 ) -> None:
-    """Refuse a producer whose consumer is no member of this generation (KIP-447).
+    """Reject a commit whose consumer is not a member of the current generation (KIP-447).
 
-    A producer that names no member is fenced by its transactional id alone.  A commit during a
-    rebalance is accepted, and is no heartbeat of the member.
+    A producer that names no member is fenced by its transactional id alone. A commit during a
+    rebalance is accepted; no commit restarts the member's session.
     """
     if not shard.groups:
         shard.schedule_expiry(builder)
@@ -221,10 +221,10 @@ def commit_record(
 
 @attrs.define
 class OffsetsRead:
-    """A group's committed offsets at one moment; the answer may be made later, in slices."""
+    """A snapshot of a group's committed offsets, from which a response is built in slices."""
 
     committed: list[tuple[str, Sequence[tuple[int, Packed | None]]]]
-    """Offsets by topic and partition, None for a partition without one."""
+    """By topic: partitions with their offsets, None for a partition without a committed offset."""
     unstable: frozenset[tuple[str, int]]
     topic_ids: Mapping[str, bytes] | None
     is_of_all: bool
@@ -269,7 +269,7 @@ def read_offsets(
     *,
     require_stable: bool,
 ) -> OffsetsRead:
-    """Return the committed offsets of these partitions, or of all."""
+    """Take a snapshot of the committed offsets of these partitions; ``topics`` None means all."""
     stored = shard.offsets.of(group_id)
     committed: list[tuple[str, Sequence[tuple[int, Packed | None]]]]
     if topics is None:
@@ -310,7 +310,7 @@ def no_offset(partition: int, error_code: int = 0) -> FetchedPartition:
 def delete_offsets(
     shard: GroupShard, request: OffsetDeleteRequest, moment: Moment, ticket: int
 ) -> Decision:
-    """Decide on an OffsetDelete; offsets of topics that the group still reads stay."""
+    """Decide on an OffsetDelete; topics that the group still reads keep their offsets."""
     builder = DecisionBuilder(moment, shard.settings(), ticket)
     read_topics = topics_in_use(shard, request)
 
@@ -338,7 +338,8 @@ def delete_offsets(
 def topics_in_use(shard: GroupShard, request: OffsetDeleteRequest) -> frozenset[str]:
     """Return the topics of an OffsetDelete that the group still reads.
 
-    Raises GroupIdNotFound, and NonEmptyGroup if the group does not tell what it reads.
+    Raises GroupIdNotFound, or NonEmptyGroup if the group has members but is not a consumer group,
+    so that its subscriptions are unknown.
     """
     group = _existing(shard, request.group_id)
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
@@ -371,9 +372,10 @@ def deletable(shard: GroupShard, group_id: str) -> ClassicGroup:
 
 
 def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) -> Decision:
-    """Delete a group without members, and its offsets.
+    """Decide to delete a group without members, and its offsets.
 
-    The answer is False, without a change, if there are too many tombstones for one decision.
+    The answer is True, or False if there are too many tombstones for one decision; then nothing
+    changes.
     """
     group = deletable(shard, group_id)
     builder = DecisionBuilder(moment, shard.settings(), ticket)
@@ -395,13 +397,13 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
 
 
 def end_pending(builder: DecisionBuilder, group: ClassicGroup) -> None:
-    """End the sessions of the member ids that were handed out."""
+    """End the sessions of the member ids that were handed out but have not joined."""
     for member_id in group.pending_join:
         builder.end_session(group, member_id)
 
 
 def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
-    """Return a group for DescribeGroups, with its members' metadata only while it is stable."""
+    """Describe a group for DescribeGroups; its members' metadata only while the group is stable."""
     group = _existing(shard, group_id)
     stable = group.state is State.STABLE
     members = [

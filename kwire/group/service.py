@@ -58,7 +58,7 @@ class GroupCoordinator:
     service: CoordinatorService[GroupShard]
     settings: Callable[[], GroupSettings]
     partitions: Callable[[], int]
-    """Returns the number of partitions that `__consumer_offsets` has, or will have."""
+    """Returns the number of partitions that `__consumer_offsets` has or will be created with."""
 
     @classmethod
     def build(
@@ -83,7 +83,7 @@ class GroupCoordinator:
         return cls(service=service, settings=settings, partitions=partitions)
 
     def on_role_changed(self, partition: "LedPartition") -> None:
-        """Load or drop a partition that gained or lost its role; the replica layer calls this."""
+        """Load a partition that this broker now leads, or drop it; the replica layer calls this."""
         if partition.topic != CONSUMER_OFFSETS:
             return
         if partition.leader is not None:
@@ -135,7 +135,7 @@ class GroupCoordinator:
         return reply
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Remove members; many leave in several decisions."""
+        """Remove members, in several decisions if there are many."""
         _check_id(request.group_id)
         response = LeaveGroupResponse()
         slices = Slices()
@@ -148,8 +148,9 @@ class GroupCoordinator:
     async def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Commit offsets; each topic has its name and, if it is known, its id.
 
-        Many offsets are encoded first, in slices between which other tasks run. They are committed
-        or refused as a whole: with UNKNOWN_SERVER_ERROR if they do not fit in one batch.
+        A large commit is encoded before the decision, in slices between which other tasks run. It
+        succeeds or fails as a whole; it fails with UNKNOWN_SERVER_ERROR if it does not fit in one
+        batch.
         """
         group_id = request.group_id
         if not requests.is_large(request):
@@ -168,8 +169,8 @@ class GroupCoordinator:
     ) -> OffsetCommitResponse:
         """Write offsets that take effect when the producer's transaction commits.
 
-        Each topic has its name and its id.  Many offsets are written in several decisions: the
-        transaction makes them one.
+        Each topic has its name and its id. Many offsets are written in several decisions; they
+        still take effect together, when the transaction commits.
         """
         _check_id(request.group_id)
         response = OffsetCommitResponse()
@@ -194,9 +195,9 @@ class GroupCoordinator:
         *,
         require_stable: bool,
     ) -> list[FetchedTopic]:
-        """Return committed offsets by topic name, all of one moment; ``topics`` None means all.
+        """Return a consistent snapshot of committed offsets by topic; ``topics`` None means all.
 
-        A long answer is made in slices.
+        A long response is built in slices between which other tasks run.
         """
         read = await self.service.read(
             self.partition_of(group_id),
@@ -210,7 +211,7 @@ class GroupCoordinator:
         return read.topics
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """Delete offsets as a whole; many are encoded first, in slices."""
+        """Delete offsets in one decision; many tombstones are encoded in slices before it."""
         group_id = request.group_id
         _check_id(group_id)
         if not requests.is_large(request):
@@ -231,7 +232,7 @@ class GroupCoordinator:
         return deletion.reply
 
     async def list_groups(self, states: Sequence[str], kinds: Sequence[str]) -> list[ListedGroup]:
-        """Return the groups of the partitions led here."""
+        """Return the groups of the partitions that this node leads."""
         listing: list[ListedGroup] = []
         slices = Slices()
         for groups in await self.service.read_each(lambda shard: shard.list_groups(states, kinds)):
@@ -246,7 +247,7 @@ class GroupCoordinator:
         )
 
     async def delete(self, group_ids: Sequence[str]) -> list[Deletion]:
-        """Delete groups, each with a result of its own."""
+        """Delete groups and return one result per group."""
         deletions = []
         slices = Slices()
         for group_id in dict.fromkeys(group_ids):
@@ -255,7 +256,8 @@ class GroupCoordinator:
         return deletions
 
     async def _delete(self, group_id: str) -> Deletion:
-        """Delete one group; the tombstones of many offsets are encoded first, in slices."""
+        """Delete one group; if it has many offsets, their tombstones are encoded first, in
+        slices."""
         try:
             if not await self._call(group_id, partial(_delete, group_id)):
                 from kwire.group.large_requests import LargeDeletion
@@ -270,11 +272,12 @@ class GroupCoordinator:
         return Deletion(group_id=group_id)
 
     def on_topics_deleted(self, names: Mapping[bytes, str]) -> None:
-        """Remove the offsets of deleted topics, which are given by id."""
+        """Remove the offsets of deleted topics; ``names`` maps the topics' ids to their names."""
         self.service.schedule_for_all(lambda shard: shard.remove_deleted_topics(names))
 
     def on_metadata_caught_up(self) -> None:
-        """Remove the offsets of topics whose deletion this node missed; the metadata is current."""
+        """Remove the offsets of topics that no longer exist; called once the metadata is
+        current."""
         self.service.schedule_for_all(lambda shard: shard.remove_missing_topics())
 
     async def _call(

@@ -24,7 +24,7 @@ class GroupSettings:
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
     max_pending_members: int = 10_000
-    """The largest number of member ids per group that no member has used yet (kwire's bound)."""
+    """The largest number of unused member ids per group; a limit of kwire's own."""
 
     @property
     def offsets_retention_ms(self) -> int:
@@ -46,7 +46,8 @@ class GroupSettings:
 
 
 def follow_config(config: "Callable[[], BrokerConfig]") -> Callable[[], GroupSettings]:
-    """Return a function of the current settings, rebuilt only when the configuration changes."""
+    """Return a getter for the current settings, which it rebuilds only when the configuration
+    changes."""
     last_config = config()
     settings = GroupSettings.of(last_config)
 

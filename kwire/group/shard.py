@@ -1,8 +1,8 @@
 """All groups of one partition of `__consumer_offsets`: a decider and its state.
 
-It serves classic groups.  Of a group of another protocol found in the log it stores the kind: the
-group's offsets are kept and can be read, but it can neither be joined nor deleted as a classic one.
-Invariant: the ``expiry`` deadline is set as long as there is any group.
+It serves classic groups. If the log holds a group of another protocol (consumer, share or streams),
+the shard records only its kind: the group's offsets are kept and can be fetched, but the group
+cannot be joined or deleted. Invariant: the ``expiry`` deadline is set while there is any group.
 """
 
 import logging
@@ -81,7 +81,7 @@ class GroupShard:
             case ForeignGroup(group=group_id, kind=kind):
                 self._apply_foreign(group_id, kind, exists=record.value is not None)
             case LegacyOffsetCommitKey():
-                log.debug("offset of a past format passed over group=%s", record.key.group)
+                log.debug("offset in a legacy format ignored group=%s", record.key.group)
 
     def apply_change(self, change: "GroupChange") -> None:
         group_id = change.group_id
@@ -105,7 +105,7 @@ class GroupShard:
             self._exists(record.key.group)
 
     def _exists(self, group_id: str) -> None:
-        """Create a group that commits, even if no member has joined it."""
+        """Create the group if it does not exist: a group may commit offsets without any members."""
         if group_id not in self.groups and group_id not in self.foreign:
             self.groups[group_id] = ClassicGroup(group_id=group_id)
 
@@ -127,7 +127,7 @@ class GroupShard:
     # Deadlines
 
     def on_loaded(self) -> Iterator[Step]:
-        """Yield the steps after a load; each member in the log gets a whole session timeout."""
+        """Yield the steps after a load; they restart the session of each loaded member."""
         for group_id in list(self.groups):
             yield partial(self._wait_for_members, group_id)
         if self.groups:
@@ -163,7 +163,7 @@ class GroupShard:
         return self._expire(builder)
 
     def remove_deleted_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
-        """Remove the offsets of deleted topics, which are given by id."""
+        """Remove the offsets of deleted topics; ``names`` maps the topics' ids to their names."""
         return expiry.remove_deleted_topics(self, names)
 
     def remove_missing_topics(self) -> Iterator[Step]:
@@ -181,7 +181,7 @@ class GroupShard:
         return NOTHING if group is None else builder.build(decide(builder, group, *args))
 
     def _expire(self, builder: DecisionBuilder) -> Decision:
-        """Expire the offsets of each group once, in steps."""
+        """Return a decision whose steps remove expired offsets, and schedule the next expiry."""
         if not self.groups:
             return NOTHING
         self.schedule_expiry(builder)
@@ -229,7 +229,8 @@ class GroupShard:
         ticket: int,
         draft: "Draft[GroupChange] | None" = None,
     ) -> Decision:
-        """Decide on a SyncGroup; ``draft`` holds the record if it is the leader's."""
+        """Decide on a SyncGroup; ``draft`` holds the encoded record of a large one from the
+        leader."""
         builder = DecisionBuilder(moment, self.settings(), ticket, draft=draft)
         group = self._require_group(request.group_id)
         decision = builder.build(classic.sync(builder, group, request))

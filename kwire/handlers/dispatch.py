@@ -243,11 +243,11 @@ class ConnectionRequests:
             raise
 
     def only_reads(self, frame: memoryview) -> bool:
-        """Whether a request changes nothing and may be cancelled when its client is gone."""
+        """Return whether a request changes nothing and may be cancelled when its client is gone."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
 
     def may_begin_early(self, frame: memoryview) -> bool:
-        """Whether a request may be begun while the answers to earlier ones wait."""
+        """Return whether a request may be begun while the answers to earlier ones wait."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] == _PRODUCE
 
     def _throttle(self, key: int, response: Body, frame_bytes: int) -> None:

@@ -54,7 +54,8 @@ class LogConfig:
 
     @property
     def flushes_by_itself(self) -> bool:
-        """Whether ``flush.messages`` or ``flush.ms`` is set, so that appends lead to an fsync."""
+        """Return whether ``flush.messages`` or ``flush.ms`` is set, so that appends lead to an
+        fsync."""
         return self.flush_messages < (1 << 63) - 1 or self.flush_ms < (1 << 63) - 1
 
     @property

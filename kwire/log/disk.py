@@ -79,7 +79,7 @@ class File(Protocol):
     def sync(self) -> None: ...
 
     def is_cached(self, position: int, size: int) -> bool:
-        """Whether the first and last page of this range can be read without waiting."""
+        """Return whether the first and last page of this range can be read without waiting."""
 
     def read_cached(self, position: int, size: int) -> Buffer | None:
         """Read as :meth:`read` does, or return None where that would, or may, wait for the disk."""

@@ -55,12 +55,13 @@ def classify(error: OSError) -> DiskErrorKind:
 
 
 def is_disk_error(error: OSError) -> bool:
-    """Whether an error is due to the disk and not to kwire; a node that must end then says so."""
+    """Return whether an error is due to the disk and not to kwire; a node that must end then says
+    so."""
     return error.errno in _DISK_ERRORS
 
 
 def lacks_descriptors(error: BaseException) -> bool:
-    """Whether an error, or its cause, is that too many files are open."""
+    """Return whether an error, or its cause, is that too many files are open."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and classify(cause) is DiskErrorKind.NO_DESCRIPTORS
 
@@ -113,7 +114,7 @@ class DiskHealth:
             self._give_back(f"less than {RESERVE_BYTES} bytes are free")
 
     def has_room(self) -> bool:
-        """Whether records may be appended.
+        """Return whether records may be appended.
 
         A full directory is checked for room again, which costs little.
         """

@@ -34,7 +34,7 @@ class UnsyncedWrites:
     """A power loss may remove the partition's own directory, with all that is in it."""
 
     def __bool__(self) -> bool:
-        """Whether a flush is needed even if all records are synced."""
+        """Return whether a flush is needed even if all records are synced."""
         return bool(self.closed or self.files or self.has_removed or self.has_cut)
 
     def forget(self, segment: Segment) -> None:

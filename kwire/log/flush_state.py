@@ -67,13 +67,13 @@ class FlushState:
 
     @property
     def removal_unsynced(self) -> bool:
-        """Whether removed segments can reappear after a power loss."""
+        """Return whether removed segments can reappear after a power loss."""
         running = self.running
         return self.unsynced.has_removed or (running is not None and running.unsynced.has_removed)
 
     @property
     def name_unsynced(self) -> bool:
-        """Whether a power loss can remove the log's own directory."""
+        """Return whether a power loss can remove the log's own directory."""
         running = self.running
         return self.unsynced.has_new_directory or (
             running is not None and running.unsynced.has_new_directory

@@ -24,7 +24,8 @@ class Pace:
         self._slow_at = float("-inf")
 
     def is_slow_after(self, elapsed_s: float, now: float) -> bool:
-        """Whether the directory is slow after a write of ``elapsed_s`` that ended at ``now``."""
+        """Return whether the directory is slow after a write of ``elapsed_s`` that ended at
+        ``now``."""
         if elapsed_s > SLOW_WRITE_SECONDS:
             if not self._remaining:
                 relapse = now - self._slow_at < SOON_SECONDS

@@ -318,7 +318,7 @@ class PartitionLog:
 
     @property
     def must_flush(self) -> bool:
-        """Whether at least ``flush.messages`` messages are unsynced, so that an fsync is due."""
+        """True while an fsync is due: at least ``flush.messages`` messages are unsynced."""
         return self.end_offset - self.flush_state.recovery_point >= self.config.flush_messages
 
     def on_written(self) -> None:

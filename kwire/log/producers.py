@@ -170,7 +170,8 @@ class ProducerStates:
             producer.behind_refused = BEHIND_REFUSED
 
     def is_behind_refused(self, producer_id: int) -> bool:
-        """Whether a batch out of order was sent behind a refused one; true for the first few."""
+        """Return whether a batch out of order was sent behind a refused one; true for the first
+        few."""
         producer = self._producers.get(producer_id)
         if producer is None or not producer.behind_refused:
             return False

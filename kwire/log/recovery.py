@@ -559,7 +559,7 @@ def _has_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
 
 
 def _lacks_entries(segment: Segment, index_size: int, times_size: int) -> bool:
-    """Whether an index is empty though batches need an entry: a crash can empty a file."""
+    """Return whether an index is empty though batches need an entry: a crash can empty a file."""
     if index_size and times_size:
         return False
     for position, header in segment.scan():
@@ -572,7 +572,7 @@ def _lacks_entries(segment: Segment, index_size: int, times_size: int) -> bool:
 
 
 def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
-    """Whether the index files of a synced segment are present and plausible.
+    """Return whether the index files of a synced segment are present and plausible.
 
     Only the ends are read: there may be terabytes of old segments. A lookup checks what it uses.
     """
@@ -584,7 +584,8 @@ def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
 
 
 def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> bool:
-    """Whether the index of aborted transactions is plausible; a missing one is, without its mark.
+    """Return whether the index of aborted transactions is plausible; a missing one is, without its
+    mark.
 
     An empty one is rebuilt: a crash can have emptied it. Without transactions it is removed.
     """
@@ -616,7 +617,7 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
 
 
 def _has_all_epochs(log: PartitionLog, segments: list[Segment]) -> bool:
-    """Whether the epochs file covers all batches of the segments that are not read again.
+    """Return whether the epochs file covers all batches of the segments that are not read again.
 
     It is written as soon as a log's start or end moves. A power loss can undo that move but keep
     the file: then old batches are back whose epochs the file no longer has.

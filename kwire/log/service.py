@@ -229,7 +229,7 @@ class LogManager:
         return log
 
     def _is_of(self, log: PartitionLog, topic_id: bytes) -> bool:
-        """Whether a log holds the records of a topic, and is not being deleted."""
+        """Return whether a log holds the records of a topic, and is not being deleted."""
         is_deleted = log in self.services[log.disk].deleted_logs
         return not is_deleted and log.topic_id in (topic_id, ZERO_UUID)
 

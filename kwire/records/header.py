@@ -116,7 +116,7 @@ def parse(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
-    """Whether the CRC matches the bytes from the attributes to the end of the batch."""
+    """Return whether the CRC matches the bytes from the attributes to the end of the batch."""
     view = memoryview(buf)[pos + ATTRIBUTES_POS : pos + header.length + LENGTH_END]
     return bool(crc32c(view) == header.crc)
 

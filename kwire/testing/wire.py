@@ -103,7 +103,8 @@ class WireClient(_Numbered):
         return self._exactly(size)
 
     def is_closed(self) -> bool:
-        """Whether the server closes the connection within the timeout; False if bytes come."""
+        """Return whether the server closes the connection within the timeout; False if bytes
+        come."""
         try:
             return not self.sock.recv(1)
         except ConnectionError:
@@ -178,7 +179,7 @@ class TrioWireClient(_Numbered):
         return await self._exactly(size)
 
     async def is_closed(self) -> bool:
-        """Whether the server closes the connection; False if bytes come."""
+        """Return whether the server closes the connection; False if bytes come."""
         try:
             return not self._buffer and not await self.stream.receive_some(1)
         except trio.BrokenResourceError:

@@ -1,12 +1,12 @@
-"""The patterns by which clients select transactional ids, in linear time.
+"""The patterns with which clients select transactional ids, matched in linear time.
 
-Rules: a pattern is a part of RE2's language, which Kafka uses, and matches the whole id.  It has
-at most 256 characters: literals, escaped punctuation, ``.``, ``\\d``, ``\\w``, ``\\s`` (ASCII),
-classes such as ``[a-z_]`` and ``[^0-9]``, groups ``(...)`` and ``(?:...)``, each with an optional
-``*``, ``+`` or ``?``; ``|`` between alternatives, and ``^`` and ``$`` at the ends of those outside
-of groups.  ``{n,m}`` is refused.  The pattern becomes an automaton without backtracking (Thompson,
-1968): all states that a prefix of the id reaches are followed together, so no pattern takes
-exponential time, as it can with :mod:`re`.
+Rules: a pattern is a subset of RE2's syntax, which Kafka uses, and must match the whole id. It has
+at most 256 characters and consists of literals, escaped punctuation, ``.``, ``\\d``, ``\\w``,
+``\\s`` (ASCII), classes such as ``[a-z_]`` and ``[^0-9]``, and groups ``(...)`` and ``(?:...)``,
+each with an optional ``*``, ``+`` or ``?``. Alternatives are separated by ``|``; those outside
+groups may start with ``^`` and end with ``$``. ``{n,m}`` is rejected. The pattern becomes an
+automaton without backtracking (Thompson, 1968), which follows all states that a prefix of the id
+can reach at once. So no pattern takes exponential time, as it can with :mod:`re`.
 """
 
 from string import punctuation
@@ -23,11 +23,11 @@ _CLASSES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "s": (("\t", "\n"), ("\f", "\r"), (" ", " ")),
 }
 _END: Final = 0
-"""The state of an id that is matched to its end."""
+"""The accepting state: the pattern is matched to its end."""
 
 
 class _Characters(NamedTuple):
-    """The characters of one place in a pattern, as inclusive ranges."""
+    """The characters that match at one place of a pattern, as inclusive ranges."""
 
     ranges: tuple[tuple[str, str], ...]
     is_negated: bool = False
@@ -37,11 +37,11 @@ class _Characters(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """Characters or a group, and their repetition."""
+    """Characters or a group, with their repetition."""
 
     atom: "_Characters | _Group"
     repeat: str = ""
-    """``*``, ``+``, ``?`` or nothing."""
+    """``*``, ``+``, ``?``, or empty."""
 
 
 _Sequence: TypeAlias = list[_Item]
@@ -54,7 +54,7 @@ class _Group(NamedTuple):
 
 
 class _State(NamedTuple):
-    """A state of the automaton: it reads a character, or reads nothing."""
+    """A state of the automaton: it reads one character, or none if ``characters`` is None."""
 
     characters: _Characters | None
     following: list[int]
@@ -68,7 +68,7 @@ class IdPattern:
     start: int
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern matches the whole text."""
+        """Return whether the pattern matches the whole text."""
         reached = self._reachable({self.start})
         for character in text:
             after = {
@@ -83,7 +83,7 @@ class IdPattern:
         return _END in reached
 
     def _reachable(self, indexes: set[int]) -> set[int]:
-        """Return these states and all that follow them without a character."""
+        """Return these states and all that can be reached from them without reading a character."""
         reached, pending = set(indexes), list(indexes)
         while pending:
             state = self.states[pending.pop()]
@@ -95,7 +95,7 @@ class IdPattern:
 
 
 def parse(text: str) -> IdPattern:
-    """Return the pattern; raises InvalidRegularExpression."""
+    """Parse a pattern into its automaton; raises InvalidRegularExpression."""
     if len(text) > _MAX_LENGTH:
         raise InvalidRegularExpression(f"a pattern has at most {_MAX_LENGTH} characters")
     group, position = _parse_group(text, 0, is_whole=True)
@@ -143,7 +143,7 @@ def _add_atom(states: list[_State], atom: _Characters | _Group, following: int) 
 
 
 def _parse_group(text: str, position: int, *, is_whole: bool = False) -> tuple[_Group, int]:
-    """Return the alternatives from a position up to the end of their group."""
+    """Parse a group from its first alternative; return it and the position of its end."""
     group = _Group([[]])
     position += is_whole and text.startswith("^", position)
     while position < len(text) and text[position] != ")":
@@ -159,7 +159,7 @@ def _parse_group(text: str, position: int, *, is_whole: bool = False) -> tuple[_
 
 
 def _parse_item(text: str, position: int) -> tuple[_Item, int]:
-    """Return the item at a position and the position after it."""
+    """Parse the item at a position; return it and the position after it."""
     character = text[position]
     atom: _Characters | _Group
     if character == ".":
@@ -185,7 +185,7 @@ def _parse_item(text: str, position: int) -> tuple[_Item, int]:
 
 
 def _parse_escape(text: str, position: int) -> tuple[tuple[tuple[str, str], ...], int]:
-    """Return the characters of an escape and the position after it."""
+    """Parse the escape at a position; return its characters and the position after it."""
     character = text[position + 1 : position + 2]
     if character in _CLASSES:
         return _CLASSES[character], position + 2
@@ -195,7 +195,7 @@ def _parse_escape(text: str, position: int) -> tuple[tuple[tuple[str, str], ...]
 
 
 def _parse_class(text: str, position: int) -> tuple[_Characters, int]:
-    """Return the class whose content begins at a position, and the position after it."""
+    """Parse the class whose content starts at a position; return it and the position after it."""
     is_negated = text.startswith("^", position)
     position += is_negated
     ranges: list[tuple[str, str]] = []
@@ -218,7 +218,7 @@ def _parse_class(text: str, position: int) -> tuple[_Characters, int]:
 def _parse_member(
     text: str, position: int, *, is_first: bool
 ) -> tuple[tuple[tuple[str, str], ...], int]:
-    """Return the characters of one member of a class and the position after it."""
+    """Parse one member of a class; return its characters and the position after it."""
     character = text[position : position + 1]
     if character == "\\":
         return _parse_escape(text, position)

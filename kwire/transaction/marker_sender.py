@@ -1,9 +1,9 @@
 """Sends the markers of decided transactions to the leaders of their partitions.
 
-Rules: at most one request per broker is under way, and it carries what waited meanwhile; a marker
-is retried until its partition has it, or no longer exists, or this node is no longer the
-coordinator; a transaction is reported when none of its markers is missing.  A marker that is sent
-twice does no harm: the partition has no open transaction of that producer then.
+Rules: each broker has at most one request in flight; markers that are queued meanwhile go into the
+next one. A marker is retried until its partition has it or no longer exists, or until this node is
+no longer the coordinator. A transaction is reported once none of its markers is missing. Sending a
+marker twice is harmless: by then the producer has no open transaction in the partition.
 """
 
 import logging
@@ -31,27 +31,28 @@ log = logging.getLogger(__name__)
 
 _MARKERS_AT_ONCE: Final = 500
 _QUEUED_AT_ONCE: Final = 64
-"""The most partitions that are queued without a pause."""
+"""The largest number of partitions that are queued without a pause."""
 _RETRY_SECONDS: Final = 0.05
 _RETRY_MAX_SECONDS: Final = 1.0
 _WRITTEN: Final = frozenset({NONE, UnsupportedForMessageFormat.code})
-"""Codes after which a marker is not sent again."""
+"""Codes after which a marker is not resent."""
 _FENCED: Final = frozenset(
     {InvalidProducerEpoch.code, ProducerFenced.code, TransactionCoordinatorFenced.code}
 )
-"""Codes by which a partition says that another coordinator has decided since."""
+"""Codes with which a partition reports that a newer coordinator has decided."""
 
 
 class Brokers(Protocol):
-    """The leaders of the partitions of transactions."""
+    """The leaders of the partitions to which markers are sent."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """Return a partition's leader, NO_LEADER if there is none; None if it does not exist."""
+        """Return the partition's leader or NO_LEADER; None if the partition does not exist."""
 
     async def write_markers(
         self, broker: int, markers: Sequence[TransactionMarker]
     ) -> Sequence[Mapping[TopicPartition, int]]:
-        """Return each marker's codes; raises KafkaError if the broker does not answer."""
+        """Return the error codes of each marker; raises KafkaError if the broker does not
+        respond."""
 
 
 @attrs.define(eq=False)
@@ -82,15 +83,15 @@ _Part = tuple[TransactionEnd, list[TopicPartition]]
 
 @attrs.define(eq=False, kw_only=True)
 class MarkerSender:
-    """The markers of one node's transactions that are on their way."""
+    """The markers that one node still has to send."""
 
     brokers: Brokers
     is_current: Callable[[TransactionEnd], bool]
-    """Whether this node is still the coordinator that decided."""
+    """Returns whether this node is still the coordinator that decided the end."""
     on_written: Callable[[Sequence[TransactionEnd]], Awaitable[None]]
-    """Completes transactions all of whose markers are written."""
+    """Completes transactions that have all their markers."""
     _queues: dict[int, list[_Part]] = attrs.field(factory=dict, init=False)
-    """The parts that wait, by broker; an entry exists while a task works on it."""
+    """The waiting parts by broker; an entry exists while a task sends to that broker."""
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -120,7 +121,7 @@ class MarkerSender:
     ) -> Generator[None, None, None]:
         """Queue markers for the leaders in small steps.
 
-        Transactions that miss none, since topics were deleted, are complete.
+        A transaction that lacks no marker, because its topics were deleted, is complete.
         """
         written, leaderless = [], []
         for end, partitions in parts:
@@ -150,7 +151,7 @@ class MarkerSender:
         end: TransactionEnd,
         partition: TopicPartition,
     ) -> None:
-        """Add a partition to those of its leader; one that does not exist needs no marker."""
+        """Add a partition to its leader's list; a partition that does not exist needs no marker."""
         leader = self.brokers.leader_of(partition)
         if leader is None:
             log.info("marker dropped partition=%s: it does not exist", partition)
@@ -159,7 +160,7 @@ class MarkerSender:
             by_leader.setdefault(leader, []).append(partition)
 
     async def _drain(self, broker: int) -> None:
-        """Send to one broker until nothing waits for it."""
+        """Send to one broker until its queue is empty."""
         queue = self._queues[broker]
         try:
             while queue:
@@ -196,7 +197,7 @@ class MarkerSender:
         partitions: Sequence[TopicPartition],
         codes: Mapping[TopicPartition, int],
     ) -> list[TopicPartition]:
-        """Take note of the written markers; return the partitions to which to send once more."""
+        """Record the written markers; return the partitions whose markers must be resent."""
         remaining = []
         for partition in partitions:
             code = codes.get(partition, UnknownServerError.code)
@@ -204,7 +205,7 @@ class MarkerSender:
                 end.missing.discard(partition)
             elif code in _FENCED:
                 log.warning(
-                    "marker refused partition=%s transactional_id=%s code=%d: "
+                    "marker rejected partition=%s transactional_id=%s code=%d: "
                     "another coordinator has decided since",
                     partition,
                     end.transaction.transactional_id,
@@ -215,7 +216,7 @@ class MarkerSender:
         return remaining
 
     async def _retry(self, parts: list[_Part]) -> None:
-        """Send again after a delay that doubles with each attempt."""
+        """Resend after a delay that doubles with each attempt."""
         attempt = max(end.attempts for end, _ in parts)
         for end, _ in parts:
             end.attempts += 1

@@ -1,7 +1,7 @@
-"""A transactional id's state: its producer, its transaction, and the legal transitions.
+"""The state of a transactional id: its producer, its transaction, and the legal transitions.
 
-Values are immutable: a decision makes the next one from the last, and the record of the next one
-is what is written.  docs/transaction-states.md is generated from :data:`PREVIOUS`.
+Values are immutable: a decision derives the next state from the current one and writes the next
+state as a record. docs/transaction-states.md is generated from :data:`PREVIOUS`.
 """
 
 from enum import IntEnum
@@ -11,15 +11,15 @@ from kwire import attrs
 from kwire.types import TopicPartition
 
 NO_ID: Final = -1
-"""In place of a producer id or a producer epoch."""
+"""The value for "no producer id" and "no producer epoch"."""
 MAX_EPOCH: Final = 32_767
-"""The largest producer epoch.  No client gets it, so the coordinator can always fence one."""
+"""The largest producer epoch. No client receives it, so the coordinator can fence any client."""
 EPOCH_BUMP: Final = 2
-"""The `transaction.version` from which each end of a transaction bumps the epoch (KIP-890)."""
+"""The `transaction.version` from which ending a transaction bumps the epoch (KIP-890)."""
 
 
 class State(IntEnum):
-    """The state of a transactional id, under the numbers of its records."""
+    """The state of a transactional id, with the numbers that its records use."""
 
     EMPTY = 0
     ONGOING = 1
@@ -30,23 +30,23 @@ class State(IntEnum):
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
     DEAD = 6
-    """Kafka's state of an id that expires; here its tombstone removes it at once."""
+    """Kafka's state of an expiring id; kwire removes the id at once with a tombstone."""
     PREPARE_EPOCH_FENCE = 7
-    """Kafka's passing state between a fenced producer and PrepareAbort; never written."""
+    """Kafka's transient state between a fenced producer and PrepareAbort; never written."""
 
     @property
     def title(self) -> str:
-        """The name that the protocol and Kafka's tools use, as "PrepareCommit"."""
+        """The name that the protocol and Kafka's tools use, such as "PrepareCommit"."""
         return _TITLES[self]
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the end is decided and the markers are not all written."""
+        """True while the end is decided but some markers are not written."""
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no transaction: the id may expire."""
+        """True while there is no transaction, so that the id may expire."""
         return self in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
@@ -65,48 +65,48 @@ PREVIOUS: Final[dict[State, frozenset[State]]] = {
     State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
     State.DEAD: _IDLE,
 }
-"""The states from which each state may be entered; an id's first state is Empty."""
+"""The states from which each state can be entered; the first state of an id is Empty."""
 
 
 @attrs.frozen(kw_only=True)
 class Transaction:
-    """A transactional id with its newest transaction."""
+    """A transactional id with its latest transaction."""
 
     transactional_id: str
     producer_id: int
     previous_producer_id: int = NO_ID
-    """The producer id before the last change of any kind, so mostly the same."""
+    """The producer id before the last change of any kind; usually the same id."""
     next_producer_id: int = NO_ID
-    """The producer id from the end of this transaction on, if this one's epochs are used up."""
+    """The producer id after this transaction, if the epochs of the current id are used up."""
     producer_epoch: int
     last_producer_epoch: int = NO_ID
     """The epoch before the last bump that the producer itself requested (KIP-360).
 
-    It is not written: after a restart of the coordinator a retry of that request is fenced.
+    It is not written, so after a restart of the coordinator a retry of that request is fenced.
     """
     timeout_ms: int
     state: State = State.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = -1
-    """The time of the first partition, -1 in Empty."""
+    """The time at which the first partition was added; -1 in the state Empty."""
     update_ms: int
     client_version: int = 0
-    """The `transaction.version` at which the producer worked in this transaction."""
+    """The `transaction.version` that the producer used in this transaction."""
 
     @property
     def has_used_up_epochs(self) -> bool:
-        """Whether the next bump needs another producer id."""
+        """Return whether the next bump needs a new producer id."""
         return self.producer_epoch >= MAX_EPOCH - 1
 
     @property
     def is_commit(self) -> bool:
-        """Whether the transaction that ends, or has ended, commits."""
+        """Return whether the transaction that is ending, or has ended, commits."""
         return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
     def remaining_ms(self, now_ms: int) -> int:
-        """Return what is left of an open transaction's time-out, between nothing and all of it."""
+        """Return the remaining time of an open transaction, from 0 to its whole timeout."""
         return min(max(self.start_ms + self.timeout_ms - now_ms, 0), self.timeout_ms)
 
     def is_expired(self, now_ms: float, expiration_ms: int) -> bool:
-        """Whether the id has been idle for so long that it is removed."""
+        """Return whether the id has been idle for so long that it must be removed."""
         return self.state.is_idle and self.update_ms <= now_ms - expiration_ms

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: one per transactional id, its newest state.
+"""The records of `__transaction_state`: one per transactional id, with its latest state.
 
 Values are written in version 1 if `transaction.version` is 1 or 2, else in version 0, which has no
 tagged fields.
@@ -34,7 +34,7 @@ def store(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def load(key: bytes, value: bytes | None) -> Record | None:
-    """Decode a stored record; None if this broker does not use it.  ValueError if damaged."""
+    """Decode a stored record; None if kwire does not use it. Raises ValueError if it is damaged."""
     if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
         raise ValueError("record without a type")
     (kind,) = _PREFIX.unpack_from(key)
@@ -50,7 +50,7 @@ def load(key: bytes, value: bytes | None) -> Record | None:
 
 
 def record_of(transaction: Transaction, transaction_version: int) -> Record:
-    """Return the record of a state, at the finalized level of `transaction.version`."""
+    """Return the record of a state; the finalized `transaction.version` selects its version."""
     version = 1 if transaction_version else 0
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
@@ -73,7 +73,8 @@ def tombstone(transactional_id: str) -> Record:
 
 
 def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction:
-    """Return the state of a record.  ValueError if it has none that Kafka writes."""
+    """Return the state that a record holds. Raises ValueError for a status that Kafka never
+    writes."""
     state = State(value.transaction_status)
     return Transaction(
         transactional_id=transactional_id,
@@ -96,7 +97,7 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
 
 
 def _topics(transaction: Transaction) -> list[Partitions] | None:
-    """Return the partitions by topic, in order; None in Empty, as Kafka writes it."""
+    """Return the partitions by topic, sorted; None in the state Empty, as Kafka writes it."""
     if transaction.state is State.EMPTY:
         return None
     return [

@@ -1,8 +1,8 @@
 """The transaction coordinator for the handlers: it finds an id's partition and calls its shard.
 
-An end is answered when its record is committed; then its markers are sent, and only when all
-partitions have theirs is the transaction complete.  A coordinator that takes over does the same for
-each end that it finds decided.
+The end of a transaction is answered once its record is committed. Then the markers are sent; the
+transaction is complete only when all its partitions have theirs. A coordinator that takes over does
+the same for each transaction whose end is already decided.
 """
 
 import logging
@@ -56,21 +56,21 @@ class TransactionCoordinator:
     server_version: Callable[[], int]
     """Returns the finalized level of `transaction.version`."""
     partitions: Callable[[], int]
-    """Returns the number of partitions that `__transaction_state` has, or will have."""
+    """Returns the number of partitions that `__transaction_state` has or will be created with."""
     take_id: Callable[[], Awaitable[int]]
-    """Returns a producer id that no producer has."""
+    """Returns a producer id that no producer uses."""
     service: CoordinatorService[TransactionShard] = attrs.field(init=False)
     sender: MarkerSender = attrs.field(init=False)
     _epochs: dict[int, int] = attrs.field(factory=dict, init=False)
     """The leader epoch of each partition that this node leads."""
     _undispatched: set[int] = attrs.field(factory=set, init=False)
-    """The partitions whose shards have decided transactions that nothing sends yet."""
+    """The partitions that have decided transactions whose markers are not being sent yet."""
     _dispatching: set[int] = attrs.field(factory=set, init=False)
     _has_undispatched: Signal = attrs.field(factory=Signal, init=False)
     _completions: dict[str, set[trio.Event]] = attrs.field(factory=dict, init=False)
-    """The requests that wait for the markers of a transactional id's last transaction."""
+    """The requests that wait for the markers of a transaction, by transactional id."""
     _timed_out: dict[str, None] = attrs.field(factory=dict, init=False)
-    """The transactional ids whose timed-out transactions need a producer id to be aborted."""
+    """The transactional ids whose timed-out transactions need a new producer id for their abort."""
     _has_timed_out: Signal = attrs.field(factory=Signal, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -95,7 +95,7 @@ class TransactionCoordinator:
         )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Load partitions, decide on deadlines, send markers, until cancelled."""
+        """Load partitions, handle deadlines and send markers, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.sender.run)
             await nursery.start(self.service.run)
@@ -104,7 +104,7 @@ class TransactionCoordinator:
             task_status.started()
 
     def on_role_changed(self, partition: "LedPartition") -> None:
-        """Load or drop a partition that gained or lost its role; the replica layer calls this."""
+        """Load a partition that this broker now leads, or drop it; the replica layer calls this."""
         if partition.leader is not None:
             self._epochs[partition.partition] = partition.leader_epoch
             self.service.on_elected(partition.partition, partition.leader_epoch)
@@ -120,20 +120,22 @@ class TransactionCoordinator:
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: Producer | None
     ) -> Producer:
-        """Return the producer of a client that (re)starts; fence and abort the one before it."""
+        """Return the identity of a producer that starts; fence its predecessor and abort its
+        transaction."""
         if not 0 < timeout_ms <= self.settings().max_timeout_ms:
             raise InvalidTransactionTimeout
         request = InitProducer(transactional_id, timeout_ms, expected)
         return await self._decide_with_id(request, TransactionShard.initialize)
 
     async def end(self, request: EndTransaction) -> Producer:
-        """Commit or abort; return the producer of the next transaction."""
+        """Commit or abort; return the identity of the producer for its next transaction."""
         return await self._decide_with_id(request, TransactionShard.end)
 
     async def add_partitions(self, request: AddPartitions, *, repeat: bool = True) -> None:
-        """Add partitions to a transaction, which begins with the first.
+        """Add partitions to a transaction; the first ones start it.
 
-        With ``repeat`` it first waits a moment for the markers of the last transaction.
+        With ``repeat``, a request that finds markers of the previous transaction missing waits for
+        them briefly and is then repeated once.
         """
         transactional_id = request.transactional_id
 
@@ -148,7 +150,7 @@ class TransactionCoordinator:
             await self._call(transactional_id, decide)
 
     async def wait_completed(self, transactional_id: str) -> bool:
-        """Wait for the markers of an id's transaction; False if they are not written soon."""
+        """Wait for the markers of an id's transaction; return False if they take too long."""
         event = trio.Event()
         waiting = self._completions.setdefault(transactional_id, set())
         waiting.add(event)
@@ -164,7 +166,7 @@ class TransactionCoordinator:
     async def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return for each partition whether it is in the producer's transaction."""
+        """Return an error code per partition: 0 if it is in the producer's transaction."""
         return await self._read(
             transactional_id, lambda shard: shard.verify(transactional_id, producer, partitions)
         )
@@ -180,7 +182,7 @@ class TransactionCoordinator:
     async def list_transactions(
         self, is_listed: Callable[[Transaction], bool]
     ) -> list[Transaction]:
-        """Return the ids of the partitions led here that a filter accepts."""
+        """Return the transactional ids that this node leads and that ``is_listed`` accepts."""
         listing: list[Transaction] = []
         slices = Slices()
         for transactions in await self.service.read_each(
@@ -197,7 +199,8 @@ class TransactionCoordinator:
         request: Req,
         decide: Callable[[TransactionShard, Req, Moment, int], Decision],
     ) -> Producer:
-        """Decide, with a new producer id if the decision needs one; return its producer."""
+        """Decide, with a new producer id if the decision needs one; return the resulting
+        producer."""
         transactional_id = request.transactional_id
 
         def decide_now(shard: TransactionShard, moment: Moment, ticket: int) -> Decision:
@@ -224,12 +227,13 @@ class TransactionCoordinator:
     # Time-outs
 
     def on_id_needed(self, transactional_id: str) -> None:
-        """Abort the timed-out transaction of a transactional id that needs a producer id."""
+        """Schedule the abort of a timed-out transaction whose abort needs a new producer id."""
         self._timed_out[transactional_id] = None
         self._has_timed_out.set()
 
     async def _abort_with_ids(self) -> None:
-        """Abort transactions that need producer ids; the next deadline repeats what fails."""
+        """Abort transactions that need producer ids; a failed abort is repeated at the next
+        deadline."""
         while True:
             await self._has_timed_out.wait()
             self._has_timed_out.clear()
@@ -239,7 +243,7 @@ class TransactionCoordinator:
                     await self._abort_with_id(transactional_id)
                 except KafkaError as error:
                     logger.warning(
-                        "abort waits transactional_id=%s error=%r", transactional_id, error
+                        "abort postponed transactional_id=%s error=%r", transactional_id, error
                     )
                 self._timed_out.pop(transactional_id)
 
@@ -253,17 +257,17 @@ class TransactionCoordinator:
     # Markers
 
     def on_prepared(self, index: int) -> None:
-        """Send the markers of a shard's decided transactions, once they are committed."""
+        """Send the markers of a shard's decided transactions once those decisions are committed."""
         self._undispatched.add(index)
         self._has_undispatched.set()
 
     def on_completed(self, transactional_id: str) -> None:
-        """Let the next transaction of an id begin."""
+        """Wake the requests that wait to begin an id's next transaction."""
         for event in self._completions.get(transactional_id, ()):
             event.set()
 
     def is_current(self, end: TransactionEnd) -> bool:
-        """Whether this node is still the coordinator that decided."""
+        """Return whether this node is still the coordinator that decided this end."""
         return self._epochs.get(end.index) == end.coordinator_epoch
 
     async def _dispatch_all(self, nursery: trio.Nursery) -> None:
@@ -275,7 +279,7 @@ class TransactionCoordinator:
                 nursery.start_soon(self._dispatch, index)
 
     async def _dispatch(self, index: int) -> None:
-        """Hand the decided transactions of one partition to the sender until none is left."""
+        """Pass the decided transactions of one partition to the sender until none is left."""
         try:
             while index in self._undispatched:
                 self._undispatched.discard(index)
@@ -286,14 +290,14 @@ class TransactionCoordinator:
                 except KafkaError as error:
                     if not self.service.is_led(index):
                         continue
-                    logger.warning("markers wait index=%d error=%r", index, error)
+                    logger.warning("markers postponed index=%d error=%r", index, error)
                     self._undispatched.add(index)
                     await trio.sleep(_RETRY_SECONDS)
         finally:
             self._dispatching.discard(index)
 
     async def _take_unsent(self, index: int) -> list[TransactionEnd]:
-        """Return the decided transactions that nothing sends yet, once they are committed."""
+        """Return the decided transactions that are not being sent yet, once they are committed."""
         unsent, transactions = await self.service.read(
             index, lambda shard: (shard.unsent, list(shard.unsent.values()))
         )
@@ -306,7 +310,7 @@ class TransactionCoordinator:
         ]
 
     async def complete(self, ends: Sequence[TransactionEnd]) -> None:
-        """Write that all markers of these transactions are written."""
+        """Write that these transactions are complete: all their markers are written."""
         by_index: dict[int, list[TransactionEnd]] = {}
         for end in ends:
             by_index.setdefault(end.index, []).append(end)
@@ -325,5 +329,5 @@ class TransactionCoordinator:
             except KafkaError as error:
                 if not self.service.is_led(index):
                     return
-                logger.warning("completion waits index=%d error=%r", index, error)
+                logger.warning("completion postponed index=%d error=%r", index, error)
                 await trio.sleep(_RETRY_SECONDS)

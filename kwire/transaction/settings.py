@@ -18,9 +18,9 @@ class TransactionSettings:
     expiry_check_ms: int = 3_600_000
     """The interval at which expired transactional ids are removed."""
     commit_timeout_ms: int = 30_000
-    """The longest wait for the replicas of `__transaction_state`, `request.timeout.ms`."""
+    """The longest wait for the replicas of `__transaction_state` (`request.timeout.ms`)."""
     concurrent_wait_ms: int = 100
-    """The longest wait of a new transaction for the markers of the last one."""
+    """The longest time that a new transaction waits for the markers of the previous one."""
 
     @classmethod
     def of(cls, config: "BrokerConfig") -> "TransactionSettings":

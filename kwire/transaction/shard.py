@@ -1,8 +1,8 @@
 """All transactional ids of one partition of `__transaction_state`: a decider and its state.
 
-Invariants: the ``abort`` deadline is set as long as a transaction is open, the ``expiry`` deadline
-as long as there is any id.  ``unsent`` has the decided transactions whose markers nothing sends
-yet; the service is notified when it grows, and after a load.
+Invariants: the ``abort`` deadline is set while a transaction is open, the ``expiry`` deadline while
+there is any id. ``unsent`` holds the decided transactions whose markers are not being sent yet; the
+service is notified when it grows, and after a load.
 """
 
 import logging
@@ -37,12 +37,12 @@ _ABORT: Final = ("abort",)
 _EXPIRY: Final = ("expiry",)
 _RESUME: Final = ("resume",)
 _EXPIRED_AT_ONCE: Final = 100
-"""The number of ids that one decision removes."""
+"""The number of ids that one decision removes at most."""
 
 
 @attrs.frozen
 class InitProducer:
-    """A request for a producer id, with the circumstances that its decision needs."""
+    """A request for a producer id, with what its decision needs."""
 
     transactional_id: str
     timeout_ms: int
@@ -73,10 +73,10 @@ class AddPartitions:
 
 @attrs.frozen
 class Unwritten:
-    """The changes of a decision that no record has."""
+    """The changes of a decision that are not in its records."""
 
     transactions: Sequence[Transaction] = ()
-    """The decided states, with their last epochs."""
+    """The decided states; only they have the last epochs, which no record holds."""
     deadlines: Mapping[str, float] = attrs.field(factory=dict)
     """The times at which open transactions time out, by transactional id."""
 
@@ -93,13 +93,13 @@ class TransactionShard:
     on_completed: Callable[[str], None] = lambda _: None
     """Called when all markers of a transaction are written."""
     on_id_needed: Callable[[str], None] = lambda _: None
-    """Called when the abort of a transactional id's transaction needs a producer id."""
+    """Called when aborting a transaction needs a new producer id."""
     transactions: dict[str, Transaction] = attrs.field(factory=dict, init=False)
     ongoing: dict[str, float] = attrs.field(factory=dict, init=False)
-    """The time at which each open transaction times out, in the seconds of deadlines.
+    """The time-out of each open transaction, as a time on the clock of :attr:`Moment.now`.
 
-    A wall clock that jumps changes it only while the partition is loaded: then the transaction gets
-    what is left of its time-out by the wall clock, at most all of it.
+    A jump of the wall clock matters only while the partition is loaded: a loaded transaction gets
+    the rest of its timeout by the wall clock, at most the whole timeout.
     """
     prepared: set[str] = attrs.field(factory=set, init=False)
     unsent: dict[str, Transaction] = attrs.field(factory=dict, init=False)
@@ -129,7 +129,7 @@ class TransactionShard:
             self.on_prepared()
             return
         if transaction.state is State.ONGOING:
-            self.ongoing[transactional_id] = inf  # What is adopted next says when.
+            self.ongoing[transactional_id] = inf  # :meth:`adopt` sets the real time.
         self._remove_prepared(transactional_id)
 
     def _remove_prepared(self, transactional_id: str) -> None:
@@ -139,13 +139,13 @@ class TransactionShard:
             self.on_completed(transactional_id)
 
     def apply_change(self, change: Opaque) -> None:
-        raise NotImplementedError("decisions about transactions have no drafts")
+        raise NotImplementedError("decisions about transactions are never drafts")
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Do nothing: the records of this topic belong to no transaction."""
+        """Do nothing: the records of this topic do not belong to a transaction."""
 
     def adopt(self, state: Unwritten | None) -> None:
-        """Take over the last epochs and the time-outs, which are not written."""
+        """Adopt the last epochs and the timeouts, which are not written."""
         if state is None:
             return
         for transaction in state.transactions:
@@ -158,7 +158,7 @@ class TransactionShard:
         yield self._resume
 
     def on_next_epoch(self) -> None:
-        """Have all missing markers sent again: they carry the leader's epoch."""
+        """Schedule all missing markers again: a marker carries the leader epoch."""
         for transactional_id in sorted(self.prepared):
             self.unsent[transactional_id] = self.transactions[transactional_id]
         if self.unsent:
@@ -198,7 +198,7 @@ class TransactionShard:
         return Decision(timers=timers, steps=self._expire(list(self.transactions)))
 
     def _is_timed_out(self, transactional_id: str, moment: Moment) -> bool:
-        """Whether a transaction has been open for longer than its producer's time-out."""
+        """Return whether a transaction has been open for longer than its producer's timeout."""
         return self.ongoing.get(transactional_id, inf) < moment.now
 
     def _abort_timed_out(self, transactional_id: str, moment: Moment) -> Decision:
@@ -232,7 +232,7 @@ class TransactionShard:
     def abort_with_id(
         self, transactional_id: str, fresh_id: int, moment: Moment, ticket: int
     ) -> Decision:
-        """Abort a timed-out transaction, after which its transactional id has another id."""
+        """Abort a timed-out transaction; afterwards its transactional id has a new producer id."""
         if not self._is_timed_out(transactional_id, moment):
             return Decision(answers=(Answer(ticket, None),))
         current = self.transactions[transactional_id]
@@ -242,7 +242,8 @@ class TransactionShard:
     # Requests
 
     def initialize(self, request: InitProducer, moment: Moment, ticket: int) -> Decision:
-        """Answer with the producer, or with ConcurrentTransactions after an abort."""
+        """Answer with the producer, or with ConcurrentTransactions if a transaction is aborted
+        first."""
         change = self._change(moment, request.fresh_id)
         current = self.transactions.get(request.transactional_id)
         if current is None:
@@ -283,7 +284,7 @@ class TransactionShard:
         return self._write(current, after, moment, ticket, _producer_of(after))
 
     def complete(self, ended: Sequence[Transaction], moment: Moment, ticket: int) -> Decision:
-        """Complete the prepared transactions among ``ended`` whose markers are all written."""
+        """Complete those transactions in ``ended`` that are still waiting for their markers."""
         change = self._change(moment, None)
         completed = [
             transitions.complete(self.transactions[transaction.transactional_id], change)
@@ -298,9 +299,9 @@ class TransactionShard:
         )
 
     def _is_prepared_as(self, transaction: Transaction) -> bool:
-        """Whether this end of this transaction still waits for its markers.
+        """Return whether the end that ``transaction`` describes still waits for its markers.
 
-        Without epoch bumps the next transaction has the same producer: the times tell them apart.
+        Without epoch bumps the next transaction has the same producer; only the times differ.
         """
         current = self.transactions.get(transaction.transactional_id)
         return (
@@ -345,7 +346,7 @@ class TransactionShard:
 
 
 def _producer_of(transaction: Transaction) -> Producer:
-    """Return the producer of the next transaction."""
+    """Return the producer for the next transaction."""
     if transaction.next_producer_id != NO_ID:
         return Producer(transaction.next_producer_id, 0)
     return Producer(transaction.producer_id, transaction.producer_epoch)

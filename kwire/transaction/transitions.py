@@ -1,11 +1,11 @@
 """The decisions about one transactional id: pure functions from its state to its next state.
 
-Rules: a function returns the next state, or the same one if there is nothing to write, or raises
-the protocol's error.  The epochs follow KIP-360 (a producer that goes on after an error), KIP-890
-(from `transaction.version` 2 on each end bumps the epoch) and KAFKA-19367 (fencing an open
-transaction bumps it once).  While markers are missing every request gets ConcurrentTransactions
-before its producer is compared: the state may not name the producer yet that the end has handed out
-(KAFKA-18660).
+Rules: a function returns the next state, or the same state if there is nothing to write, or raises
+the protocol's error. The epochs follow KIP-360 (a producer that continues after an error), KIP-890
+(from `transaction.version` 2 onwards each end bumps the epoch) and KAFKA-19367 (fencing an open
+transaction bumps it once). While markers are missing every request gets ConcurrentTransactions
+before its producer is checked: the state may not contain the producer id yet that the end of the
+transaction has returned to the client (KAFKA-18660).
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,17 +32,17 @@ class Producer(NamedTuple):
 
 
 class ProducerIdNeeded(Exception):
-    """The decision needs a new producer id: it is to be repeated with one."""
+    """The decision needs a new producer id: repeat it with one."""
 
 
 class Change(NamedTuple):
-    """The circumstances of a decision."""
+    """The time, the server's version and a spare producer id, which a decision may need."""
 
     now_ms: int
     server_version: int
     """The finalized level of `transaction.version`."""
     fresh_id: int | None = None
-    """A producer id that no producer has, for a decision that raised ProducerIdNeeded."""
+    """An unused producer id, for repeating a decision that raised ProducerIdNeeded."""
 
     def take_id(self) -> int:
         if self.fresh_id is None:
@@ -66,10 +66,12 @@ def create(transactional_id: str, timeout_ms: int, change: Change) -> Transactio
 def initialize(
     transaction: Transaction, timeout_ms: int, expected: Producer | None, change: Change
 ) -> Transaction:
-    """Return the state for a producer that (re)starts; PrepareAbort if it has to come again.
+    """Return the state for a producer that starts or restarts.
 
-    ``expected`` is the identity of a producer that goes on after an error; a newer producer of the
-    same id fences it, and only the newest one ends the open transaction in this way.
+    The state is PrepareAbort if a transaction was open: the producer then has to retry.
+    ``expected`` is the identity of a producer that continues after an error; it is fenced if a
+    newer producer uses the same id, and only the newest one may abort the open transaction in this
+    way.
     """
     if transaction.state.is_prepared:
         raise ConcurrentTransactions
@@ -84,7 +86,7 @@ def initialize(
 
 
 def _bump(transaction: Transaction, expected: Producer | None, change: Change) -> Transaction:
-    """Return the state with the epoch of a producer that (re)starts."""
+    """Return the state with a bumped epoch for a producer that starts or restarts."""
     epoch = transaction.producer_epoch
     last_epoch = NO_ID if expected is None else epoch
     if expected is None or expected.epoch == epoch:
@@ -104,7 +106,7 @@ def _bump(transaction: Transaction, expected: Producer | None, change: Change) -
 
 
 def _may_continue(transaction: Transaction, expected: Producer) -> bool:
-    """Whether the producer has this id, or had it when its epochs were used up."""
+    """Return whether the producer has this id, or had it until its epochs were used up."""
     return expected.id == transaction.producer_id or (
         expected.id == transaction.previous_producer_id and expected.epoch >= MAX_EPOCH - 1
     )
@@ -117,7 +119,7 @@ def add_partitions(
     client_version: int,
     change: Change,
 ) -> Transaction:
-    """Return the state with these partitions in the transaction, which begins with the first."""
+    """Return the state with these partitions added; the first ones start the transaction."""
     current = _check_owner(transaction, producer)
     is_ongoing = current.state is State.ONGOING
     if is_ongoing and partitions <= current.partitions:
@@ -134,7 +136,7 @@ def add_partitions(
 def verify_partitions(
     transaction: Transaction | None, producer: Producer, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    """Return for each partition whether it is in the producer's transaction, as an error code."""
+    """Return an error code per partition: 0 if it is in the producer's transaction."""
     current = _check_owner(transaction, producer)
     return {
         partition: NONE if partition in current.partitions else TransactionAbortable.code
@@ -143,7 +145,7 @@ def verify_partitions(
 
 
 def _check_owner(transaction: Transaction | None, producer: Producer) -> Transaction:
-    """Return the state if no markers are missing and the producer is its owner."""
+    """Return the state if no markers are missing and ``producer`` owns it; else raise."""
     if transaction is None:
         raise InvalidProducerIdMapping
     if transaction.state.is_prepared:
@@ -165,7 +167,7 @@ def end(
 ) -> Transaction:
     """Return the prepared state for a producer that ends its transaction.
 
-    The same state is returned for the retry of an end that is complete.
+    A retry of an end that is already complete returns the state unchanged.
     """
     if client_version < EPOCH_BUMP:
         return _end_without_bump(_check_owner(transaction, producer), change, commit=commit)
@@ -209,7 +211,7 @@ def _end_without_bump(transaction: Transaction, change: Change, *, commit: bool)
 
 
 def _repeat_end(transaction: Transaction, *, commit: bool) -> Transaction:
-    """Return the state if it is the end that the producer asks for once more."""
+    """Return the state unchanged if the requested end is the one that it already has."""
     if transaction.state is State.EMPTY or transaction.is_commit != commit:
         raise InvalidTxnState
     return transaction
@@ -218,7 +220,7 @@ def _repeat_end(transaction: Transaction, *, commit: bool) -> Transaction:
 def fence(transaction: Transaction, change: Change) -> Transaction:
     """Return the state that aborts an open transaction and fences its producer.
 
-    The bumped epoch is given to no producer.
+    No producer receives the bumped epoch.
     """
     if change.server_version >= EPOCH_BUMP:
         return _prepare(transaction, change.server_version, change, commit=False)
@@ -243,7 +245,7 @@ def _prepare(
 
 
 def complete(transaction: Transaction, change: Change) -> Transaction:
-    """Return the state of a transaction whose markers are all written."""
+    """Return the final state of a transaction whose markers are all written."""
     state = State.COMPLETE_COMMIT if transaction.is_commit else State.COMPLETE_ABORT
     ended = attrs.evolve(transaction, next_producer_id=NO_ID, partitions=frozenset())
     if transaction.next_producer_id != NO_ID:
@@ -252,7 +254,7 @@ def complete(transaction: Transaction, change: Change) -> Transaction:
 
 
 def _enter(state: State, before: Transaction, after: Transaction, change: Change) -> Transaction:
-    """Return the next state, which names the producer id before it."""
+    """Return ``after`` in the new state, recording the previous producer id."""
     assert before.state in PREVIOUS[state], (before, state)
     return attrs.evolve(
         after, state=state, previous_producer_id=before.producer_id, update_ms=change.now_ms

@@ -190,7 +190,7 @@ def test_tags_are_encoded_once_and_in_order():
     assert copy.cluster_id == "c"
     assert copy.unknown_tags == ((7, b"seven"), (9, b"nine"))
     request.unknown_tags = ((0, b""),)
-    with pytest.raises(EncodeError, match="tag 0 is given twice"):
+    with pytest.raises(EncodeError, match="tag 0 appears twice"):
         encode(request, 12)
 
 

@@ -49,7 +49,7 @@ async def test_partition_that_cannot_be_written_for_long_is_tried_once_a_second(
         monkeypatch.setattr(FakeLog, "append", count_append)
         await trio.sleep(100)
         assert attempts == pytest.approx(100, abs=1)
-        assert len([r for r in caplog.records if "put off" in r.getMessage()]) == 1
+        assert len([r for r in caplog.records if "postponed" in r.getMessage()]) == 1
         subject.log.failure = None
         await subject.settle(2)
         for name in ("a", "b"):
@@ -120,7 +120,7 @@ async def test_deadlines_of_a_partition_that_cannot_be_written_warn_once(
             await node.groups.join(join_request(group=group), CLIENT)
         node.log.failure = NotEnoughReplicas()
         await trio.sleep(300)
-        assert len([r for r in caplog.records if "put off" in r.getMessage()]) == 1
+        assert len([r for r in caplog.records if "postponed" in r.getMessage()]) == 1
         node.log.failure = None
         await trio.sleep(300)
         for group in groups:

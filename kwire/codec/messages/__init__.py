@@ -1,1 +1,1 @@
-"""One module per API, named as the API is; the records of internal topics by topic."""
+"""One module per API, with the API's name, and one per internal topic for its records."""

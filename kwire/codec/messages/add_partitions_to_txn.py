@@ -43,7 +43,7 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     v3_and_below_producer_epoch: Int16 = field("0-3", default=0)
     v3_and_below_topics: Array[AddPartitionsToTxnTopic] = field("0-3", factory=list)
     from_broker: Bool = field("", default=True, ignorable=True)
-    """Whether a broker sends it for its producers, as from version 4 on; not on the wire."""
+    """True if a broker sends it for its producers, as from version 4 onwards; not on the wire."""
 
 
 @struct
@@ -79,7 +79,7 @@ class AddPartitionsToTxnResponse:
 
 
 def widen_request(request: AddPartitionsToTxnRequest, version: int) -> AddPartitionsToTxnRequest:
-    """Make one client's transaction a list of one."""
+    """Turn the single transaction of versions before 4 into a list."""
     request.from_broker = version >= 4
     if version < 4:
         request.transactions = [
@@ -98,9 +98,10 @@ def widen_request(request: AddPartitionsToTxnRequest, version: int) -> AddPartit
 def narrow_response(
     response: AddPartitionsToTxnResponse, version: int, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """Make the only transaction's results the answer; an error of the whole is each partition's.
+    """Before version 4, report the results of the only transaction as the response's own.
 
-    Clients before version 2 expect InvalidProducerEpoch instead of ProducerFenced.
+    An error of the whole transaction becomes the error of each partition. Clients before version 2
+    expect InvalidProducerEpoch instead of ProducerFenced.
     """
     if version > 3:
         return response

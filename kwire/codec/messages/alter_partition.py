@@ -75,7 +75,7 @@ class AlterPartitionResponse:
 
 
 def widen_request(request: AlterPartitionRequest, version: int) -> AlterPartitionRequest:
-    """Give the ISR's brokers of old versions the epoch -1, which is not checked."""
+    """Before version 3, give the ISR's brokers the epoch -1, which is not checked."""
     if version < 3:
         for topic in request.topics:
             for partition in topic.partitions:

@@ -72,7 +72,7 @@ class ApiVersionsResponse:
 
 
 def widen_request(request: ApiVersionsRequest, version: int) -> ApiVersionsRequest:
-    """Name the software of a client before version 3 "unknown"."""
+    """Set the software name and version "unknown" for clients before version 3."""
     if version < 3:
         request.client_software_name = request.client_software_version = "unknown"
     return request

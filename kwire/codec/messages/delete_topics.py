@@ -53,7 +53,7 @@ class DeleteTopicsResponse:
 
 
 def widen_request(request: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
-    """Make the list of names a list of topics by name or id."""
+    """Turn the list of names of old versions into a list of topics."""
     if version < 6:
         states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
         request.topics, request.topic_names = states, []

@@ -16,7 +16,7 @@ from kwire.codec.schema import (
 from kwire.errors import GroupIdNotFound
 
 UNASKED = -2147483648
-"""The value of authorized operations that the request did not ask for."""
+"""The value of authorized operations if the request did not ask for them."""
 
 
 @message(api_key=15, versions="0-6", flexible="5+")
@@ -69,7 +69,7 @@ class DescribeGroupsResponse:
 def narrow_response(
     response: DescribeGroupsResponse, version: int, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Before version 6 report a group that does not exist as a dead one, without an error."""
+    """Before version 6, report a group that does not exist as dead, without an error."""
     for group in response.groups:
         if group.error_code == GroupIdNotFound.code and version < 6:
             group.error_code, group.error_message, group.group_state = 0, None, "Dead"

@@ -33,7 +33,8 @@ class EndTxnResponse:
 
 
 def widen_request(request: EndTxnRequest, version: int) -> EndTxnRequest:
-    """Take version 5 as that of a producer whose epoch each end bumps (KIP-890)."""
+    """Derive the producer's `transaction.version`: each end bumps its epoch from version 5
+    (KIP-890)."""
     request.client_version = 2 if version >= 5 else 0
     return request
 

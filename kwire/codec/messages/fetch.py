@@ -78,9 +78,9 @@ class FetchRequest(Request["FetchResponse"]):
     forgotten_topics_data: Array[ForgottenTopic] = field("7+", factory=list)
     rack_id: String = field("11+", default="", ignorable=True)
     zstd_allowed: Bool = field("", default=True, ignorable=True)
-    """Whether the client can read zstd, as from version 10 on; not on the wire."""
+    """True if the client can read zstd, as from version 10 onwards; not on the wire."""
     reads_followers: Bool = field("", default=True, ignorable=True)
-    """Whether a consumer may read from followers, as from version 11 on; not on the wire."""
+    """True if a consumer may read from followers, as from version 11 onwards; not on the wire."""
 
 
 @message(api_key=1, versions="4-18", flexible="12+")

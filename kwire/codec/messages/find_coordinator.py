@@ -54,7 +54,7 @@ class FindCoordinatorResponse:
 
 
 def widen_request(request: FindCoordinatorRequest, version: int) -> FindCoordinatorRequest:
-    """Make one key a list of one."""
+    """Turn the single key of versions before 4 into a list."""
     if version < 4:
         request.coordinator_keys, request.key = [request.key], ""
     return request
@@ -63,7 +63,7 @@ def widen_request(request: FindCoordinatorRequest, version: int) -> FindCoordina
 def narrow_response(
     response: FindCoordinatorResponse, version: int, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """Make the only coordinator the answer itself."""
+    """Before version 4, report the only coordinator in the response's own fields."""
     if version < 4 and response.coordinators:
         coordinator = response.coordinators[0]
         response.node_id = coordinator.node_id

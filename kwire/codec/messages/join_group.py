@@ -38,9 +38,9 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
     protocols: Array[JoinGroupRequestProtocol] = field("0+", factory=list)
     reason: NullableString = field("8+", default=None, nullable="8+", ignorable=True)
     knows_member_id_required: Bool = field("", default=True, ignorable=True)
-    """Whether the client joins again with the member id it is given (KIP-394)."""
+    """True if the client can rejoin with the member id that it receives (KIP-394)."""
     can_skip_assignment: Bool = field("", default=True, ignorable=True)
-    """Whether the answer may make the group's leader skip the assignment (KIP-814)."""
+    """True if the response may let the group's leader skip the assignment (KIP-814)."""
 
 
 @message(api_key=11, versions="0-9", flexible="6+")
@@ -70,7 +70,7 @@ class JoinGroupResponse:
 
 
 def widen_request(request: JoinGroupRequest, version: int) -> JoinGroupRequest:
-    """Set the abilities of the client's version, and version 0's rebalance timeout."""
+    """Set the abilities that the client's version implies, and version 0's rebalance timeout."""
     request.knows_member_id_required = version >= 4
     request.can_skip_assignment = version >= 9
     if version == 0:
@@ -81,7 +81,7 @@ def widen_request(request: JoinGroupRequest, version: int) -> JoinGroupRequest:
 def narrow_response(
     response: JoinGroupResponse, version: int, request: JoinGroupRequest
 ) -> JoinGroupResponse:
-    """Before version 7 give a group without a protocol an empty protocol name."""
+    """Before version 7, replace a null protocol name by an empty one."""
     if version < 7:
         response.protocol_name = response.protocol_name or ""
     return response

@@ -53,7 +53,7 @@ class LeaveGroupResponse:
 
 
 def widen_request(request: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
-    """Make one member a list of one."""
+    """Turn the single member of versions before 3 into a list."""
     if version < 3:
         request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
         request.member_id = ""
@@ -63,7 +63,7 @@ def widen_request(request: LeaveGroupRequest, version: int) -> LeaveGroupRequest
 def narrow_response(
     response: LeaveGroupResponse, version: int, request: LeaveGroupRequest
 ) -> LeaveGroupResponse:
-    """Make the only member's error that of the whole answer, unless it has one already."""
+    """Before version 3, report the only member's error as the response's own, unless it has one."""
     if version < 3 and response.members:
         response.error_code = response.error_code or response.members[0].error_code
         response.members = []

@@ -17,9 +17,9 @@ from kwire.codec.schema import (
 from kwire.errors import LeaderNotAvailable, OffsetNotAvailable
 
 MEANINGLESS: Final = -(1 << 63)
-"""The replacement of a negative timestamp that the request's version does not define."""
+"""Replaces a negative timestamp that the request's version does not define."""
 _SPECIAL_SINCE: Final = ((7, -2), (8, -3), (9, -4), (11, -5))
-"""Pairs of a version and the smallest timestamp with a meaning before that version."""
+"""Pairs of a version and the smallest timestamp that has a meaning before that version."""
 
 
 @message(api_key=2, versions="1-11", flexible="6+")

@@ -94,7 +94,7 @@ class MetadataResponse:
 
 
 def widen_request(request: MetadataRequest, version: int) -> MetadataRequest:
-    """Make an empty list null in version 0, where it asks for all topics."""
+    """Replace an empty list in version 0, where it asks for all topics, by null."""
     if version == 0 and not request.topics:
         request.topics = None
     return request
@@ -103,10 +103,11 @@ def widen_request(request: MetadataRequest, version: int) -> MetadataRequest:
 def narrow_response(
     response: MetadataResponse, version: int, request: MetadataRequest
 ) -> MetadataResponse:
-    """Before version 12 report topics without a name as InvalidRequest with an empty name.
+    """Adapt a response to older versions.
 
-    Before version 6 a leader without an address on the client's listener is LeaderNotAvailable;
-    version 0 lists only replicas that can be reached.
+    Before version 12, a topic without a name becomes an InvalidRequest with an empty name. Before
+    version 6, a leader without an address on the client's listener becomes LeaderNotAvailable.
+    Version 0 lists only replicas that can be reached.
     """
     if version < 12:
         for topic in response.topics:

@@ -77,7 +77,7 @@ class OffsetCommitResponse:
 def narrow_response(
     response: OffsetCommitResponse, version: int, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    """Before version 9 replace GroupIdNotFound by IllegalGeneration."""
+    """Before version 9, replace GroupIdNotFound by IllegalGeneration."""
     if version < 9:
         for topic in response.topics:
             for partition in topic.partitions:

@@ -108,7 +108,7 @@ class OffsetFetchResponse:
 
 
 def widen_request(request: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
-    """Make one group a list of one; its topics are None if all are requested."""
+    """Turn the single group of versions before 8 into a list; topics None means all topics."""
     if version < 8:
         group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=None)
         if request.topics is not None:
@@ -125,9 +125,9 @@ def widen_request(request: OffsetFetchRequest, version: int) -> OffsetFetchReque
 def narrow_response(
     response: OffsetFetchResponse, version: int, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    """Make the only group the answer itself.
+    """Before version 8, report the only group in the response's own fields.
 
-    Version 1 has no field for a group's error, so it is each requested partition's.
+    Version 1 has no field for a group's error, so each requested partition reports it.
     """
     if version > 7 or not response.groups:
         return response

@@ -5,7 +5,7 @@ from kwire.codec.schema import Bool, String, field, message
 
 @message(versions="0", flexible="0+")
 class DefaultPrincipal:
-    """A principal, as brokers send it to controllers."""
+    """A principal in the form in which brokers send it to controllers."""
 
     type: String = field("0+")
     name: String = field("0+")

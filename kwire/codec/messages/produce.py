@@ -44,10 +44,10 @@ class ProduceRequest(Request["ProduceResponse"]):
 
     topic_data: Array[TopicProduceData] = field("0+", factory=list)
     zstd_allowed: Bool = field("", default=True, ignorable=True)
-    """Whether zstd is allowed, as from version 7 on; not on the wire."""
+    """True if zstd is allowed, as from version 7 onwards; not on the wire."""
     transaction_support: Int8 = field("", default=2, ignorable=True)
-    """2 if the client lets its records add partitions to a transaction (version 12, KIP-890), 1 if
-    it knows TRANSACTION_ABORTABLE (version 11), else 0; not on the wire."""
+    """2 if the client relies on the broker to add partitions to its transaction (version 12,
+    KIP-890), 1 if it knows TRANSACTION_ABORTABLE (version 11), else 0; not on the wire."""
 
 
 @message(api_key=0, versions="3-13", flexible="9+")

@@ -19,7 +19,7 @@ from kwire.codec.schema import (
 
 @message(versions="1")
 class ProducerSnapshot:
-    """ProducerSnapshot."""
+    """A snapshot of the producers of one partition."""
 
     crc: UInt32 = field("1")
 
@@ -134,7 +134,7 @@ class RemotePartitionDeleteMetadataRecord:
 
 @message(versions="0")
 class AbortedTxn:
-    """One aborted transaction of the transaction index."""
+    """An entry of the transaction index: one aborted transaction."""
 
     producer_id: Int64 = field("0+")
     first_offset: Int64 = field("0+")

@@ -30,7 +30,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
     protocol_type: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
     protocol_name: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
     must_name_protocol: Bool = field("", default=False, ignorable=True)
-    """Whether the request must name the protocol."""
+    """True if the request must name the protocol."""
 
     @struct
     class SyncGroupRequestAssignment:
@@ -56,6 +56,6 @@ class SyncGroupResponse:
 
 
 def widen_request(request: SyncGroupRequest, version: int) -> SyncGroupRequest:
-    """Require the protocol from version 5 on."""
+    """Require the protocol's type and name from version 5 onwards."""
     request.must_name_protocol = version >= 5
     return request

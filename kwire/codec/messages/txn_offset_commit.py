@@ -51,8 +51,8 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
 
     topics: Array[TxnOffsetCommitRequestTopic] = field("0+", factory=list)
     transaction_support: Int8 = field("", default=2, ignorable=True)
-    """2 if the client lets its commits add the group to a transaction (version 5, KIP-890), 1 if
-    it knows TRANSACTION_ABORTABLE (version 4), else 0; not on the wire."""
+    """2 if the client relies on the broker to add the group to its transaction (version 5,
+    KIP-890), 1 if it knows TRANSACTION_ABORTABLE (version 4), else 0; not on the wire."""
 
 
 def widen_request(request: TxnOffsetCommitRequest, version: int) -> TxnOffsetCommitRequest:

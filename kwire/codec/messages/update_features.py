@@ -57,7 +57,7 @@ class UpdateFeaturesResponse:
 
 
 def widen_request(request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesRequest:
-    """Make version 0's ``allow_downgrade`` an upgrade type: 1 upgrade, 2 safe downgrade."""
+    """Convert version 0's ``allow_downgrade`` to an upgrade type: 1 upgrade, 2 safe downgrade."""
     if version == 0:
         for update in request.feature_updates:
             update.upgrade_type = 2 if update.allow_downgrade else 1

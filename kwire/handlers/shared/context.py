@@ -176,7 +176,8 @@ class Context:
         return Requester(self.principal, self.client_id, self.client_host)
 
     def is_allowed(self, operation: str, resource_type: str, name: str) -> bool:
-        """Whether the principal may do ``operation`` (as "Read") on a resource (as "Topic")."""
+        """Return whether the principal may do ``operation`` (as "Read") on a resource (as
+        "Topic")."""
         del operation, resource_type, name
         return True
 

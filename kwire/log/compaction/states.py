@@ -27,15 +27,15 @@ class CleaningStates:
     """Logs for which a pass was refused or aborted; they are announced when the pauses end."""
 
     def is_cleaning(self, log: PartitionLog) -> bool:
-        """Whether a pass over the partition's log runs, or has not ended yet."""
+        """Return whether a pass over the partition's log runs, or has not ended yet."""
         return log.partition in self._passes
 
     def may_clean(self, log: PartitionLog) -> bool:
-        """Whether a pass over a log may begin."""
+        """Return whether a pass over a log may begin."""
         return not (self.is_cleaning(log) or log in self._pauses or self.is_uncleanable(log))
 
     def is_uncleanable(self, log: PartitionLog) -> bool:
-        """Whether passes over a log fail until a restart."""
+        """Return whether passes over a log fail until a restart."""
         return self.uncleanable.get(log.partition) is log
 
     def note_uncleanable(self, log: PartitionLog) -> None:

@@ -78,7 +78,8 @@ class LogDirectory:
         return True
 
     def has_failed_sync(self) -> bool:
-        """Whether an fsync has failed here since the last start that could sync everything."""
+        """Return whether an fsync has failed here since the last start that could sync
+        everything."""
         try:
             self.disk.read(FAILED_SYNC)
         except FileNotFoundError:
@@ -86,7 +87,7 @@ class LogDirectory:
         return True
 
     def holds(self, log: PartitionLog) -> bool:
-        """Whether a log is still here; if not, its files may be gone."""
+        """Return whether a log is still here; if not, its files may be gone."""
         return self.logs.get(log.partition) is log
 
     def lock(self) -> None:
@@ -236,7 +237,8 @@ class LogDirectory:
         return checkpoints.offsets_text([line for line in self.lines(name) if line])
 
     def is_named_again(self, partition: TopicPartition) -> bool:
-        """Whether checkpoints on disk may hold offsets of an earlier log of the same name."""
+        """Return whether checkpoints on disk may hold offsets of an earlier log of the same
+        name."""
         return partition in self.retired and partition in self.logs
 
     def forget_retired(
@@ -303,7 +305,7 @@ class LogDirectory:
         return None if parsed[0] == METADATA_TOPIC else TopicPartition(*parsed)
 
     def _is_foreign(self, name: str) -> bool:
-        """Whether a directory without a topic id holds files, but no segment."""
+        """Return whether a directory without a topic id holds files, but no segment."""
         files = [entry.name for entry in self.disk.entries(name)]
         return bool(files) and not any(map(_of_a_segment, files))
 

@@ -62,7 +62,7 @@ class LogCleaning:
     # -- choice
 
     def may_clean(self, log: PartitionLog) -> bool:
-        """Whether a pass over a log may begin now."""
+        """Return whether a pass over a log may begin now."""
         is_here = self.directory.online and self.directory.holds(log)
         return is_here and log.config.cleanup_compact and self.busy.cleaning.may_clean(log)
 

@@ -180,7 +180,7 @@ class LogTruncation:
                 self.checkpoints.mark(log)  # After a cancellation the lowered offsets are on disk.
 
     def _may_cut(self, log: PartitionLog, is_wanted: Callable[[], bool]) -> bool:
-        """Whether the cut is still wanted, and the log has not been deleted."""
+        """Return whether the cut is still wanted, and the log has not been deleted."""
         is_here = self.directory.holds(log) and log not in self.deleted_logs
         return is_here and is_wanted()
 

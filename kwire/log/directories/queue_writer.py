@@ -108,7 +108,7 @@ class QueueWriter:
             self.start(log)
 
     def _has_queue(self, log: PartitionLog) -> bool:
-        """Whether a log of this directory has queued batches that could be written."""
+        """Return whether a log of this directory has queued batches that could be written."""
         is_here = self.directory.online and self.directory.holds(log)
         return is_here and bool(log.writer.queue.queue)
 

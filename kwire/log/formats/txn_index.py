@@ -40,7 +40,7 @@ def entries(data: Buffer) -> list[AbortedTxn]:
 
 
 def plausible(data: bytes, base_offset: int) -> bool:
-    """Whether the file is whole and its markers are in ascending order in the segment."""
+    """Return whether the file is whole and its markers are in ascending order in the segment."""
     if len(data) % ENTRY_SIZE:
         return False
     previous = base_offset - 1

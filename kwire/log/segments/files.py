@@ -34,7 +34,7 @@ class SegmentFiles:
 
     @property
     def is_removed(self) -> bool:
-        """Whether the files were renamed, so that they are about to be removed."""
+        """Return whether the files were renamed, so that they are about to be removed."""
         return bool(self._mark)
 
     def name(self, suffix: str) -> str:

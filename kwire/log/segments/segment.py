@@ -102,7 +102,7 @@ class Segment:
 
     @property
     def has_indexes(self) -> bool:
-        """Whether the newest index entries are in memory: it is active or was just closed."""
+        """Return whether the newest index entries are in memory: it is active or was just closed."""
         return self.indexes.offsets is not None
 
     def mark_deleted(
@@ -314,7 +314,7 @@ class Segment:
         return None
 
     def is_warm(self, position: int, size: int) -> bool:
-        """Whether this range can be sent without waiting for the disk."""
+        """Return whether this range can be sent without waiting for the disk."""
         if self.has_indexes and position >= self.size - WARM_TAIL:
             return True
         return self.file.is_cached(position, size)
