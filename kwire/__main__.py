@@ -1,4 +1,4 @@
-"""``python -m kwire``: the same as the command ``kwire``."""
+"""``python -m kwire`` does the same as the command ``kwire``."""
 
 from kwire.cli import main
 

@@ -4,13 +4,13 @@ Rules:
 
 * Both implementations accept and reject the same bytes, with the same results and messages
   (``tests/speedups``). Damage raises :class:`BadRecords`; no other exception depends on the bytes.
-* A record is judged as Apache Kafka judges it: a negative size of a key or value is a null, a null
-  header key is damage, and a record's length must be that of its fields. Numbers that do not fit
-  32 bits (64 for a timestamp delta) are damage too, where Kafka drops the upper bits.
-* Only :mod:`kwire.speedups` imports this module, and tests.
+* A record is valid if Apache Kafka accepts it: a negative size of a key or value means null, a null
+  header key is damage, and a record's length must match its fields. Numbers that do not fit in 32
+  bits (64 for a timestamp delta) are damage too, whereas Kafka drops the upper bits.
+* Only :mod:`kwire.speedups` and tests import this module.
 
-The walk decodes one-byte numbers inline and returns the fields of records in lists, because a call
-or a generator step for each record costs more than the decoding: 1.1 us a record of 100 bytes.
+The walk decodes one-byte numbers inline and returns the fields of many records in one list, because
+a call or a generator step per record costs more than the decoding: 1.1 us per record of 100 bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,14 +29,14 @@ from kwire.records.walked import CheckedRecords, Retained
 
 IMPLEMENTATION: Final = "python"
 SLOT_BYTES: Final = 24
-"""The memory of one key: 16 bytes of its hash and 8 of its offset."""
+"""The memory per key: 16 bytes for its hash and 8 for its offset."""
 KEYLESS_MAX: Final = 1000
-"""The number of records without a key that :func:`check_records` names."""
+"""The largest number of records without a key that :func:`check_records` lists."""
 _HASH_BYTES: Final = 16
 _MIN_RECORD: Final = 7
 """Bytes of length, attributes, two deltas, key length, value length and header count."""
 _CHUNK: Final = 256
-"""Records whose fields are in memory at once: the fields take more room than a small record."""
+"""The number of records whose fields are in memory at once, since they take more than a record."""
 _MAX_INT64: Final = (1 << 63) - 1
 _MIN_INT64: Final = -(1 << 63)
 _MAX_BASE_OFFSET: Final = _MAX_INT64 - (1 << 32) + 1
@@ -54,8 +54,9 @@ and size."""
 class OffsetMap:
     """The largest offset of each key: a flat hash table of a fixed size.
 
-    Keys are chosen by clients, so their hash is keyed with random bytes: no client can choose two
-    keys of one hash, or many keys of one slot. A new key in a full map raises OverflowError.
+    Clients choose the keys, so the hash is keyed with random bytes: no client can construct two
+    keys with the same hash, or many keys with the same slot. A new key in a full map raises
+    OverflowError.
     """
 
     __slots__ = ("_count", "_digests", "_new_hash", "_offsets", "_slots", "capacity")
@@ -81,7 +82,7 @@ class OffsetMap:
         return self._count
 
     def put(self, key: Buffer, offset: int) -> None:
-        """Map a key to an offset, unless it has a larger one."""
+        """Map a key to an offset, unless the key already has a larger one."""
         if not 0 <= offset <= _MAX_INT64:
             raise ValueError("an offset is out of range")
         digest, slot = self._find(key)
@@ -95,13 +96,14 @@ class OffsetMap:
             self._offsets[slot] = ~offset
 
     def get(self, key: Buffer) -> int:
-        """Return the offset of a key, -1 if it has none."""
+        """Return the offset of a key; -1 if it has none."""
         return ~self._offsets[slot] if self._offsets[slot := self._find(key)[1]] else -1
 
     def put_records(self, payload: Buffer, count: int, base_offset: int, first_offset: int) -> bool:
         """Map each record that has a key and an offset of at least ``first_offset``.
 
-        Return False if the map is full before the last of them; the first ones are mapped then.
+        Returns False if the map is full before the last record; the records before that point stay
+        mapped.
         """
         data = bytes(payload)
         for chunk in _walk(data, count):
@@ -117,7 +119,7 @@ class OffsetMap:
         return True
 
     def _find(self, key: Buffer) -> tuple[bytes, int]:
-        """Return a key's hash and its slot, or the free slot where it belongs."""
+        """Return a key's hash and its slot, or the free slot where the key belongs."""
         digest = self._new_hash(key).digest()
         digests, offsets, slots = self._digests, self._offsets, self._slots
         slot = int.from_bytes(digest[:8], "little") % slots
@@ -132,7 +134,7 @@ class OffsetMap:
 def check_records(payload: Buffer, count: int, *, keys: bool) -> CheckedRecords:
     """Check the structure of a payload of ``count`` records; raises BadRecords.
 
-    ``keys``: also list the records without a key.
+    With ``keys`` the result also lists the records without a key.
     """
     keyless: list[int] = []
     index, are_consecutive = 0, True
@@ -159,14 +161,15 @@ def find_retained(
 ) -> Retained:
     """Return which records compaction keeps, by the newest offset of each key.
 
-    A record above ``latest``, the last mapped offset, stays. Any other record needs a key, must be
-    the newest of its key, and stays without a value only if ``keep_tombstones``.
+    A record above ``latest``, the last mapped offset, is kept. Any other record is kept only if it
+    has a key and is the newest record with that key; if it has no value, ``keep_tombstones`` must
+    be true as well.
     """
     data = bytes(payload)
     ranges: list[tuple[int, int]] = []
     record_count = keyless_count = 0
     has_tombstones, max_delta = False, _MIN_INT64
-    start = end = -1  # of the current range
+    start = end = -1  # The current range.
     for chunk in _walk(data, count):
         for at, following, delta, offset_delta, key_at, key_size, _, value_size in chunk:
             offset = base_offset + offset_delta
@@ -237,9 +240,9 @@ def _take_batch(data: bytes, count: int, latest: dict[bytes, bytes | None]) -> b
 
 
 def rewrite(payload: Buffer, ranges: Sequence[tuple[int, int]], timestamp_shift: int) -> bytes:
-    """Return the records in these byte ranges, each timestamp delta increased by the shift.
+    """Return the records in these byte ranges, with each timestamp delta increased by the shift.
 
-    The ranges are those of :func:`find_retained`: in order, and of whole records.
+    The ranges are those of :func:`find_retained`: ascending, and of whole records.
     """
     data = bytes(payload)
     previous = 0
@@ -257,7 +260,7 @@ def rewrite(payload: Buffer, ranges: Sequence[tuple[int, int]], timestamp_shift:
 
 
 def _shift_record(data: bytes, pos: int, limit: int, shift: int, out: bytearray) -> int:
-    """Append a record with its timestamp delta shifted; return the position behind it."""
+    """Append a record with its timestamp delta shifted; return the position after it."""
     try:
         length, at = _varint(data, pos, 5)
         if length <= 0 or length > limit - at:
@@ -280,7 +283,7 @@ def _shift_record(data: bytes, pos: int, limit: int, shift: int, out: bytearray)
 
 
 def _walk(data: bytes, count: int) -> Iterator[list[_Fields]]:
-    """Yield the fields of all records, in lists of a few hundred."""
+    """Yield the fields of all records, in lists of at most :data:`_CHUNK`."""
     if count < 0 or count * _MIN_RECORD > len(data):
         raise BadRecords(f"{count} records in {len(data)} bytes")
     pos = 0
@@ -297,7 +300,7 @@ def _walk(data: bytes, count: int) -> Iterator[list[_Fields]]:
 
 
 def _walk_chunk(data: bytes, pos: int, count: int, chunk: list[_Fields]) -> int:
-    """Append the fields of ``count`` records; return the position behind them.
+    """Append the fields of ``count`` records; return the position after them.
 
     Raises IndexError for a number that would lie beyond the data.
     """
@@ -337,7 +340,7 @@ def _walk_chunk(data: bytes, pos: int, count: int, chunk: list[_Fields]) -> int:
 
 
 def _skip_headers(data: bytes, pos: int) -> int:
-    """Return the position behind a record's headers."""
+    """Return the position after a record's headers."""
     count, pos = _varint(data, pos, 5)
     if count < 0:
         raise BadRecords(f"a record with {count} headers")
@@ -352,7 +355,7 @@ def _skip_headers(data: bytes, pos: int) -> int:
 
 
 def _varint(data: bytes, pos: int, bytes_max: int) -> tuple[int, int]:
-    """Return the number of at most 5 or 10 bytes at a position, and the position behind it."""
+    """Return the number of at most ``bytes_max`` (5 or 10) bytes, and the position after it."""
     if (byte := data[pos]) < 0x80:
         return _ZIGZAG[byte], pos + 1
     if (following := data[pos + 1]) < 0x80:

@@ -1,15 +1,15 @@
 """The part of attrs that kwire uses, made for a fast start: ``from kwire import attrs``.
 
-``define``, ``frozen``, ``field`` and ``Factory`` have the meaning and the types of attrs' own, and
-``evolve`` is attrs' own.  The difference is when a class costs: attrs writes and compiles four to
-six functions for each class when the class is defined, which took a quarter of the time that a node
-needs to start.  Here ``__eq__`` and ``__hash__`` are compiled when they are first called and
-``__init__`` for a class's second object, to the same code as attrs'; all classes share one
-``__repr__`` (docs/decisions/0025-classes-compiled-on-first-use.md).
+``define``, ``frozen``, ``field`` and ``Factory`` have the meaning and the types of their attrs
+counterparts; ``evolve`` is attrs' own. The difference is when a class costs time. attrs writes and
+compiles four to six functions when a class is defined, which took a quarter of a node's start time.
+Here ``__eq__`` and ``__hash__`` are compiled when they are first called, and ``__init__`` when a
+class's second object is created, to the same code as in attrs; all classes share one ``__repr__``
+(docs/decisions/0025-classes-compiled-on-first-use.md).
 
-Rules: only what kwire's classes use is here (no converters, validators, ordering or cached
-properties); ``tests/test_attrs.py`` compares these classes with those of attrs.  A subclass is made
-by the module that made its base.
+Rules: this module has only what kwire's classes use (no converters, validators, ordering or cached
+properties); ``tests/test_attrs.py`` compares its classes with those of attrs. A class and its base
+are created by the same module, this one or attrs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,11 +25,11 @@ __all__ = ["NOTHING", "Factory", "define", "evolve", "field", "frozen"]
 T = TypeVar("T", bound=type)
 Method = Callable[..., object]
 Writer = Callable[[type], str]
-"""A function that returns the source of a method of a class."""
+"""A function that returns the source of one method of a class."""
 
 
 class _Default(NamedTuple):
-    """A function that makes the default value of a field, for each object anew."""
+    """A function that creates the default value of a field, once per object."""
 
     factory: Callable[[], object]
 
@@ -43,11 +43,11 @@ class _Options(NamedTuple):
 
 
 class _Field(NamedTuple):
-    """One field of a class, with the attributes by which ``attrs.evolve`` and pytest know it."""
+    """One field of a class, with the attributes that ``attrs.evolve`` and pytest expect."""
 
     name: str
     alias: str
-    """The name of the parameter: the field's without leading underscores."""
+    """The name of the parameter: the field's name without leading underscores."""
     default: object
     init: bool
     repr: bool
@@ -62,14 +62,14 @@ def _field(
     init: bool = True,
     repr: bool = True,
 ) -> object:
-    """Describe one field: its default or what makes it, whether it is a parameter and shown."""
+    """Describe one field: its default, and whether it is a parameter and appears in the repr."""
     return _Options(default if factory is None else _Default(factory), init, repr)
 
 
 def _define(
     cls: T | None = None, *, eq: bool = True, kw_only: bool = False
 ) -> T | Callable[[T], T]:
-    """Make a class with a slot for each annotated field."""
+    """Create a class with a slot for each annotated field."""
 
     def decorate(cls: T) -> T:
         return _make(cls, is_frozen=False, has_equality=eq, kw_only=kw_only)
@@ -80,7 +80,7 @@ def _define(
 def _frozen(
     cls: T | None = None, *, eq: bool = True, kw_only: bool = False
 ) -> T | Callable[[T], T]:
-    """Make a class whose objects do not change, with a slot for each annotated field."""
+    """Create a class with immutable objects and a slot for each annotated field."""
 
     def decorate(cls: T) -> T:
         return _make(cls, is_frozen=True, has_equality=eq, kw_only=kw_only)
@@ -88,7 +88,7 @@ def _frozen(
     return decorate if cls is None else decorate(cls)
 
 
-if TYPE_CHECKING:  # The type checker knows attrs' own.
+if TYPE_CHECKING:  # Type checkers see attrs' own definitions.
     from attrs import Factory, define, field, frozen
 else:
     Factory, define, field, frozen = _Default, _define, _field, _frozen
@@ -96,7 +96,7 @@ else:
 
 # Making a class -----------------------------------------------------------------------------
 def _make(cls: T, *, is_frozen: bool, has_equality: bool, kw_only: bool) -> T:
-    """Return the class again with slots, since a class cannot get slots once it exists."""
+    """Recreate the class with slots: an existing class cannot get slots."""
     body = dict(vars(cls))
     own = tuple(_own_fields(body, kw_only))
     names = {field.name for field in own}
@@ -131,7 +131,7 @@ def _make(cls: T, *, is_frozen: bool, has_equality: bool, kw_only: bool) -> T:
 
 
 def _own_fields(body: dict[str, object], kw_only: bool) -> Iterator[_Field]:
-    """Take the fields' descriptions out of a class body."""
+    """Remove the fields' descriptions from a class body, and yield the fields."""
     annotations = cast("Mapping[str, object]", body.get("__annotations__", {}))
     for name, kind in annotations.items():
         if _is_class_variable(kind):
@@ -150,7 +150,7 @@ def _is_class_variable(kind: object) -> bool:
 
 
 def _class_cells(body: Mapping[str, object]) -> Iterator[CellType]:
-    """Yield the cells by which methods with a zero-argument ``super()`` know their class."""
+    """Yield the cells through which methods with a zero-argument ``super()`` find their class."""
     for value in body.values():
         if isinstance(value, property):
             value = value.fget
@@ -164,7 +164,7 @@ def _class_cells(body: Mapping[str, object]) -> Iterator[CellType]:
 
 # Methods ------------------------------------------------------------------------------------
 def _on_first_use(name: str, write: Writer, new_class: Callable[[], type]) -> Method:
-    """Return a method that compiles the class's own one when it is first called, and calls it."""
+    """Return a method that, when first called, compiles the class's real method and calls that."""
 
     def method(self: object, *arguments: object, **named: object) -> object:
         return _compile(new_class(), name, write)(self, *arguments, **named)
@@ -175,7 +175,8 @@ def _on_first_use(name: str, write: Writer, new_class: Callable[[], type]) -> Me
 def _first_initializer(new_class: Callable[[], type]) -> Method:
     """Return an ``__init__`` that sets the fields of a class's first object one by one.
 
-    It compiles the class's own for the second: of most classes of a node there is one object.
+    The real ``__init__`` is compiled for the second object, because most classes of a node have
+    only one.
     """
     has_object = False
 
@@ -198,7 +199,7 @@ def _first_initializer(new_class: Callable[[], type]) -> Method:
 def _values(
     fields: Iterable[_Field], arguments: Sequence[object], named: Mapping[str, object]
 ) -> dict[str, object] | None:
-    """Return the fields' values, by name; None if the arguments do not fit the parameters."""
+    """Return the fields' values by name; None if the arguments do not match the parameters."""
     parameters = [field.alias for field in fields if field.init and not field.kw_only]
     by_name = dict(zip(parameters, arguments, strict=False))
     if len(arguments) > len(parameters) or by_name.keys() & named.keys():
@@ -218,7 +219,7 @@ def _values(
 
 
 def _compile(cls: type, name: str, write: Writer) -> Method:
-    """Compile a class's own method and put it into the class."""
+    """Compile one method of a class and set it on the class."""
     names: dict[str, object] = {
         "NOTHING": NOTHING,
         "bind_setattr": object.__setattr__.__get__,
@@ -286,7 +287,7 @@ def _function(name: str, parameters: Sequence[str], lines: Sequence[str]) -> str
 
 @recursive_repr("...")
 def _representation(self: object) -> str:
-    """Return the class's name and the values of the fields that are shown."""
+    """Return the class's name and the values of its visible fields."""
     shown = ", ".join(
         f"{field.name}={getattr(self, field.name, NOTHING)!r}"
         for field in _fields(type(self))
@@ -300,6 +301,6 @@ def _refuse_change(self: object, *change: object) -> None:
 
 
 def _set_state(self: object, state: tuple[None, dict[str, object]]) -> None:
-    """Set the values of a copy, as ``copy`` and ``pickle`` hand them over."""
+    """Set the state that ``copy`` or ``pickle`` passes to a copied object."""
     for name, value in state[1].items():
         object.__setattr__(self, name, value)

@@ -1,8 +1,8 @@
 """The command line: reads arguments and calls the modules that do the work.
 
-Exit codes: 0 clean, 1 bad usage or configuration, 2 the data or an address is not available; both
-with one line on stderr, `kwire: what failed: why; what to do`.  Only the modules of the chosen
-command are imported, so that a broker that a test waits for is ready at once.
+Exit codes: 0 success, 1 bad usage or configuration, 2 the data or an address is not available.
+Errors are one line on stderr, `kwire: what failed: why; what to do`. Only the modules of the chosen
+command are imported, so that a test does not wait long for a broker to start.
 """
 
 import argparse
@@ -43,7 +43,7 @@ ALONE = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""The properties of `serve` without a file: one node that is its own quorum."""
+"""The properties of `serve` without a file: a single node that is its own quorum."""
 
 COLLECTOR: Final = (700, 10, 2)
 """The garbage collector's thresholds.  A full collection comes at the latest after 25,000 new
@@ -63,7 +63,7 @@ def fail(message: object, code: int = BAD_USAGE) -> NoReturn:
 
 
 class PrintVersion(argparse.Action):
-    """The option that prints the version, and which implementation of kwire.speedups runs."""
+    """The option that prints the version, and the implementation of kwire.speedups in use."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from kwire.speedups import IMPLEMENTATION
@@ -94,8 +94,8 @@ def parser() -> Parser:
 
     dump = commands.add_parser(
         "dump-log",
-        help="print what is in log, index and snapshot files",
-        description="Print what is in log, index, checkpoint and snapshot files.",
+        help="print the content of log, index and snapshot files",
+        description="Print the content of log, index, checkpoint and snapshot files.",
     )
     dump.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="*.log, *.index, *.checkpoint, …"
@@ -106,8 +106,8 @@ def parser() -> Parser:
     check = commands.add_parser(
         "check-log",
         help="look for damage in the files of logs",
-        description="Read every batch and index of logs and report damage, one line each. For data "
-        "that no broker uses. Exit code 0: no damage, 2: damage, or a file that cannot be read.",
+        description="Read every batch and index of logs and report damage, one line each. No "
+        "broker may use the data. Exit code 0: no damage, 2: damage or an unreadable file.",
     )
     check.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a data directory, a partition or *.log"
@@ -121,14 +121,14 @@ def parser() -> Parser:
 
 
 def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command that runs a node, with its options."""
+    """Add the `serve` command, which runs a node, with its options."""
     serve = commands.add_parser(
         "serve",
         help="run a node until a signal stops it",
-        description="Run a node until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT` when "
-        "every request would be answered; its log goes to stderr.",
+        description="Run a node until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT` once "
+        "it can answer every request; its log goes to stderr.",
         epilog="Without --config it is a broker and its own controller, for clients on this "
-        "machine. Exit codes: 0 stopped in order, 1 bad usage or configuration, 2 the data or an "
+        "machine. Exit codes: 0 clean shutdown, 1 bad usage or configuration, 2 the data or an "
         "address is not available.",
     )
     serve.add_argument(
@@ -142,10 +142,10 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting that comes before the file's; may be repeated",
+        help="a setting that overrides the file's; may be repeated",
     )
     serve.add_argument(
-        "--cluster-id", metavar="ID", help="the id of a cluster that begins (default: a random one)"
+        "--cluster-id", metavar="ID", help="the id of a new cluster (default: a random one)"
     )
     serve.add_argument(
         "--port",
@@ -159,7 +159,7 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
     serve.add_argument(
         "--supervised",
         action="store_true",
-        help="stop in order when standard input ends; answer each line of it with figures",
+        help="shut down cleanly when standard input ends; answer each line of it with figures",
     )
     add_log_level(serve)
     serve.add_argument(
@@ -186,16 +186,16 @@ def add_log_level(command: argparse.ArgumentParser) -> None:
 
 
 def add_cluster(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command that runs several nodes on this machine, with its options."""
+    """Add the `cluster` command, which runs several nodes on this machine, with its options."""
     cluster = commands.add_parser(
         "cluster",
         help="run several nodes on this machine until a signal stops them",
         description="Run several nodes on this machine, each a process that is broker and "
         "controller, until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT,HOST:PORT,…` "
-        "when every node answers every request; a terminal also shows the nodes' state.",
-        epilog="The folder keeps the nodes, so a later start needs no other option than --data. "
+        "once every node can answer every request; a terminal also shows the nodes' state.",
+        epilog="The folder stores the nodes, so a later start needs only the option --data. "
         "Each node has its server.properties, which may be changed while it is stopped, its data "
-        "and its server.log there. Exit codes: 0 stopped in order, 1 bad usage or configuration, "
+        "and its server.log there. Exit codes: 0 clean shutdown, 1 bad usage or configuration, "
         "2 the data, an address or a node is not available.",
     )
     cluster.add_argument(
@@ -226,17 +226,17 @@ def add_cluster(commands: "argparse._SubParsersAction[Parser]") -> None:
         "on the next ones (default: 9092; 0: any free ports)",
     )
     cluster.add_argument(
-        "--cluster-id", metavar="ID", help="the id of a cluster that begins (default: a random one)"
+        "--cluster-id", metavar="ID", help="the id of a new cluster (default: a random one)"
     )
     cluster.add_argument(
         "--override",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting of all nodes that comes before their files'; may be repeated",
+        help="a setting of all nodes that overrides their files'; may be repeated",
     )
     cluster.add_argument(
-        "--restart", action="store_true", help="start a node again that ended by itself"
+        "--restart", action="store_true", help="restart a node that exits unexpectedly"
     )
     cluster.add_argument(
         "--metrics-port",
@@ -276,13 +276,13 @@ def add_format(form: argparse.ArgumentParser) -> None:
         "--ignore-formatted",
         "-g",
         action="store_true",
-        help="leave directories alone that are formatted",
+        help="skip directories that are already formatted",
     )
     form.add_argument(
         "--release-version",
         "-r",
         metavar="RELEASE",
-        help="the release whose metadata.version the cluster begins with",
+        help="the release whose metadata.version the new cluster gets",
     )
     form.add_argument(
         "--feature",
@@ -290,7 +290,7 @@ def add_format(form: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=LEVEL",
-        help="a feature's level that the cluster begins with; may be repeated",
+        help="the level of a feature in the new cluster; may be repeated",
     )
     form.add_argument(
         "--add-scram", "-S", action="append", metavar="CREDENTIAL", help="not supported yet"
@@ -339,13 +339,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def serve(options: argparse.Namespace) -> None:
     """Run a node until a signal stops it.
 
-    Imported objects are never garbage, so the collector is off during the imports and ignores these
-    objects later (saves 20 ms at the start, and 15 ms for each full collection later).
+    Imported objects never become garbage, so the collector is off during the imports and ignores
+    these objects later. This saves 20 ms at the start, and 15 ms in each full collection.
     """
     gc.disable()
     gc.set_threshold(*COLLECTOR)
     if options.metrics_host is not None and options.metrics_port is None:
-        fail("--metrics-host shows nothing by itself; give --metrics-port too")
+        fail("--metrics-host has no effect without --metrics-port; give both")
     log_to_stderr(options.log_level)
     from kwire.node.run import StopSignals
 
@@ -360,7 +360,7 @@ def log_to_stderr(level: str) -> None:
 
 
 def cluster(options: argparse.Namespace) -> None:
-    """Run the nodes of a cluster, each in a process of its own, until a signal stops them."""
+    """Run the nodes of a cluster, each in its own process, until a signal stops them."""
     log_to_stderr(options.log_level)
     from kwire.cluster.command import run_cluster
     from kwire.cluster.folders import BadRequestError, CannotStartError
@@ -378,7 +378,7 @@ def cluster(options: argparse.Namespace) -> None:
 def run_node(
     options: argparse.Namespace, properties: Mapping[str, str], signals: "StopSignals"
 ) -> None:
-    """Run the node that the properties describe until a signal."""
+    """Run the node that the properties describe, until a signal stops it."""
     from kwire.configs.declare import ConfigError
 
     config = parse_config(properties, options.config, options.override)
@@ -389,7 +389,7 @@ def run_node(
     from kwire.types import in_address
 
     def write(line: str) -> None:
-        # One write, also where Python does not buffer: other nodes may share the stream.
+        # A single write, also if Python does not buffer: other nodes may share the stream.
         sys.stdout.write(line)
         sys.stdout.flush()
 
@@ -399,7 +399,7 @@ def run_node(
         try:
             write(f"kwire ready on {shown_host}:{number}\n")
         except OSError as error:
-            sys.stdout = None  # otherwise Python fails again at its exit
+            sys.stdout = None  # Otherwise Python fails again when it exits.
             log.warning(
                 "ready, but stdout is closed address=%s:%d error=%s", shown_host, number, error
             )
@@ -424,10 +424,10 @@ def run_node(
 
 @contextlib.contextmanager
 def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | None]:
-    """Make a directory that is removed when the node ends; None for the configured one.
+    """Create a directory that is removed when the node ends; None for the configured one.
 
-    The signal handlers are installed already: a signal that arrives while the directory is made
-    takes effect when the directory to remove is known.
+    The signal handlers are installed already. A signal that arrives while the directory is being
+    created takes effect once the directory to remove is known.
     """
     if not ephemeral:
         signals.end_at_once_by(lambda: None)
@@ -437,7 +437,7 @@ def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | N
         temporary = tempfile.TemporaryDirectory(prefix="kwire-", ignore_cleanup_errors=True)
     except OSError as error:
         fail(
-            f"cannot make a temporary directory: {error.strerror}; name another place in TMPDIR",
+            f"cannot create a temporary directory: {error.strerror}; set TMPDIR to another place",
             BAD_DATA,
         )
     with temporary as path:
@@ -446,7 +446,7 @@ def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | N
 
 
 def serve_properties(options: argparse.Namespace, directory: Path | None) -> dict[str, str]:
-    """Return the properties of the file, or :data:`ALONE`, with the changes of the options."""
+    """Return the properties of the file, or :data:`ALONE`, changed by the options."""
     properties = dict(ALONE) if options.config is None else read_properties(options.config)
     for override in options.override:
         key, separator, value = override.partition("=")
@@ -462,7 +462,7 @@ def serve_properties(options: argparse.Namespace, directory: Path | None) -> dic
 
 
 def listeners_on(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
-    """Return the listeners with clients on ``client_port`` and the controller on any free port."""
+    """Return the listeners, with clients on ``client_port`` and the controller on any free port."""
     controllers = {
         name.strip() for name in properties.get("controller.listener.names", "").split(",")
     }
@@ -472,7 +472,7 @@ def listeners_on(properties: Mapping[str, str], client_port: int) -> dict[str, s
         name, scheme, rest = listener.strip().partition("://")
         host, colon, _ = rest.rpartition(":")
         if not scheme or not colon:
-            return {}  # the check of the unchanged listeners reports the error
+            return {}  # The check of the unchanged listeners reports the error.
         result.append(f"{name}://{host}:{0 if name in controllers else free}")
         free = free if name in controllers else 0
     changed = {"listeners": ",".join(result)}
@@ -500,7 +500,7 @@ def read_properties(path: Path) -> dict[str, str]:
 def parse_config(
     properties: Mapping[str, str], file: Path | None, overrides: Sequence[str]
 ) -> "BrokerConfig":
-    """Return the settings, or exit with one line that names the source of the wrong one."""
+    """Return the settings, or exit with one line that names the source of the wrong setting."""
     from kwire.configs.declare import ConfigError
     from kwire.configs.load import broker_config
 
@@ -567,7 +567,7 @@ def dump_log(options: argparse.Namespace) -> None:
                 print(line)
             sys.stdout.flush()
         except BrokenPipeError:
-            sys.stdout = None  # the reader closed the pipe
+            sys.stdout = None  # The reader closed the pipe.
             return
         except OSError as error:
             fail(

@@ -1,12 +1,13 @@
-"""The clock of a node: what every part of it takes for the time.
+"""The clock of a node, from which all its parts take the time.
 
 ``now`` is monotonic seconds on trio's clock, because its results become deadlines of trio's tasks;
 ``now_ms`` is wall-clock milliseconds, which may jump; ``suspended_s`` is the time that ``now``
-leaves out because the machine stood still.  A test that moves the time gives a node
-another clock and runs trio on the same one (:class:`kwire.testing.clock.MockTime`).
+omits because the machine was suspended. A test that moves the time gives the node another clock and
+runs trio on the same one (:class:`kwire.testing.clock.MockTime`).
 
-Beside this module only stopwatches read a clock: the durations of disk calls (``log/disk.py``),
-slices of the loop (:class:`kwire.drive.Slices`) and the age of the process (``node/process.py``).
+Besides this module only stopwatches read a clock: for the durations of disk calls
+(``log/disk.py``), slices of the loop (:class:`kwire.drive.Slices`) and the age of the process
+(``node/process.py``).
 """
 
 import time
@@ -15,7 +16,7 @@ from typing import Final, Protocol
 import trio
 
 _BOOT_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
-"""The clock that goes on while the machine is suspended; Linux alone has it under this name."""
+"""The clock that continues while the machine is suspended; only Linux has it under this name."""
 
 
 class Clock(Protocol):
@@ -27,7 +28,7 @@ class Clock(Protocol):
 
 
 class NodeClock(Clock, Protocol):
-    """The clock of a whole node, which also notices that the machine was suspended."""
+    """The clock of a whole node, which also reports how long the machine was suspended."""
 
     def suspended_s(self) -> float: ...
 
@@ -36,13 +37,14 @@ class SystemClock:
     """The clocks of this computer."""
 
     now = staticmethod(trio.current_time)
-    """Monotonic seconds; the same function, as requests read the time several times."""
+    """Monotonic seconds; the function itself, without a wrapper, as requests often read the
+    time."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def suspended_s(self) -> float:
-        """Return the seconds for which the machine was suspended since it booted; 0 off Linux.
+        """Return how long the machine has been suspended since it booted, in seconds; 0 off Linux.
 
         Two clocks are read one after the other, so the result varies by microseconds.
         """
@@ -52,10 +54,10 @@ class SystemClock:
 
 
 class SteadyWall:
-    """The wall clock as of its creation, and the monotonic time that has passed since.
+    """A wall clock without jumps: its time at creation plus the monotonic time since then.
 
-    What expires after hours or days is compared with this clock too, because a wall clock that
-    jumps forward would expire what is in use.
+    State that expires after hours or days is compared with this clock too, because a wall clock
+    that jumps forward would expire state that is in use.
     """
 
     __slots__ = ("_clock", "_zero_ms")

@@ -1,9 +1,9 @@
 """Runs a state machine under trio, one writer's turn at a time.
 
-An event is stepped at once when it is fed, so the caller sees its effects immediately; performing
-them waits for the turn.  A turn takes the effects of all events fed since the last one and performs
-them together, so that one fsync serves them all.  No effect is visible outside before its turn, so
-the order of events is the order of effects.
+An event is stepped as soon as it is fed, so the caller sees its effects immediately; performing the
+effects waits for the next turn. A turn takes the effects of all events fed since the last turn and
+performs them together, so that one fsync serves all of them. No effect is visible outside before
+its turn, so the order of events is the order of effects.
 """
 
 from collections import deque
@@ -17,9 +17,9 @@ from kwire.clock import Clock
 from kwire.waits import Signal
 
 SLICE_SECONDS: Final = 0.002
-"""The longest work on the loop without a pause, if it consists of many small items."""
+"""The longest time for which work that consists of many small items may block the loop."""
 STEPS_AT_ONCE: Final = 16
-"""Steps of a generator between two readings of the clock."""
+"""The number of steps of a generator between two readings of the clock."""
 E = TypeVar("E")
 F = TypeVar("F")
 R = TypeVar("R")
@@ -29,10 +29,10 @@ F_co = TypeVar("F_co", covariant=True)
 
 
 class Machine(Protocol[E_contra, F_co]):
-    """A machine without input and output.
+    """A state machine that does no I/O.
 
-    ``None`` is the event "your deadline has passed"; stepping it must move ``deadline`` past
-    ``now``, or the machine is stepped for ever.
+    The event ``None`` means "your deadline has passed"; stepping it must move ``deadline`` past
+    ``now``, or the machine is stepped forever.
     """
 
     @property
@@ -42,7 +42,7 @@ class Machine(Protocol[E_contra, F_co]):
 
 
 class Driver(Generic[E, F]):
-    """One machine with its pending effects.  It sleeps while there is nothing to do."""
+    """A machine with its pending effects. It sleeps while there is nothing to do."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Driver(Generic[E, F]):
 
     @property
     def backlog(self) -> int:
-        """The number of effects that wait for their turn."""
+        """The number of effects that wait for the next turn."""
         return len(self._pending)
 
     def feed(self, event: E) -> tuple[F, ...]:
@@ -69,7 +69,7 @@ class Driver(Generic[E, F]):
         return effects
 
     async def run(self) -> None:
-        """Perform turns until cancelled; an exception of ``perform`` ends it."""
+        """Perform turns until cancelled; an exception from ``perform`` ends this."""
         while True:
             if not self._pending:
                 await self._sleep()
@@ -80,7 +80,7 @@ class Driver(Generic[E, F]):
                 await self._perform(turn)
 
     async def _sleep(self) -> None:
-        """Sleep until an event is fed, which may move the deadline, or the deadline passes."""
+        """Sleep until an event is fed (which may move the deadline) or the deadline passes."""
         deadline = self._machine.deadline
         if deadline == inf:
             await self._fed.wait()
@@ -96,7 +96,7 @@ async def give_way() -> None:
 
 
 async def run_together(calls: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
-    """Await these calls side by side; return their results in order."""
+    """Await these calls concurrently; return their results in the order of the calls."""
     if len(calls) == 1:
         return [await calls[0]()]
     results: dict[int, R] = {}
@@ -111,16 +111,16 @@ async def run_together(calls: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
 
 
 async def wait_seconds(seconds: float) -> None:
-    """Wait before a request is repeated."""
+    """Wait before retrying a request."""
     await trio.sleep(seconds)
 
 
 class Slices:
     """Gives other tasks a turn during long work, after each slice of time.
 
-    Make one when the work begins and await :meth:`pause` after each item.  It costs one reading
-    of the clock an item, and a checkpoint only at the end of a slice.  The state that the work
-    walks over may change during a pause.
+    Create one when the work starts and await :meth:`pause` after each item. It costs one reading of
+    the clock per item, and a checkpoint only at the end of a slice. The state that the work
+    iterates over may change during a pause.
     """
 
     __slots__ = ("_end", "_now", "_seconds")
@@ -133,7 +133,7 @@ class Slices:
         self._end = now() + seconds
 
     async def pause(self) -> None:
-        """Let other tasks run if the slice is used up.  Cancellation takes effect only then."""
+        """Let other tasks run if the slice is used up. Only then can the task be cancelled."""
         if self._now() >= self._end:
             await trio.lowlevel.checkpoint()
             self._end = self._now() + self._seconds
@@ -142,7 +142,7 @@ class Slices:
 async def run_in_slices(steps: Generator[None, None, T]) -> T:
     """Run a generator of many small steps, with a pause after each slice; return its value.
 
-    It begins with a pause: what the task did before may have taken a slice already.
+    It starts with a pause, because the task may already have used up a slice before.
     """
     await trio.lowlevel.checkpoint()
     slices = Slices()
@@ -157,7 +157,7 @@ async def run_in_slices(steps: Generator[None, None, T]) -> T:
 
 
 def run_steps(steps: Generator[None, None, T]) -> T:
-    """Run a generator of steps at once; return its value."""
+    """Run a generator of steps without pauses; return its value."""
     while True:
         try:
             next(steps)
@@ -167,7 +167,8 @@ def run_steps(steps: Generator[None, None, T]) -> T:
 
 
 async def run_by_size(steps: Generator[None, None, T], size: int, at_once: int) -> T:
-    """Run steps at once if ``size`` is at most ``at_once``, else in slices; return their value."""
+    """Run steps without pauses if ``size`` is at most ``at_once``, else in slices; return the
+    value."""
     return run_steps(steps) if size <= at_once else await run_in_slices(steps)
 
 
@@ -178,10 +179,10 @@ class Wakeable(Protocol):
 
 
 class Wakes:
-    """Wakes tasks, at most ``a_turn`` in each turn of the loop.
+    """Wakes tasks, at most ``a_turn`` of them in each turn of the loop.
 
-    Trio runs all woken tasks before it polls sockets again, so a thousand tasks that are woken
-    together keep all other clients waiting.  Tasks are woken in the order of their events.
+    Trio runs all woken tasks before it polls sockets again, so waking a thousand tasks together
+    would make all other clients wait. Tasks are woken in the order of their events.
     """
 
     __slots__ = ("_a_turn", "_events", "_is_running", "_more")
@@ -193,7 +194,8 @@ class Wakes:
         self._is_running = False
 
     def wake(self, events: Iterable[Wakeable]) -> None:
-        """Set these events, at once if they are few or :meth:`run` is not running."""
+        """Set these events: at once if they are few or :meth:`run` is not running, else in
+        turns."""
         waiting = self._events
         waiting.extend(events)
         if len(waiting) > self._a_turn and self._is_running:
@@ -206,7 +208,7 @@ class Wakes:
             self._events.popleft().set()
 
     async def run(self) -> None:
-        """Wake tasks until cancelled; then wake all that are left."""
+        """Wake tasks until cancelled; then wake all remaining tasks."""
         self._is_running = True
         try:
             while True:

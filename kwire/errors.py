@@ -1,8 +1,8 @@
 """Kafka's error codes, as exceptions.
 
-Raise ``errors.UnknownMemberId()``; the dispatcher writes the code into the response, and the
-text, if one is given, into its error message.  Any other exception that escapes a handler is a bug
-and becomes ``UnknownServerError`` with a logged traceback.
+Raise ``errors.UnknownMemberId()``; the dispatcher writes the code into the response, and the text,
+if there is one, into its error message. Any other exception that escapes a handler is a bug; it
+becomes ``UnknownServerError`` and its traceback is logged.
 """
 
 import re
@@ -12,7 +12,7 @@ NONE: Final = 0
 
 
 class KafkaError(Exception):
-    """An error that the protocol has a code for."""
+    """An error for which the protocol has a code."""
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
@@ -25,21 +25,22 @@ class KafkaError(Exception):
     def __init__(self, text: str | None = None) -> None:
         super().__init__(text if text is not None else kafka_name(type(self)))
         self.text = text
-        """The error message for the client; with None the client uses its own."""
+        """The error message for the client; if it is None, the client uses its own."""
         self.record_errors: tuple[tuple[int, str], ...] = ()
-        """The records that a produced batch is refused for: index and reason."""
+        """The records because of which a produced batch is rejected: index and reason."""
 
 
 BY_CODE: Final[dict[int, type[KafkaError]]] = {}
 
 
 def kafka_name(error: type[KafkaError]) -> str:
-    """Return the name that Kafka's tools print: ``UnknownMemberId`` is ``UNKNOWN_MEMBER_ID``."""
+    """Return the name that Kafka's tools print: ``UnknownMemberId`` becomes
+    ``UNKNOWN_MEMBER_ID``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error.__name__).upper()
 
 
 def raise_for_code(code: int) -> None:
-    """Raise the error of a code, if it is not ``NONE``."""
+    """Raise the error for a code, unless the code is ``NONE``."""
     if code != NONE:
         raise BY_CODE.get(code, UnknownServerError)
 

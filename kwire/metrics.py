@@ -1,8 +1,8 @@
 """The metrics of a node, with Kafka's meanings and the names that Kafka's dashboards use.
 
-A metric is declared once, here; a node's :class:`Metrics` holds the values.  Code that counts
-takes its cell once and adds to ``cell.value``: no lookup, no call.  Gauges are computed when they
-are read.  ``text`` is Prometheus' exposition format.
+Each metric is declared once, here; a node's :class:`Metrics` holds the values. Code that counts
+obtains its cell once and adds to ``cell.value``, which needs no lookup and no call. Gauges are
+computed when they are read. ``text`` returns Prometheus' exposition format.
 """
 
 import enum
@@ -32,12 +32,12 @@ class Metric:
 
 
 def counter(name: str, doc: str, *labels: str) -> Metric:
-    """Declare a value that only grows."""
+    """Declare a value that only increases."""
     return Metric(Kind.COUNTER, name, doc, labels)
 
 
 def gauge(name: str, doc: str, *labels: str) -> Metric:
-    """Declare a value that goes up and down."""
+    """Declare a value that can go up and down."""
     return Metric(Kind.GAUGE, name, doc, labels)
 
 
@@ -53,7 +53,7 @@ REQUESTS: Final = counter(
 )
 REQUEST_SECONDS: Final = histogram(
     "kafka_network_requestmetrics_totaltime_seconds",
-    "From a whole request to its answer, waiting included.",
+    "From the end of a request to its response, including waits.",
     "request",
     bounds=_SECONDS,
 )
@@ -91,7 +91,7 @@ UNDER_MIN_ISR: Final = gauge(
 )
 AT_MIN_ISR: Final = gauge(
     "kafka_server_replicamanager_atminisrpartitioncount",
-    "Partitions led here with just min.insync.replicas replicas in sync.",
+    "Partitions led here with exactly min.insync.replicas replicas in sync.",
 )
 OFFLINE_REPLICAS: Final = gauge(
     "kafka_server_replicamanager_offlinereplicacount", "Replicas here whose directory failed."
@@ -107,21 +107,21 @@ LOG_SIZE: Final = gauge(
 )
 UNCLEANABLE_PARTITIONS: Final = gauge(
     "kafka_log_logcleanermanager_uncleanable_partitions_count",
-    "Partitions that are not compacted before a restart, because their log could not be read.",
+    "Partitions that are not compacted until a restart, because their log could not be read.",
     "directory",
 )
 UNCLEANABLE_BYTES: Final = gauge(
     "kafka_log_logcleanermanager_uncleanable_bytes",
-    "Bytes that compaction would have read in these partitions.",
+    "Bytes that compaction would read in these partitions.",
     "directory",
 )
 MAX_DIRTY_PERCENT: Final = gauge(
     "kafka_log_logcleanermanager_max_dirty_percent",
-    "The share of the dirtiest log that compaction would read.",
+    "How much of the dirtiest log compaction would read, in percent.",
 )
 CLEANER_SINCE_LAST_RUN: Final = gauge(
     "kafka_log_logcleanermanager_time_since_last_run_ms",
-    "Milliseconds since logs were checked for compaction; 0 while none has changed since then.",
+    "Milliseconds since logs were last checked for compaction; 0 if no log has changed since.",
 )
 MAX_COMPACTION_DELAY: Final = gauge(
     "kafka_log_logcleaner_max_compaction_delay_secs",
@@ -140,7 +140,7 @@ CLEANER_MAX_TIME: Final = gauge(
 )
 CLEANER_DEAD_THREADS: Final = gauge(
     "kafka_log_logcleaner_deadthreadcount",
-    "Workers whose compaction process ended by itself; they are started again.",
+    "Workers whose compaction process exited unexpectedly; they are restarted.",
 )
 FETCH_SESSIONS: Final = gauge(
     "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Open fetch sessions."
@@ -151,59 +151,59 @@ ACTIVE_CONTROLLER: Final = gauge(
 )
 ACTIVE_BROKERS: Final = gauge(
     "kafka_controller_kafkacontroller_activebrokercount",
-    "Brokers that serve, as this controller knows them.",
+    "Brokers that are not fenced, as far as this controller knows.",
 )
 FENCED_BROKERS: Final = gauge(
     "kafka_controller_kafkacontroller_fencedbrokercount",
-    "Registered brokers that do not serve, as this controller knows them.",
+    "Brokers that are registered but fenced, as far as this controller knows.",
 )
 TOPICS: Final = gauge(
     "kafka_controller_kafkacontroller_globaltopiccount",
-    "Topics of the cluster, as this controller knows them.",
+    "Topics of the cluster, as far as this controller knows.",
 )
 ALL_PARTITIONS: Final = gauge(
     "kafka_controller_kafkacontroller_globalpartitioncount",
-    "Partitions of the cluster, as this controller knows them.",
+    "Partitions of the cluster, as far as this controller knows.",
 )
 LEADERLESS: Final = gauge(
     "kafka_controller_kafkacontroller_offlinepartitionscount",
-    "Partitions of the cluster without a leader, as this controller knows them.",
+    "Partitions of the cluster without a leader, as far as this controller knows.",
 )
 NOT_PREFERRED: Final = gauge(
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
-    "Partitions of the cluster that their first replica does not lead.",
+    "Partitions of the cluster whose leader is not their preferred (first) replica.",
 )
 UNCLEAN_ELECTIONS: Final = counter(
     "kafka_controller_controllerstats_uncleanleaderelections_total",
-    "Leaders that were elected without being in sync, while this controller was active: records "
-    "may be lost.",
+    "Replicas not in sync that were elected leader while this controller was active: records "
+    "may have been lost.",
 )
 LAST_COMMITTED: Final = gauge(
     "kafka_controller_kafkacontroller_lastcommittedrecordoffset",
-    "Offset of the last record of the metadata log that this controller knows to be committed.",
+    "Offset of the last metadata record that this controller knows to be committed.",
 )
 LAST_APPLIED: Final = gauge(
     "kafka_server_broker_metadata_metrics_last_applied_record_offset",
-    "Offset of the last record of the metadata log that is in force on this node.",
+    "Offset of the last metadata record that this node has applied.",
 )
 LAST_APPLIED_AT: Final = gauge(
     "kafka_server_broker_metadata_metrics_last_applied_record_timestamp",
-    "When that record was written, in milliseconds.",
+    "The time when that record was written, in milliseconds.",
 )
 RAFT_STATE: Final = gauge(
     "kafka_server_raft_metrics_current_state", "1 for the state that this node is in.", "state"
 )
 RAFT_LEADER: Final = gauge(
-    "kafka_server_raft_metrics_current_leader", "Who leads the quorum; -1 is unknown."
+    "kafka_server_raft_metrics_current_leader", "The id of the quorum's leader; -1 if unknown."
 )
 RAFT_VOTE: Final = gauge(
     "kafka_server_raft_metrics_current_vote",
-    "Whom this node voted for in this epoch; -1 is no voter.",
+    "The id of the voter that this node voted for in this epoch; -1 if there is none.",
 )
 RAFT_EPOCH: Final = gauge("kafka_server_raft_metrics_current_epoch", "The quorum's epoch.")
 RAFT_HIGH_WATERMARK: Final = gauge(
     "kafka_server_raft_metrics_high_watermark",
-    "The end of what this node knows to be committed; -1 is unknown.",
+    "The high watermark of the metadata log that this node knows; -1 if it is unknown.",
 )
 RAFT_LOG_END: Final = gauge(
     "kafka_server_raft_metrics_log_end_offset", "The end of this node's metadata log."
@@ -214,27 +214,27 @@ RAFT_LOG_END_EPOCH: Final = gauge(
 RAFT_VOTERS: Final = gauge("kafka_server_raft_metrics_number_of_voters", "Voters of the quorum.")
 RAFT_OBSERVERS: Final = gauge(
     "kafka_server_raft_metrics_number_of_observers",
-    "Who else fetches from this node; 0 but on the leader.",
+    "Nodes that fetch from this node and are not voters; 0 on nodes other than the leader.",
 )
 RAFT_VOTER_CHANGE: Final = gauge(
     "kafka_server_raft_metrics_uncommitted_voter_change",
-    "1 while a change of the voters is under way; 0 but on the leader.",
+    "1 while a change of the voters is in progress; 0 on nodes other than the leader.",
 )
 RAFT_ELECTIONS: Final = histogram(
     "kafka_server_raft_metrics_election_latency_seconds",
-    "From losing a leader to hearing of the next one.",
+    "From losing a leader to learning of the next one.",
     bounds=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 GROUP_OFFSET: Final = gauge(
     "kafka_consumergroup_current_offset",
-    "What a group has committed for a partition that this node leads.",
+    "The offset that a group has committed for a partition that this node leads.",
     "group",
     "topic",
     "partition",
 )
 GROUP_LAG: Final = gauge(
     "kafka_consumergroup_lag",
-    "From what a group has committed to the high watermark, where this node leads the partition.",
+    "From a group's committed offset to the high watermark of a partition that this node leads.",
     "group",
     "topic",
     "partition",
@@ -247,17 +247,19 @@ DIRECTORY_TOTAL: Final = gauge(
 )
 LOOP_DELAY: Final = gauge(
     "kwire_loop_delay_seconds",
-    "How long a task that could run waited for its turn, just before this answer.",
+    "How long a runnable task waited for its turn, just before this response.",
 )
 BUILD_INFO: Final = gauge("kwire_build_info", "Always 1.", "version", "python")
 CPU_SECONDS: Final = counter(
     "process_cpu_seconds_total", "User and system CPU time of this process."
 )
-RESIDENT_MEMORY: Final = gauge("process_resident_memory_bytes", "Memory that is in RAM.")
+RESIDENT_MEMORY: Final = gauge("process_resident_memory_bytes", "Resident memory.")
 VIRTUAL_MEMORY: Final = gauge("process_virtual_memory_bytes", "Address space.")
 OPEN_FILES: Final = gauge("process_open_fds", "Open file descriptors.")
-MAX_FILES: Final = gauge("process_max_fds", "How many file descriptors may be open.")
-START_TIME: Final = gauge("process_start_time_seconds", "Start of the process since the epoch.")
+MAX_FILES: Final = gauge("process_max_fds", "The largest allowed number of open file descriptors.")
+START_TIME: Final = gauge(
+    "process_start_time_seconds", "Start time of the process, in seconds since the epoch."
+)
 
 
 @attrs.define(eq=False)
@@ -297,7 +299,7 @@ class Metrics:
     _label_functions: dict[Metric, Callable[[], Labelled]] = attrs.field(factory=dict)
 
     def cell(self, metric: Metric, *labels: str) -> Cell:
-        """Return the cell to add to; callers take it once and keep it."""
+        """Return the cell to add to; callers obtain it once and keep it."""
         return self._cells.setdefault(metric, {}).setdefault(labels, Cell())
 
     def total(self, metric: Metric) -> float:
@@ -305,7 +307,7 @@ class Metrics:
         return sum(cell.value for cell in self._cells.get(metric, {}).values())
 
     def histogram(self, metric: Metric, *labels: str) -> Histogram:
-        """Return the histogram to observe into; callers take it once and keep it."""
+        """Return the histogram to observe into; callers obtain it once and keep it."""
         histograms = self._histograms.setdefault(metric, {})
         if labels not in histograms:
             histograms[labels] = Histogram(metric.bounds)
@@ -316,11 +318,13 @@ class Metrics:
         self._functions.setdefault(metric, {})[labels] = read
 
     def register_label_function(self, metric: Metric, read_all: Callable[[], Labelled]) -> None:
-        """Register a function that returns all values of a metric whose label sets come and go."""
+        """Register a function that returns all values of a metric whose label sets change over
+        time."""
         self._label_functions[metric] = read_all
 
     def declare(self, metrics: Iterable[Metric]) -> None:
-        """Show these metrics even without values: without labels as 0, with labels only by name."""
+        """Show these metrics even without values: as 0 if they have no labels, else only by
+        name."""
         for metric in metrics:
             all_values = (self._cells, self._histograms, self._functions, self._label_functions)
             if any(metric in values for values in all_values):
@@ -333,7 +337,7 @@ class Metrics:
                 self.cell(metric)
 
     def forget(self, metric: Metric, *labels: str) -> None:
-        """Drop the value of a subject that no longer exists (a deleted topic)."""
+        """Remove the value of a subject that no longer exists, such as a deleted topic."""
         for values in (self._cells, self._histograms, self._functions):
             values.get(metric, {}).pop(labels, None)
 
@@ -342,7 +346,7 @@ class Metrics:
         return "".join(f"{line}\n" for line in self.lines())
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of :meth:`text`; values may change between two lines."""
+        """Yield the lines of :meth:`text`; values may change from one line to the next."""
         for metric in {
             **self._cells,
             **self._functions,

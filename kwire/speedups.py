@@ -1,13 +1,13 @@
-"""Walks over the records of a batch, in C where the extension module is built, else in Python.
+"""Walks over the records of a batch, in C if the extension module is built, else in Python.
 
 Rules:
 
-* ``kwire/_speedups.c`` is never required: :mod:`kwire._fallbacks` does the same, 50 to 100 times
-  slower. ``KWIRE_SPEEDUPS=off`` in the environment chooses it where both exist.
-* The payload is decompressed. Whatever its bytes are, the functions raise BadRecords alone. They
+* ``kwire/_speedups.c`` is optional: :mod:`kwire._fallbacks` does the same, 50 to 100 times slower.
+  The environment variable ``KWIRE_SPEEDUPS=off`` selects it even if both exist.
+* The payload is decompressed. Whatever its bytes are, the functions raise only BadRecords. They
   copy no more than the payload, and a record that is re-encoded grows by at most 14 bytes.
-* In C, a call with more than 64 KB releases the GIL, so a thread can make it. An
-  :class:`OffsetMap` serves one thread at a time: a second one gets RuntimeError.
+* In C, a call with more than 64 KB releases the GIL, so a thread can make it. An :class:`OffsetMap`
+  serves one thread at a time: a second thread gets RuntimeError.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The types that the whole broker shares: no behaviour beyond reading and writing names."""
+"""The types that the whole broker shares; their only behaviour is reading and writing names."""
 
 import base64
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 ZERO_UUID: Final = bytes(16)
 RESERVED_UUIDS: Final = 100
-"""Uuids below this number have meanings of their own (KIP-858)."""
+"""Uuids below this number are reserved (KIP-858)."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
@@ -14,18 +14,18 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
-"""The topics of coordinators: Metadata marks them as internal, and clients cannot write them."""
+"""The topics of coordinators: Metadata marks them as internal, and clients cannot write to them."""
 NO_LEADER: Final = -1
-"""In place of a broker's id: the partition has no leader."""
+"""The broker id that means "the partition has no leader"."""
 
 
 def in_address(host: str) -> str:
-    """Return a host for an address with a port: IPv6 is in brackets there (RFC 3986)."""
+    """Format a host for an address with a port: IPv6 addresses go in brackets (RFC 3986)."""
     return f"[{host}]" if ":" in host else host
 
 
 class DirectoryId:
-    """The ids that a replica has in place of a log directory's id (KIP-858)."""
+    """The reserved values for the directory id of a replica (KIP-858)."""
 
     MIGRATING: Final = bytes(16)
     UNASSIGNED: Final = bytes(15) + b"\x01"
@@ -33,7 +33,7 @@ class DirectoryId:
 
 
 def is_directory(directory_id: bytes | None) -> bool:
-    """Return whether an id names a log directory, and is none of :class:`DirectoryId`."""
+    """Return whether an id names a log directory, rather than being one of :class:`DirectoryId`."""
     return directory_id is not None and int.from_bytes(directory_id) >= RESERVED_UUIDS
 
 
@@ -52,7 +52,7 @@ TopicIdPartition = tuple[bytes, int]
 
 
 def random_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
-    """Return a new uuid that is not reserved and whose text is no option of a command line."""
+    """Return a new uuid that is not reserved and whose text cannot be mistaken for an option."""
     while True:
         uuid = random_bytes(16)
         if int.from_bytes(uuid, "big") >= RESERVED_UUIDS and uuid_text(uuid)[0] != "-":
@@ -65,13 +65,13 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def uuid_hex(uuid: bytes) -> str:
-    """Return a uuid as Java prints it: 36 characters, hexadecimal in five groups."""
+    """Return a uuid as Java prints it: 36 characters, five groups of hexadecimal digits."""
     digits = uuid.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def uuid_bytes(text: str) -> bytes:
-    """Return the sixteen bytes of a uuid's text form; raise ValueError if it is invalid."""
+    """Return the sixteen bytes of a uuid in text form; raises ValueError if it is invalid."""
     try:
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except ValueError as error:

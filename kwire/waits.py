@@ -1,8 +1,8 @@
 """Waits of one task for another: a signal that can be cleared, and waits for an offset.
 
-Nothing polls: a task sleeps until another one calls ``set``, ``notify`` or ``reach``. Where a fact
-comes true once, as the end of a flush, :class:`trio.Event` is enough; tasks that take turns, as in
-``net/task_pacer.py``, use trio's ParkingLot.
+Nothing polls: a task sleeps until another task calls ``set``, ``notify`` or ``reach``. For
+something that happens once, such as the end of a flush, :class:`trio.Event` is enough; tasks that
+take turns, as in ``net/task_pacer.py``, use trio's ParkingLot.
 """
 
 import heapq
@@ -13,15 +13,15 @@ import trio
 from kwire import attrs
 
 _ENDED_MIN: Final = 16
-"""Entries of ended waits that never cause a heap to be rebuilt."""
+"""The number of entries of ended waits that never cause a heap to be rebuilt."""
 
 
 class Signal:
-    """An event that can be cleared, or that wakes only the tasks that wait already.
+    """An event that can be cleared, or that wakes only the tasks that are already waiting.
 
-    A task that looks for work before it waits is woken by :meth:`notify`: nothing can happen
-    between its look and its wait, since no other task runs in between. Where a task waits without
-    a look, the signal is kept by :meth:`set` until the task calls :meth:`clear`.
+    Use :meth:`notify` for a task that checks for work before it waits: no other task runs between
+    the check and the wait, so nothing is missed. If a task waits without checking, use :meth:`set`:
+    the signal stays set until the task calls :meth:`clear`.
     """
 
     __slots__ = ("_is_set", "_tasks")
@@ -31,7 +31,7 @@ class Signal:
         self._tasks = trio.lowlevel.ParkingLot()
 
     def set(self) -> None:
-        """Wake the tasks that wait, and let later waits return at once until :meth:`clear`."""
+        """Wake the waiting tasks, and let later waits return at once until :meth:`clear`."""
         self._is_set = True
         self._tasks.unpark_all()
 
@@ -40,11 +40,11 @@ class Signal:
         self._is_set = False
 
     def notify(self) -> None:
-        """Wake the tasks that wait now; later waits block."""
+        """Wake the tasks that are waiting now; later waits block."""
         self._tasks.unpark_all()
 
     async def wait(self) -> None:
-        """Return when the signal is set, or at the next :meth:`notify`."""
+        """Return once the signal is set, or at the next :meth:`notify`."""
         if self._is_set:
             await trio.lowlevel.checkpoint()
         else:
@@ -53,23 +53,24 @@ class Signal:
 
 @attrs.define(eq=False)
 class OffsetWaits:
-    """The tasks that wait until an offset, which only grows, has reached theirs."""
+    """The tasks that wait until an offset, which only increases, reaches theirs."""
 
     _heap: list[tuple[int, int, trio.Event]] = attrs.field(factory=list)
     """Entries of ended waits stay, at most :data:`_ENDED_MIN` more than other entries."""
     _events: set[trio.Event] = attrs.field(factory=set)
-    """The events of the waits that go on."""
+    """The events of the waits that have not ended."""
     _count: int = 0
-    """Tie-breaker for equal offsets: their tasks are woken in order."""
+    """Breaks ties between equal offsets: their tasks are woken in the order of their waits."""
 
     def __len__(self) -> int:
         return len(self._events)
 
     async def wait(self, offset: int) -> None:
-        """Return when :meth:`reach` is called for ``offset`` or a later one, or :meth:`end_all`.
+        """Return when :meth:`reach` is called for ``offset`` or a later offset, or at
+        :meth:`end_all`.
 
-        The caller has found that the offset is not reached, and looks again after the wait where
-        :meth:`end_all` is used.
+        The caller must have checked that the offset is not reached; where :meth:`end_all` is used,
+        it must check once more after the wait.
         """
         event = trio.Event()
         self._count += 1
@@ -90,7 +91,7 @@ class OffsetWaits:
                 event.set()
 
     def end_all(self) -> None:
-        """Wake all tasks: the offset that they wait for may never be reached."""
+        """Wake all tasks, because the offset that they wait for may never be reached."""
         heap, self._heap = self._heap, []
         for _, _, event in heap:
             if event in self._events:
@@ -98,7 +99,7 @@ class OffsetWaits:
         self._events.clear()
 
     def _drop(self, event: trio.Event) -> None:
-        """End a wait that was cancelled; in constant time on average."""
+        """Remove a wait that was cancelled, in constant time on average."""
         self._events.discard(event)
         if len(self._heap) > 2 * len(self._events) + _ENDED_MIN:
             self._heap = [entry for entry in self._heap if entry[2] in self._events]

@@ -1,7 +1,8 @@
-"""Builds batches, and stamps those that clients built.
+"""Builds batches, and stamps batches that clients built.
 
-:func:`stamp` is on the produce path: it returns the batch's first bytes as they are stored, and
-the rest of the batch is written unchanged.  The others build batches that the broker itself writes.
+:func:`stamp` is on the produce path: it returns the first bytes of the batch as they are stored;
+the rest of the batch is written unchanged. The other functions build batches that the broker itself
+writes.
 """
 
 import struct
@@ -34,7 +35,7 @@ _LOW_ATTRIBUTES: Final = 22
 
 
 class New(NamedTuple):
-    """A record to be written; its offset, and by default its timestamp, come from the batch."""
+    """A record to write; the batch determines its offset and, by default, its timestamp."""
 
     key: bytes | None
     value: bytes | None
@@ -56,7 +57,7 @@ def batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """Build a batch of consecutive records; those without a timestamp get ``timestamp_ms``."""
+    """Build a batch of consecutive records; ``timestamp_ms`` is the default timestamp."""
     times = [timestamp_ms if r.timestamp is None else r.timestamp for r in records]
     base_timestamp = times[0] if times else timestamp_ms
     payload = b"".join(
@@ -85,8 +86,8 @@ def batch(
 class Payload:
     """Records encoded one by one, for a batch whose offset and timestamp are set later.
 
-    A large batch is encoded in slices this way: :meth:`batch` then makes one copy and the CRC,
-    0.1 ms for 2,000 records of 70 bytes.
+    This lets a large batch be encoded in slices: :meth:`batch` then only makes one copy and the
+    CRC, 0.1 ms for 2,000 records of 70 bytes.
     """
 
     __slots__ = ("_parts",)
@@ -100,11 +101,11 @@ class Payload:
         return len(self._parts)
 
     def add(self, value: bytes) -> None:
-        """Encode one more record, with a value only and the batch's timestamp."""
+        """Encode one more record, which has only a value; it will have the batch's timestamp."""
         self._parts.append(encode_record(0, len(self._parts), None, value))
 
     def batch(self, *, timestamp_ms: int, base_offset: int, leader_epoch: int) -> bytes:
-        """Build the batch of these records; there must be at least one."""
+        """Build the batch; there must be at least one record."""
         header = BatchHeader(
             base_offset=base_offset,
             length=0,
@@ -124,7 +125,8 @@ class Payload:
 
 
 def of_payload(payload: Buffer, count: int, timestamp_ms: int) -> bytes:
-    """Build the batch of ``count`` records of one timestamp from their concatenated encodings."""
+    """Build the batch of ``count`` records with one timestamp, whose encodings ``payload``
+    holds."""
     header = BatchHeader(
         base_offset=0,
         length=0,
@@ -144,7 +146,7 @@ def of_payload(payload: Buffer, count: int, timestamp_ms: int) -> bytes:
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytes:
-    """Build a batch of these fields and this compressed payload, setting length and CRC."""
+    """Build a batch from a header and a compressed payload, setting length and CRC."""
     covered = _COVERED.pack(*header[5:])
     front = HEADER.pack(
         header.base_offset,
@@ -168,10 +170,10 @@ def rebuild(
 ) -> bytes:
     """Rebuild a batch with only the records that compaction keeps, at least one.
 
-    ``payload`` has those records, uncompressed, with offset deltas as in the batch's own payload
-    and timestamp deltas from ``base_timestamp``. That is the delete horizon if the batch has one
-    (KIP-534). Offsets, sequences and codec stay those of the header, even if the last record is
-    gone.
+    ``payload`` holds these records, uncompressed. Their offset deltas are those of the original
+    batch; their timestamp deltas count from ``base_timestamp``, which is the delete horizon if the
+    batch has one (KIP-534). Offsets, sequences and codec are those of ``header``, even if the last
+    record was removed.
     """
     attributes = header.attributes & ATTRIBUTES_MASK & ~DELETE_HORIZON
     changed = header._replace(
@@ -184,7 +186,7 @@ def rebuild(
 
 
 def rebuild_empty(header: BatchHeader) -> bytes:
-    """Rebuild a batch without records: its header keeps a producer's last sequence or an offset."""
+    """Rebuild a batch without records, which preserves a producer's last sequence or an offset."""
     attributes = header.attributes & ATTRIBUTES_MASK & ~(CODEC_MASK | DELETE_HORIZON)
     changed = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
     return assemble(changed, b"")
@@ -193,7 +195,7 @@ def rebuild_empty(header: BatchHeader) -> bytes:
 def recompress(
     buf: Buffer, header: BatchHeader, codec: int, limit: int, level: int | None = None
 ) -> bytes:
-    """Compress a batch's whole payload with another codec, without reading the records."""
+    """Recompress a batch's payload with another codec, without parsing the records."""
     payload = memoryview(buf)[HEADER_SIZE : header.size]
     plain = codecs.decompress(header.compression, payload, limit)
     changed = header._replace(attributes=header.attributes & ~0x07 | codec)
@@ -203,10 +205,10 @@ def recompress(
 def stamp(
     buf: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: int | None = None
 ) -> bytes:
-    """Return the first bytes of a batch as they are to be stored; the rest is unchanged.
+    """Return the first bytes of a batch as they must be stored; the rest stays unchanged.
 
-    These are 16 bytes if only offset and epoch change, which the CRC does not cover. They are the
-    whole header if the append time is written, or a client's flag for one is removed.
+    These are 16 bytes, which the CRC does not cover, if only offset and epoch change. They are the
+    whole header if the append time is written, or if a client's flag for an append time is removed.
     """
     length = int.from_bytes(buf[8:LENGTH_END], "big")
     if append_time_ms is None and not buf[_LOW_ATTRIBUTES] & LOG_APPEND_TIME:
@@ -231,7 +233,7 @@ def encode_record(
     value: bytes | None,
     headers: Sequence[tuple[bytes, bytes | None]] = (),
 ) -> bytes:
-    """Encode one record with its length in front, as in an uncompressed payload."""
+    """Encode one record, preceded by its length, as in an uncompressed payload."""
     out = bytearray(1)
     _put_varint(out, timestamp_delta)
     _put_varint(out, offset_delta)

@@ -1,10 +1,10 @@
-"""The five codecs of a batch's payload, each in the framing Kafka's clients use.
+"""The five codecs of a batch's payload, each in the framing that Kafka's clients use.
 
-Decompression has a limit: a larger payload is refused, and no more memory than the limit is
-touched.  Compression and decompression release the GIL, so a service may run them in a thread.
+Decompression has a limit: it rejects a larger payload and never touches more memory than the limit.
+Compression and decompression release the GIL, so a service may run them in a thread.
 
-snappy uses the framing of xerial's Java library (raw blocks are read as well); lz4 frames
-are written with independent blocks, the only kind the Java client reads.
+snappy uses the framing of xerial's Java library (raw blocks can be read too). lz4 frames are
+written with independent blocks, the only kind that the Java client reads.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ ZSTD: Final = 4
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _GZIP_MEMBERS: Final = 1000
-"""The largest number of members read; producers write one, and even an empty one costs time."""
+"""The largest number of members read: producers write one, and even empty members cost time."""
 _GZIP_PIECE: Final = 4 * 1024
 _GZIP_PIECE_MAX: Final = 1024 * 1024
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -28,7 +28,7 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK: Final = 32 * 1024
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
-"""Version 1, independent blocks of at most 64 KB, no checksums; then the header's checksum."""
+"""Version 1, independent blocks of at most 64 KB, no checksums of content; header checksum."""
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_BLOCK_MAX: Final = 4 * 1024 * 1024
 _LZ4_STORED: Final = 0x80000000
@@ -43,7 +43,7 @@ class PayloadTooLarge(BadPayload):
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress ``data`` in the codec's framing; the meaning of ``level`` is the codec's."""
+    """Compress ``data`` in the codec's framing; each codec has its own range of ``level``."""
     if codec == NONE:
         return bytes(data)
     import cramjam
@@ -142,7 +142,7 @@ def _lz4_blocks(
 
 
 def _within(into: object, data: Buffer, limit: int) -> memoryview:
-    """Decompress into a buffer, retrying with a larger one up to the limit."""
+    """Decompress into a buffer, retrying with a larger buffer up to the limit."""
     size = min(limit, max(4096, 8 * len(data)))
     import cramjam
 
@@ -161,10 +161,10 @@ def _within(into: object, data: Buffer, limit: int) -> memoryview:
 
 
 def _gunzip(data: Buffer, limit: int) -> bytearray:
-    """Decompress one gzip member after the other, feeding their bytes in pieces.
+    """Decompress gzip members one after another, feeding their bytes in pieces.
 
-    The bytes of a piece after its member are copied, so the pieces begin small: if each piece were
-    the whole rest, thousands of empty members would copy gigabytes.
+    zlib copies the bytes of a piece that follow the member, so the pieces start small: if every
+    piece were the whole rest, thousands of empty members would copy gigabytes.
     """
     import zlib
 

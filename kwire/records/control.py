@@ -1,7 +1,7 @@
-"""Control records: the markers of transactions, and the quorum's own records.
+"""Control records: transaction markers, and the quorum's own records.
 
-A control batch holds one kind of record: key (version, type), value one of the messages of
-:mod:`kwire.codec.messages.control_records`.
+A control batch holds one kind of record. The key is (version, type); the value is one of the
+messages in :mod:`kwire.codec.messages.control_records`.
 """
 
 import struct
@@ -27,7 +27,7 @@ class ControlType(IntEnum):
 
 
 class Control(NamedTuple):
-    """A decoded key; an unknown type stays a number, and such records are skipped."""
+    """A decoded key; an unknown type stays a number, and its records are skipped."""
 
     version: int
     type: int
@@ -38,7 +38,7 @@ def control_key(kind: ControlType) -> bytes:
 
 
 def parse_key(key: bytes | None) -> Control | None:
-    """Decode a control record's key; None if it is too short to be one."""
+    """Decode a control record's key; return None if it is too short."""
     if key is None or len(key) < _KEY.size:
         return None
     return Control(*_KEY.unpack_from(key))

@@ -1,8 +1,8 @@
 """CRC-32C: the ``crc32c`` package's function, without the rest of that package.
 
-On import the package reads its own version from the installed packages' metadata, which imports
-email, zipfile and csv: over 10 ms of a start that takes 240.  So only its extension module is
-loaded; if that is not found, the whole package is imported.
+On import the package reads its own version from the metadata of the installed packages. This
+imports email, zipfile and csv, over 10 ms of a start that takes 240. Therefore only its extension
+module is loaded; if that is not found, the whole package is imported.
 """
 
 from importlib.machinery import PathFinder

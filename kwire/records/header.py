@@ -1,7 +1,7 @@
 """The 61-byte header of a record batch (magic 2).
 
-One ``struct`` reads all of it; no code here reads a record.  The CRC covers everything from the
-attributes on, so base offset and leader epoch can be stamped without changing it.
+One ``struct`` reads all of it; no code here reads a record. The CRC covers everything from the
+attributes onwards, so base offset and leader epoch can be set without changing it.
 """
 
 import struct
@@ -17,7 +17,7 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
 """61 bytes, from the base offset to the record count."""
 LENGTH_END: Final = 12
-"""The bytes of base offset and length, which the length field does not count."""
+"""The bytes before those that the length field counts: base offset and length."""
 MAGIC_POS: Final = 16
 CRC_POS: Final = 17
 ATTRIBUTES_POS: Final = 21
@@ -71,7 +71,7 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta + 1
 
     def can_follow(self, end_offset: int) -> bool:
-        """Return whether a log that ends at ``end_offset`` can continue with this batch.
+        """Return whether this batch can continue a log that ends at ``end_offset``.
 
         Gaps are valid: compaction leaves them, and followers copy them.
         """
@@ -79,7 +79,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence, -1 if the batch has none; 2147483647 is followed by 0."""
+        """The last record's sequence; -1 if the batch has none. 2147483647 is followed by 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
@@ -105,7 +105,7 @@ class BatchHeader(NamedTuple):
     def delete_horizon_ms(self) -> int | None:
         """The time from which compaction may remove the batch's tombstones and markers.
 
-        The first compaction sets it; None before.
+        It is None until the first compaction sets it.
         """
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
@@ -122,9 +122,9 @@ def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
 
 
 def headers(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of every whole batch; a cut-off last one is left out.
+    """Yield position and header of every whole batch; an incomplete last batch is left out.
 
-    Raises :class:`CorruptMessage` on a length or magic that no batch of version 2 can have.
+    Raises :class:`CorruptMessage` for a length or magic that a batch of version 2 cannot have.
     """
     end = len(buf)
     while end - pos >= HEADER_SIZE:

@@ -1,7 +1,7 @@
-"""Reads the records inside batches: for tools, coordinators, the metadata log, compaction.
+"""Reads the records in batches: for tools, coordinators, the metadata log and compaction.
 
-The produce and fetch paths do not use it.  Whatever the bytes are, the only exception is
-:class:`BadRecords`, and no allocation is larger than the given bytes or the limit.
+The produce and fetch paths do not use it. Whatever the bytes are, the only exception is
+:class:`BadRecords`, and no allocation is larger than the input or the limit.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from kwire.records.header import (
 )
 
 PAYLOAD_LIMIT: Final = 256 * 1024 * 1024
-"""The default limit of a decompressed payload in bytes."""
+"""The default limit for a decompressed payload, in bytes."""
 _MIN_RECORD: Final = 7
 """Bytes of length, attributes, two deltas, key length, value length and header count."""
 
@@ -43,7 +43,8 @@ class Record(NamedTuple):
 
 
 def batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield every whole batch of any magic; a message (set) of magic 0 or 1 counts as a batch."""
+    """Yield every whole batch of any magic; a message or message set of magic 0 or 1 counts as
+    one."""
     end = len(buf)
     while end - pos > MAGIC_POS:
         length = int.from_bytes(buf[pos + 8 : pos + LENGTH_END], "big", signed=True)
@@ -59,7 +60,7 @@ def batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def _legacy_header(buf: Buffer, pos: int) -> BatchHeader:
-    """Return a message (set) as a batch header.
+    """Return the header of a message or message set as if it were a batch.
 
     A wrapper's offset is that of its last record; the first record's offset is inside.
     """
@@ -124,7 +125,7 @@ def unpacked_records(plain: bytes, header: BatchHeader) -> Iterator[Record]:
 def times(plain: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Yield offset and timestamp of each record of a decompressed payload.
 
-    Keys, values and headers are skipped, without objects for them.
+    Keys, values and headers are skipped without creating objects for them.
     """
     base_offset, base_time = header.base_offset, header.base_timestamp
     fixed_time = header.max_timestamp if header.is_log_append_time else None
@@ -189,7 +190,7 @@ def _record(
 
 
 def read_varint(data: bytes, pos: int, bits: int = 35) -> tuple[int, int]:
-    """Return the number at ``pos``, of at most ``bits`` bits, and the position behind it."""
+    """Return the number at ``pos``, of at most ``bits`` bits, and the position after it."""
     byte = data[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1

@@ -1,7 +1,8 @@
 """Messages of magic 0 and 1, from logs of Kafka before 0.11: read only.
 
-A compressed set is one message whose value holds messages.  Inside it, magic 0 has absolute
-offsets; magic 1 has relative ones, and the wrapper's offset is that of the last message.
+A compressed set is one message, the wrapper, whose value holds messages. The offsets of the inner
+messages are absolute in magic 0; in magic 1 they are relative, and the wrapper's offset is that of
+the last message.
 """
 
 import struct
@@ -36,7 +37,7 @@ class Message(NamedTuple):
 
 
 def message(buf: Buffer, pos: int) -> Message:
-    """Read the message at ``pos``; raises :class:`CorruptMessage` if its fields do not fit."""
+    """Read the message at ``pos``; raises :class:`CorruptMessage` if it is cut off or damaged."""
     try:
         offset, length, crc, magic, attributes = _FRONT.unpack_from(buf, pos)
         end = pos + LENGTH_END + length
@@ -65,7 +66,7 @@ def _blob(body: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def messages(outer: Message, limit: int) -> list[Message]:
-    """Return a message itself, or those in a compressed set, with absolute offsets."""
+    """Return the message itself, or the messages of a compressed set, with absolute offsets."""
     if not outer.codec:
         return [outer]
     payload = outer.value or b""

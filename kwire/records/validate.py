@@ -1,7 +1,7 @@
-"""Validation of produced batches, by the header alone.
+"""Validates produced batches by their header alone.
 
-The order of the checks and the errors are Kafka's.  What only the records show (a payload that does
-not decompress, lengths that do not fit, missing keys) is checked in :mod:`kwire.replica.unpacking`.
+The order of the checks and the errors are Kafka's. :mod:`kwire.replica.unpacking` checks what only
+the records show (a payload that does not decompress, wrong lengths, missing keys).
 
 ``benchmarks/records.py``: 2.1 us for a 16 KB batch, of which 0.9 us are its CRC.
 """
@@ -46,10 +46,10 @@ def check_produced(
     transactional_id: str | None = None,
     zstd_allowed: bool = True,
 ) -> BatchHeader:
-    """Return the header of the one batch in ``records``, or raise the error for its producer.
+    """Return the header of the only batch in ``records``, or raise the error for its producer.
 
-    ``zstd_allowed`` is false for the request versions (before 7) that predate the codec.
-    Extra bytes after the batch are no error: only the first ``header.size`` ones count.
+    ``zstd_allowed`` is false for request versions before 7, which predate the codec. Extra bytes
+    after the batch are not an error: only the first ``header.size`` bytes count.
     """
     if records is None:
         raise InvalidRecord("no records at all")
@@ -78,7 +78,7 @@ def check_produced(
 
 
 def _check_producer(header: BatchHeader) -> None:
-    """Refuse a client's control batch, and a producer id without a sequence."""
+    """Reject a client's control batch, and a producer id without a sequence."""
     if header.attributes & CONTROL:
         raise InvalidRecord("control batches are not accepted from clients")
     if header.producer_id >= 0:
@@ -102,7 +102,7 @@ def _read_header(records: Buffer) -> BatchHeader:
 
 
 def _too_short(records: Buffer) -> InvalidRecord | CorruptMessage:
-    """Return the error for bytes that cannot hold a batch: they are damaged or cut off."""
+    """Return the error for bytes that are too short for a batch: damaged or cut off."""
     if len(records) >= LENGTH_END:
         length = int.from_bytes(records[8:LENGTH_END], "big", signed=True)
         if length < MIN_LENGTH:
@@ -113,7 +113,7 @@ def _too_short(records: Buffer) -> InvalidRecord | CorruptMessage:
 
 
 def _bad_batch(records: Buffer, header: BatchHeader) -> InvalidRecord | CorruptMessage:
-    """Return the error for bytes whose first batch is not a whole one of version 2."""
+    """Return the error for bytes that do not start with a whole batch of version 2."""
     if header.length < MIN_LENGTH:
         return _bad_length(header.length)
     if not 0 <= header.magic <= 2:
@@ -126,7 +126,7 @@ def _bad_batch(records: Buffer, header: BatchHeader) -> InvalidRecord | CorruptM
 
 
 def _check_tail(records: Buffer, pos: int) -> None:
-    """Refuse a second batch; a tail too short to be one is ignored."""
+    """Reject a second batch; a tail that is too short for one is ignored."""
     tail_bytes = len(records) - pos
     if tail_bytes < LENGTH_END:
         return
@@ -153,10 +153,10 @@ def _bad_magic(magic: int) -> CorruptMessage:
 
 
 def check_timestamps(header: BatchHeader, now_ms: int, before_ms: int, after_ms: int) -> None:
-    """Refuse timestamps too far from now, by ``message.timestamp.*.max.ms``.
+    """Reject timestamps too far from the current time, by ``message.timestamp.*.max.ms``.
 
-    The first record's timestamp is used as the oldest one: the header has no other. A producer that
-    sets the flag of LogAppendTime gives all records the batch's ``max_timestamp``.
+    The first record's timestamp counts as the oldest: the header has no other. If a producer sets
+    the LogAppendTime flag, all records have the batch's ``max_timestamp``.
     """
     newest = header.max_timestamp
     if newest != NO_TIMESTAMP and newest - now_ms > after_ms:
@@ -173,9 +173,9 @@ def check_timestamps(header: BatchHeader, now_ms: int, before_ms: int, after_ms:
 
 
 def refuse_append_time(header: BatchHeader) -> None:
-    """Refuse a produced batch with the flag of LogAppendTime, which only a broker may set.
+    """Reject a produced batch with the LogAppendTime flag, which only a broker may set.
 
-    As Apache Kafka does: with timestamps of CreateTime the flag is removed instead.
+    This follows Apache Kafka; in topics with CreateTime the flag is removed instead.
     """
     if header.attributes & LOG_APPEND_TIME:
         raise _bad_time(header, "a producer must not set the timestamp type to LogAppendTime")
@@ -192,8 +192,8 @@ def _bad_time(header: BatchHeader, text: str) -> InvalidTimestamp:
 def newest_timestamp(header: BatchHeader, max_delta: int) -> int:
     """Return the largest timestamp of a produced batch, given the largest delta of its records.
 
-    As Apache Kafka does: negative timestamps count as none, and the flag of LogAppendTime gives all
-    records the timestamp of the header. Raises InvalidTimestamp beyond 64 bits.
+    As in Apache Kafka, negative timestamps count as none, and with the LogAppendTime flag all
+    records have the header's timestamp. Raises InvalidTimestamp beyond 64 bits.
     """
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp
@@ -204,7 +204,7 @@ def newest_timestamp(header: BatchHeader, max_delta: int) -> int:
 
 
 def keyless(indexes: Sequence[int]) -> InvalidRecord:
-    """Return the error for a compacted topic's batch, naming its records without a key."""
+    """Return the error for a batch of a compacted topic, naming its records without a key."""
     error = InvalidRecord("records of compacted topics need keys")
     error.record_errors = tuple((index, "the record has no key") for index in indexes)
     return error

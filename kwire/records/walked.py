@@ -1,4 +1,4 @@
-"""The results of the walks over a batch's records in :mod:`kwire.speedups`."""
+"""The results of walking over a batch's records with :mod:`kwire.speedups`."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ class CheckedRecords(NamedTuple):
     """The records of a produced batch, none of them damaged."""
 
     keyless: list[int]
-    """The indexes of the records without a key, the first 1000 of them."""
+    """The indexes of records without a key, at most the first 1000."""
     are_offsets_consecutive: bool
     """True if the offset deltas are 0, 1, 2 and so on."""
     max_delta: int
@@ -19,11 +19,12 @@ class Retained(NamedTuple):
     """The records of a batch that compaction keeps."""
 
     ranges: list[tuple[int, int]]
-    """The byte ranges of the kept records in the payload, end exclusive; adjacent ones merged."""
+    """The byte ranges of the kept records in the payload, end exclusive; adjacent ranges are
+    merged."""
     record_count: int
     """The number of kept records."""
     keyless_count: int
-    """The number of records dropped because they have no key."""
+    """The number of records that are dropped because they have no key."""
     has_tombstones: bool
     """True if a kept record has no value."""
     max_delta: int

@@ -1,1 +1,1 @@
-"""A broker in a process of its own and a client of the wire, for tests of Kafka applications."""
+"""A broker in its own process and a raw protocol client, for tests of Kafka applications."""

@@ -1,6 +1,6 @@
-"""A real broker in a process of its own, for tests that need one: start, kill, restart.
+"""A real broker in its own process, for tests that need one: start, kill, restart.
 
-The process is ended with the context it was started in, and its whole log is kept.
+The process ends with the context in which it was started; its whole log output is kept.
 """
 
 import signal
@@ -20,7 +20,7 @@ STOP_S: Final = 30.0
 
 
 class NotReady(Exception):
-    """The broker ended before it was ready; the text is the end of its log."""
+    """The broker exited before it was ready; the text is the end of its log."""
 
 
 @attrs.define(eq=False)
@@ -31,7 +31,7 @@ class BrokerProcess:
     overrides: Mapping[str, str] = attrs.field(factory=dict)
     host: str = ""
     port: int = 0
-    """Any free port at the first start; the same one after a restart."""
+    """Any free port at the first start; a restart uses the same port."""
     log_lines: list[str] = attrs.field(factory=list)
     """The lines of its log."""
     _process: subprocess.Popen[str] | None = None
@@ -59,15 +59,15 @@ class BrokerProcess:
         raise NotReady("\n".join(self.log_lines[-20:]))
 
     def stop(self) -> int:
-        """Send SIGTERM, wait for the end and return the exit code."""
+        """Send SIGTERM, wait for the process to exit and return the exit code."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL, so that nothing is flushed, and wait for the end."""
+        """Send SIGKILL, so that nothing is flushed, and wait for the process to exit."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Stop the process, if it runs, and start it on the same data and port."""
+        """Stop the process if it is running, and start it with the same data and port."""
         self.stop()
         self.start()
 
@@ -103,7 +103,7 @@ class BrokerProcess:
 
 @contextmanager
 def broker(directory: Path, **overrides: str) -> Iterator[BrokerProcess]:
-    """Run a broker in the context; ``num_partitions="4"`` sets ``num.partitions``."""
+    """Run a broker during the context; ``num_partitions="4"`` sets ``num.partitions``."""
     named = {name.replace("_", "."): value for name, value in overrides.items()}
     process = BrokerProcess(directory, named)
     try:

@@ -1,9 +1,9 @@
-"""A clock that a test moves, for a node in the test's own process.
+"""A clock that a test can move, for a node in the test's own process.
 
 Give the same object to trio and to the node::
 
     time = MockTime()
-    trio.run(main, clock=time.of_trio)  # main makes Server(config, clock=time)
+    trio.run(main, clock=time.of_trio)  # main creates Server(config, clock=time)
     time.move(3600)
 """
 
@@ -13,12 +13,12 @@ from kwire.clock import SystemClock
 
 
 class MockTime:
-    """Monotonic and wall-clock time that pass as usual, and that a test moves forward together."""
+    """Monotonic and wall-clock time that pass normally; a test can move both forward together."""
 
     def __init__(self, start_ms: int | None = None) -> None:
-        """Start the wall clock at ``start_ms``, at the system's time without it."""
+        """Start the wall clock at ``start_ms``, by default at the system's time."""
         self.of_trio = MockClock(rate=1.0)
-        """The clock for :func:`trio.run`; every sleep and time limit of the node ends by it."""
+        """The clock for :func:`trio.run`, which all sleeps and time limits of the node use."""
         self._zero_ms = SystemClock().now_ms() if start_ms is None else start_ms
         self._zero = self.of_trio.current_time()
         self._suspended_s = 0.0
@@ -33,10 +33,10 @@ class MockTime:
         return self._suspended_s
 
     def suspend(self, seconds: float) -> None:
-        """Let time pass for the world but not for :meth:`now`, as if the machine stood still."""
+        """Let time pass for the world but not for :meth:`now`, as if the machine were suspended."""
         self._suspended_s += seconds
         self._zero_ms += int(seconds * 1000)
 
     def move(self, seconds: float) -> None:
-        """Let this time pass at once; call it in trio's thread, as from a task."""
+        """Move the time forward at once; call this in trio's thread, such as from a task."""
         self.of_trio.jump(seconds)

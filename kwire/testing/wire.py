@@ -1,7 +1,7 @@
-"""A raw client of the wire: sends requests, or any bytes, and returns the responses.
+"""A raw client of the Kafka protocol: sends requests, or any bytes, and returns the responses.
 
-It handles frames and messages only: no retries, no negotiation, no background work.
-:class:`WireClient` blocks; :class:`TrioWireClient` is the same for tests that run inside trio.
+It handles only frames and messages: no retries, no negotiation, no background work.
+:class:`WireClient` blocks; :class:`TrioWireClient` is for tests that run inside trio.
 """
 
 import socket
@@ -32,7 +32,7 @@ def key_of(request: object) -> int:
 
 
 class _Numbered:
-    """Counts correlation ids and keeps the API key and version of each request."""
+    """Counts correlation ids and records the API key and version of each request."""
 
     def __init__(self, client_id: str | None) -> None:
         self.client_id = client_id
@@ -77,7 +77,7 @@ class WireClient(_Numbered):
         self.sock.close()
 
     def call(self, request: Request[Resp], version: int) -> Resp:
-        """Send a request and return its response; raise Closed if there is none."""
+        """Send a request and return its response; raises Closed if the connection ends first."""
         expected = self.send(request, version)
         correlation_id, body = self.receive()
         assert correlation_id == expected
@@ -85,7 +85,7 @@ class WireClient(_Numbered):
         return response
 
     def send(self, request: object, version: int) -> int:
-        """Send a request without waiting; return its correlation id."""
+        """Send a request without waiting for its response; return its correlation id."""
         correlation_id, data = self.frame(request, version)
         self.sock.sendall(data)
         return correlation_id
@@ -103,8 +103,8 @@ class WireClient(_Numbered):
         return self._exactly(size)
 
     def is_closed(self) -> bool:
-        """Return whether the server closes the connection within the timeout; False if bytes
-        come."""
+        """Return True if the server closes the connection within the timeout, False if it sends
+        bytes."""
         try:
             return not self.sock.recv(1)
         except ConnectionError:
@@ -147,7 +147,7 @@ class TrioWireClient(_Numbered):
         await self.stream.aclose()
 
     async def call(self, request: Request[Resp], version: int) -> Resp:
-        """Send a request and return its response; raise Closed if there is none."""
+        """Send a request and return its response; raises Closed if the connection ends first."""
         expected = await self.send(request, version)
         correlation_id, body = await self.receive()
         assert correlation_id == expected
@@ -155,13 +155,13 @@ class TrioWireClient(_Numbered):
         return response
 
     async def send(self, request: object, version: int) -> int:
-        """Send a request without waiting; return its correlation id."""
+        """Send a request without waiting for its response; return its correlation id."""
         correlation_id, data = self.frame(request, version)
         await self.stream.send_all(data)
         return correlation_id
 
     async def send_many(self, requests: Sequence[tuple[object, int]]) -> list[int]:
-        """Send several requests in one write."""
+        """Send several requests in one write; return their correlation ids."""
         frames = [self.frame(request, version) for request, version in requests]
         await self.stream.send_all(b"".join(data for _, data in frames))
         return [correlation_id for correlation_id, _ in frames]
@@ -179,7 +179,7 @@ class TrioWireClient(_Numbered):
         return await self._exactly(size)
 
     async def is_closed(self) -> bool:
-        """Return whether the server closes the connection; False if bytes come."""
+        """Return True once the server closes the connection, False if it sends bytes."""
         try:
             return not self._buffer and not await self.stream.receive_some(1)
         except trio.BrokenResourceError:

@@ -134,7 +134,7 @@ def test_ephemeral_without_a_temporary_directory_is_exit_2(
     result = subprocess.run(
         [sys.executable, "-c", program], text=True, capture_output=True, timeout=60, check=False
     )
-    assert "cannot make a temporary directory" in only_line(result, 2)
+    assert "cannot create a temporary directory" in only_line(result, 2)
 
 
 def test_directory_under_two_names_is_refused(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_cluster_id_that_is_no_uuid_is_refused(tmp_path: Path) -> None:
 
 def test_metrics_host_without_a_port_is_refused(tmp_path: Path) -> None:
     line = refusal(tmp_path, "--port", "0", "--metrics-host", "127.0.0.1", code=1)
-    assert "give --metrics-port too" in line
+    assert "no effect without --metrics-port; give both" in line
     assert files(tmp_path) == {}
 
 

@@ -102,7 +102,7 @@ class Segment:
 
     @property
     def has_indexes(self) -> bool:
-        """Return whether the newest index entries are in memory: it is active or was just closed."""
+        """Return whether the newest index entries are in memory: active, or just closed."""
         return self.indexes.offsets is not None
 
     def mark_deleted(
