@@ -167,8 +167,10 @@ def run_steps(steps: Generator[None, None, T]) -> T:
 
 
 async def run_by_size(steps: Generator[None, None, T], size: int, at_once: int) -> T:
-    """Run steps without pauses if ``size`` is at most ``at_once``, else in slices; return the
-    value."""
+    """Run steps without pauses if ``size`` is at most ``at_once``, else in slices.
+
+    Return their value.
+    """
     return run_steps(steps) if size <= at_once else await run_in_slices(steps)
 
 
@@ -194,8 +196,7 @@ class Wakes:
         self._is_running = False
 
     def wake(self, events: Iterable[Wakeable]) -> None:
-        """Set these events: at once if they are few or :meth:`run` is not running, else in
-        turns."""
+        """Set these events: at once if they are few or :meth:`run` is not running."""
         waiting = self._events
         waiting.extend(events)
         if len(waiting) > self._a_turn and self._is_running:

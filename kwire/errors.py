@@ -34,8 +34,7 @@ BY_CODE: Final[dict[int, type[KafkaError]]] = {}
 
 
 def kafka_name(error: type[KafkaError]) -> str:
-    """Return the name that Kafka's tools print: ``UnknownMemberId`` becomes
-    ``UNKNOWN_MEMBER_ID``."""
+    """Return the name that Kafka's tools print, such as ``UNKNOWN_MEMBER_ID``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error.__name__).upper()
 
 

@@ -318,13 +318,11 @@ class Metrics:
         self._functions.setdefault(metric, {})[labels] = read
 
     def register_label_function(self, metric: Metric, read_all: Callable[[], Labelled]) -> None:
-        """Register a function that returns all values of a metric whose label sets change over
-        time."""
+        """Register a function that returns all values of a metric with changing label sets."""
         self._label_functions[metric] = read_all
 
     def declare(self, metrics: Iterable[Metric]) -> None:
-        """Show these metrics even without values: as 0 if they have no labels, else only by
-        name."""
+        """Show metrics even without values: as 0 if they have no labels, else only by name."""
         for metric in metrics:
             all_values = (self._cells, self._histograms, self._functions, self._label_functions)
             if any(metric in values for values in all_values):

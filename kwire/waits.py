@@ -66,8 +66,7 @@ class OffsetWaits:
         return len(self._events)
 
     async def wait(self, offset: int) -> None:
-        """Return when :meth:`reach` is called for ``offset`` or a later offset, or at
-        :meth:`end_all`.
+        """Return when :meth:`reach` is called for at least ``offset``, or at :meth:`end_all`.
 
         The caller must have checked that the offset is not reached; where :meth:`end_all` is used,
         it must check once more after the wait.

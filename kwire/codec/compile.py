@@ -85,8 +85,7 @@ def decoder_in_steps(cls: type[M], version: int) -> DecoderInSteps[M]:
 
 
 def encoder_in_steps(cls: type[M], version: int) -> EncoderInSteps[M]:
-    """Return a generator function that writes like :func:`encoder`, pausing after each
-    structure."""
+    """Return a generator function that writes like :func:`encoder`, but pauses as well."""
     function = _encoders_in_steps.get((cls, version))
     if function is None:
         _check(cls, version)

@@ -110,8 +110,7 @@ class _Emit:
         self.run.clear()
 
     def struct(self, cls: type, path: str) -> str:
-        """Write the reads of a structure; return its variable, which is complete after the next
-        flush."""
+        """Write the reads of a structure; return its variable, complete after the next flush."""
         self.flush(path)
         instance = self.source.variable("o")
         layout = layout_of(cls, self.version, self.flexible)
@@ -227,8 +226,7 @@ class _Emit:
             self.step()
 
     def structures(self, cls: type, count: str, target: str, path: str) -> None:
-        """Write the read of an array of structures: at once if their size is fixed, else one by
-        one."""
+        """Write the read of an array of structures: at once if of fixed size, else one by one."""
         layout = layout_of(cls, self.version, self.flexible)
         if not layout.codes:
             self.one_by_one(cls, count, target, path)
@@ -292,8 +290,7 @@ class _Emit:
             self.known_tags(instance, layout, count, path)
 
     def known_tags(self, instance: str, layout: Layout, count: str, path: str) -> None:
-        """Write the read of fields with known tags; their announced sizes are ignored, as in
-        Kafka."""
+        """Write the read of fields with known tags; Kafka ignores their announced sizes too."""
         tag, width = self.source.variable("tag"), self.source.variable("n")
         unknown = self.source.variable("a")
         self.source.add(f"{unknown} = []")

@@ -99,8 +99,10 @@ class _Emit:
         return f"{self.source.pack(codes)}({', '.join(value for _, value in run)})"
 
     def put(self, expression: str, path: str = "") -> None:
-        """Write a line that adds bytes; if they include the run, its error may be about any of its
-        fields."""
+        """Write a line that adds bytes.
+
+        If they include the run, an error in the line may be about any field of the run.
+        """
         fields = [*self.run_paths, path] if self.run else [path]
         self.source.add(f"{self.sink}({expression})", ", ".join(filter(None, fields)))
 
@@ -115,8 +117,7 @@ class _Emit:
 
     @contextmanager
     def branch(self, head: str, path: str = "") -> "Iterator[None]":
-        """Open a block that also writes the pending run; the caller clears it after all
-        branches."""
+        """Open a block that also writes the pending run; the caller then clears the run."""
         run, paths = self.run.copy(), self.run_paths.copy()
         with self.source.block(head, path):
             yield
@@ -249,8 +250,7 @@ class _Emit:
         return bool(layout.codes) and not self.flexible and lossless
 
     def tags(self, layout: Layout, value: str, path: str) -> None:
-        """Write tagged fields; usually there are none, which is a zero byte at the end of the
-        run."""
+        """Write tagged fields; usually there are none, which is a zero byte in the run."""
         tests = [differs(field, f"{value}.{field.name}") for field in layout.tagged]
         with self.branch(f"if {' or '.join([*tests, f'{value}.unknown_tags'])}:", path):
             self.flush()

@@ -36,8 +36,7 @@ class Moment(NamedTuple):
 
     @property
     def expiry_ms(self) -> float:
-        """The time to compare expiry times with: a wall clock that jumps forward expires
-        nothing."""
+        """The time that expiry is judged by: a wall clock that jumps forward expires nothing."""
         return min(self.wall_ms, self.steady_ms)
 
 
@@ -124,8 +123,10 @@ class Machine(Protocol):
         """Return a record's key and value as they are stored."""
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        """Decode a stored record; None if it is to be ignored. Raises ValueError if it is
-        damaged."""
+        """Decode a stored record; None if it is to be ignored.
+
+        Raises ValueError if it is damaged.
+        """
 
     def apply(self, record: Record, producer_id: int) -> None:
         """Apply a written record; with a producer, it takes effect when its transaction ends."""

@@ -50,8 +50,7 @@ class CoordinatorLog(Protocol):
         """Return when the high watermark reaches ``end_offset``; raises if leadership is lost."""
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
-        """Return whole batches, starting with the one that contains ``offset``; empty at the log
-        end.
+        """Return whole batches from the one that contains ``offset``; empty at the log end.
 
         The batches may be uncommitted. Raises KafkaError if they cannot be read yet.
         """

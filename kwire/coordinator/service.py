@@ -296,8 +296,7 @@ class CoordinatorService(Generic[M]):
         self._wake_by_deadline(shard)
 
     def _wake_by_deadline(self, shard: Shard[M]) -> None:
-        """Wake the deadline task in time for a shard's earliest deadline, unless it is being
-        loaded."""
+        """Wake the deadline task in time for a shard's earliest deadline, once it is loaded."""
         deadline = shard.timers.deadline
         if shard.phase is Phase.ACTIVE and deadline < self._sleep.deadline:
             passes_at = self._time.passes_at(deadline)  # Never before the deadline itself.

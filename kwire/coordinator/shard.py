@@ -221,8 +221,7 @@ class Shard(Generic[M]):
         self.machine.on_next_epoch()
 
     def resign(self) -> list[Wakeable]:
-        """Fail the waiting requests with NotCoordinator, because another node leads the partition
-        now.
+        """Fail the waiting requests with NotCoordinator: another node leads the partition now.
 
         Returns the events to set.
         """

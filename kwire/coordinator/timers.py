@@ -35,8 +35,7 @@ class Timers:
 
     @property
     def deadline(self) -> float:
-        """The time of the next check, infinity if no deadline is set; no deadline passes before
-        it."""
+        """The time of the next check; infinity without a deadline, never later than one."""
         return self._heap[0][0] if self._at and self._heap else inf
 
     def at(self, name: Hashable) -> float | None:
@@ -103,8 +102,7 @@ class DeadlineClock:
         return self.clock.now() - self.lease.lease_over_s
 
     def moment(self) -> Moment:
-        """Return the current time for a decision; the wall clock runs even while the lease is
-        over."""
+        """Return the current time; its wall clock runs even while the lease is over."""
         return Moment(self.now(), self.clock.now_ms(), self.steady.now_ms())
 
     def passes_at(self, deadline: float) -> float:

@@ -54,8 +54,7 @@ class DecisionBuilder:
             self.answers.append(Answer(ticket, reply))
 
     def answer_late(self, ticket: int | None, make: Callable[[], object]) -> None:
-        """Answer a request whose response its own task builds, because a group may have many of
-        them."""
+        """Answer a request whose own task builds the response; a group may have many of them."""
         if ticket is not None:
             self.answers.append(LateAnswer(ticket, make))
 

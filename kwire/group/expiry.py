@@ -104,8 +104,7 @@ def _expire_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
 
 
 def remove_deleted_topics(shard: ShardState, names: Mapping[bytes, str]) -> Iterator[Step]:
-    """Remove the offsets of deleted topics, but keep those of recreated topics with the same
-    name."""
+    """Remove the offsets of deleted topics, but keep those of recreated topics."""
     for topic_id, topic in names.items():
         for group_id in shard.offsets.groups_of(topic):
             for partitions in _chunks(shard, group_id, topic):

@@ -136,8 +136,7 @@ class LargeOffsetDeletion:
                 yield
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Delete the offsets; answer False, without a change, if the group now reads other
-        topics."""
+        """Delete the offsets; answer False, without a change, if the read topics have changed."""
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         is_current = topics_in_use(shard, self.request) == self._read_topics
         builder.answer(ticket, is_current)
@@ -222,8 +221,7 @@ class LargeDeletion:
         self._encoded.setdefault(topic, set()).add(partition)
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Delete the group; answer False, without a change, if too many tombstones are still
-        missing."""
+        """Delete the group; answer False, without a change, if too many tombstones are missing."""
         group = deletable(shard, self.group_id)
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         missing = self._missing(shard)

@@ -284,8 +284,7 @@ class Offsets:
             del self._by_topic[topic]
 
     def _supersede(self, group_partition: GroupPartition, number: int) -> None:
-        """Discard the partition's pending offsets up to ``number``: a later commit replaces
-        them."""
+        """Discard the partition's pending offsets up to ``number``: a later commit counts."""
         group_id, topic, partition = group_partition
         for pending in self._pending.get(group_id, {}).values():
             pending.supersede(topic, partition, number)

@@ -256,8 +256,7 @@ class GroupCoordinator:
         return deletions
 
     async def _delete(self, group_id: str) -> Deletion:
-        """Delete one group; if it has many offsets, their tombstones are encoded first, in
-        slices."""
+        """Delete one group; many tombstones of its offsets are encoded in slices before that."""
         try:
             if not await self._call(group_id, partial(_delete, group_id)):
                 from kwire.group.large_requests import LargeDeletion
@@ -276,8 +275,7 @@ class GroupCoordinator:
         self.service.schedule_for_all(lambda shard: shard.remove_deleted_topics(names))
 
     def on_metadata_caught_up(self) -> None:
-        """Remove the offsets of topics that no longer exist; called once the metadata is
-        current."""
+        """Remove the offsets of topics that no longer exist; the metadata must be current."""
         self.service.schedule_for_all(lambda shard: shard.remove_missing_topics())
 
     async def _call(

@@ -46,8 +46,7 @@ class GroupSettings:
 
 
 def follow_config(config: "Callable[[], BrokerConfig]") -> Callable[[], GroupSettings]:
-    """Return a getter for the current settings, which it rebuilds only when the configuration
-    changes."""
+    """Return a getter for the settings, which rebuilds them when the configuration changes."""
     last_config = config()
     settings = GroupSettings.of(last_config)
 

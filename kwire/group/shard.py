@@ -229,8 +229,7 @@ class GroupShard:
         ticket: int,
         draft: "Draft[GroupChange] | None" = None,
     ) -> Decision:
-        """Decide on a SyncGroup; ``draft`` holds the encoded record of a large one from the
-        leader."""
+        """Decide on a SyncGroup; ``draft`` holds the leader's record if that is a large one."""
         builder = DecisionBuilder(moment, self.settings(), ticket, draft=draft)
         group = self._require_group(request.group_id)
         decision = builder.build(classic.sync(builder, group, request))

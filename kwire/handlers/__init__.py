@@ -1,9 +1,9 @@
 """The APIs that a node serves, by kind of listener.
 
-An API is served in all its stable versions and on the listeners that :mod:`kwire.codec.apis` gives,
-unless :mod:`kwire.handlers.unserved` says why not.  ApiVersions and docs/protocol.md are computed
-from this.  Its handler is the function of the API's name in the module of that name; the module is
-imported at the first request, so a fresh broker loads only what its clients use.
+All stable versions of an API are served, on the listeners that :mod:`kwire.codec.apis` lists,
+unless :mod:`kwire.handlers.unserved` gives a reason why not. ApiVersions and docs/protocol.md are
+computed from this. An API's handler is the function with the API's name in the module of that name.
+The module is imported at the first request, so a fresh broker loads only what its clients use.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from kwire.handlers.unserved import UNSERVED
 SERVED: Final = tuple(api for api in APIS if api.key not in UNSERVED)
 
 _CONTROLLERS_OWN: Final = {"fetch": "fetch_metadata_log"}
-"""The handlers of a controller's listener where a broker's listener has another one."""
+"""The handlers of a controller's listener that differ from those of a broker's listener."""
 
 
 def served_on(listener_type: ListenerType) -> dict[int, Api]:
@@ -23,7 +23,7 @@ def served_on(listener_type: ListenerType) -> dict[int, Api]:
 
 
 def handler_name(api: Api, listener_type: ListenerType) -> str:
-    """Return the name of the handler's module in this package, and of the handler in it."""
+    """Return the name of the handler, which is also the name of its module in this package."""
     if listener_type is ListenerType.CONTROLLER:
         return _CONTROLLERS_OWN.get(api.module, api.module)
     return api.module

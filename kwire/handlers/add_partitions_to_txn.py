@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn (API key 24): adds partitions to transactions, or verifies that they are in.
+"""AddPartitionsToTxn (API key 24): adds partitions to transactions, or verifies that.
 
-Up to version 3 a producer sends it for its own transaction. From version 4 on a broker sends it for
-producers that write to its partitions, for several transactions at once (KIP-890): all are decided
-before the first commit is waited for. Each transaction fails or succeeds as a whole.
+Up to version 3 a producer sends it for its own transaction. From version 4 onwards a broker sends
+it for producers that write to its partitions, for several transactions at once (KIP-890): all are
+decided before the first commit is waited for. Each transaction fails or succeeds as a whole.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 Codes = Mapping[TopicPartition, int]
 
 _BROKER_VERSION = 2
-"""The `transaction.version` of producers whose partitions brokers add."""
+"""The `transaction.version` of producers whose partitions are added by brokers."""
 
 
 @handles(AddPartitionsToTxnRequest)
@@ -81,7 +81,7 @@ async def _answer(context: Context, transaction: Transaction, from_broker: bool)
 
 
 def _check(context: Context, partition: TopicPartition, from_broker: bool) -> int:
-    """Return the error of a partition that cannot be in a transaction."""
+    """Return the error of a partition that cannot be added to a transaction."""
     topic = partition.topic
     if not from_broker and (
         topic in INTERNAL_TOPICS or not context.is_allowed("Write", "Topic", topic)
@@ -111,7 +111,7 @@ async def _decide(
             frozenset(partitions),
             client_version=_BROKER_VERSION if from_broker else 0,
         ),
-        # The leader's guard is older than a marker that is still missing: it has to ask again.
+        # The leader's guard may be older than a missing marker, so the leader has to ask again.
         repeat=not from_broker,
     )
     return dict.fromkeys(partitions, NONE)

@@ -1,4 +1,4 @@
-"""AlterConfigs (API key 33): replaces settings; those not named go back to their defaults."""
+"""AlterConfigs (API key 33): replaces settings, and resets those that are not named."""
 
 from typing import Final
 

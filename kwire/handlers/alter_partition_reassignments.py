@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (API key 45): moves partitions, or (with null) stops moving them."""
+"""AlterPartitionReassignments (API key 45): reassigns partitions, or (with null) cancels that."""
 
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

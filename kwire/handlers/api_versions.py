@@ -1,6 +1,6 @@
 """ApiVersions (API key 18): the APIs and versions of this listener, and the cluster's features.
 
-They are computed from the table of handlers, so nothing is advertised that is not served.
+They are computed from the table of handlers, so only what is served is advertised.
 """
 
 import re
@@ -16,7 +16,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def _finalized_features(context: Context) -> dict[str, int]:
-    """Return the feature levels in force; kraft.version comes from the quorum, not the image."""
+    """Return the finalized feature levels; kraft.version comes from the quorum, not the image."""
     return {**context.image.features, "kraft.version": context.quorum.kraft_version}
 
 

@@ -1,4 +1,4 @@
-"""BrokerRegistration (API key 62): a broker that starts registers with the controller."""
+"""BrokerRegistration (API key 62): a starting broker registers with the controller."""
 
 from kwire.codec.messages.broker_registration import (
     BrokerRegistrationRequest,

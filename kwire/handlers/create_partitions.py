@@ -1,4 +1,4 @@
-"""CreatePartitions (API key 37): adds partitions to topics; one bad topic fails alone."""
+"""CreatePartitions (API key 37): adds partitions to topics; each topic fails or succeeds alone."""
 
 from functools import partial
 

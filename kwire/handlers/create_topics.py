@@ -1,7 +1,8 @@
-"""CreateTopics (API key 19): answered when this node serves the new topics.
+"""CreateTopics (API key 19): answered once this node serves the new topics.
 
-One bad topic fails alone. A name that occurs twice in a request fails, and so does the name of
-the metadata log. A topic that may be created but not described is answered without its settings.
+Each topic fails or succeeds alone. A name that occurs twice in a request fails, and so does the
+name of the metadata log. If a client may create a topic but not describe it, the response omits the
+topic's settings.
 """
 
 from functools import partial
@@ -44,7 +45,7 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
 
 
 def _refusals(context: Context, request: CreateTopicsRequest) -> dict[str, Result]:
-    """Return the results of topics that are refused without asking the controller, by name."""
+    """Return, by name, the results of topics that are rejected without asking the controller."""
     names = [topic.name for topic in request.topics]
     counts: dict[str, int] = {}
     for name in names:

@@ -1,7 +1,7 @@
 """DeleteRecords (API key 21): moves the start of logs forward.
 
-The new start offset holds at once, and is written to disk and taken over by the followers before
-the answer; the next round of retention deletes the segments below it. -1 deletes everything that
+The new start offset takes effect at once. Before the response it is written to disk and adopted by
+the followers; the next round of retention deletes the segments below it. -1 deletes everything that
 is committed. Topics that are only compacted keep their records, as in Kafka.
 """
 

@@ -1,4 +1,4 @@
-"""DeleteTopics (API key 20): deletes topics by name or id; one bad topic fails alone."""
+"""DeleteTopics (API key 20): deletes topics by name or id; each topic fails or succeeds alone."""
 
 from functools import partial
 
@@ -44,9 +44,10 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
 
 
 def _refusal(context: Context, topic: Topic) -> Result | None:
-    """Return the refusal of a topic that the client may not delete, or None if it may.
+    """Return the refusal for a topic that the client may not delete; None if it may.
 
-    The name of a topic given by id is left out if the client may not describe it.
+    For a topic requested by id, the refusal omits the name if the client may not describe the
+    topic.
     """
     image = context.image.topics.get(topic.topic_id)
     name = topic.name if topic.name is not None or image is None else image.name

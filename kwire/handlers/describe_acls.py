@@ -1,4 +1,4 @@
-"""DescribeAcls (API key 29): refused, since there is no authorizer, as in Kafka."""
+"""DescribeAcls (API key 29): rejected because there is no authorizer, as in Kafka."""
 
 from kwire import errors
 from kwire.codec.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse

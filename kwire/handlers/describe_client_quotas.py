@@ -1,7 +1,7 @@
 """DescribeClientQuotas (API key 48): limits of users, client ids and addresses.
 
-Each component of the filter asks for an exact name, the default, or any name of an entity type;
-``strict`` leaves out entities with types that the filter does not name.
+Each component of the filter selects an exact name, the default, or any name of an entity type;
+``strict`` excludes entities with types that the filter does not name.
 """
 
 from typing import Final
@@ -75,7 +75,7 @@ def _check(components: list[Component]) -> None:
 
 
 def _check_match(component: Component) -> None:
-    """Raise InvalidRequest unless a name is given with an exact match, and only then."""
+    """Raise InvalidRequest unless the component has a name exactly if it is an exact match."""
     kind, name = component.match_type, component.match
     if kind not in _MATCHES:
         raise errors.InvalidRequest(f"Unknown match type {kind}")

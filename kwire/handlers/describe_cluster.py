@@ -1,7 +1,7 @@
 """DescribeCluster (API key 60): the nodes of the cluster.
 
-A broker's listener lists brokers (fenced ones only on request), a controller's listener lists
-controllers; a request for the other kind is an error.
+A broker's listener lists brokers (fenced brokers only on request), a controller's listener lists
+controllers; requesting the other kind is an error.
 """
 
 from typing import Final

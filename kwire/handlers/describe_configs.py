@@ -1,7 +1,7 @@
-"""DescribeConfigs (API key 32): settings, their sources, and their meanings.
+"""DescribeConfigs (API key 32): settings, their sources, and their documentation.
 
-A node describes its own broker settings and the defaults for all brokers, but not those of other
-brokers; loggers are this process's.
+A node describes its own broker settings and the defaults for all brokers, but not the settings of
+other brokers. The loggers are those of this process.
 """
 
 import logging

@@ -1,7 +1,8 @@
-"""DescribeGroups (API key 15): classic groups with their members; each fails alone.
+"""DescribeGroups (API key 15): classic groups with their members; each group fails alone.
 
-The members' metadata is shown while the group is stable, their last assignments also while it
-rebalances. A group that does not exist, or is of another protocol, is GROUP_ID_NOT_FOUND.
+The members' metadata is included while the group is stable, and their last assignments also while
+it rebalances. The error for a group that does not exist, or that uses another protocol, is
+GROUP_ID_NOT_FOUND.
 """
 
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse

@@ -1,8 +1,8 @@
 """DescribeLogDirs (API key 35): the partitions of each log directory, and its free space.
 
-An offline directory is listed with its error and without partitions. The sizes are those of the
-segment files. The lag is how far the log end offset is below the high watermark, as in Kafka: 0 on
-a leader.
+An offline directory is listed with an error and without partitions. Sizes are those of the segment
+files. The lag is how far the log end offset is below the high watermark, as in Kafka: 0 on a
+leader.
 """
 
 from kwire.codec.messages.describe_log_dirs import (
@@ -70,6 +70,6 @@ async def _describe(
 
 
 def _logs(directory: Directory, partitions: set[tuple[str, int]] | None) -> list[PartitionLog]:
-    """Return a copy of the list of logs: the directory may change between slices."""
+    """Return a copy of the list of logs, because the directory may change between slices."""
     logs = directory.logs.values()
     return [log for log in logs if partitions is None or log.partition in partitions]

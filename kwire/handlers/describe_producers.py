@@ -41,7 +41,8 @@ async def describe_producers(
         await slices.pause()
         try:
             context.check_allowed("Read", "Topic", topic)
-            # Any replica may be asked: kafka-transactions finds hanging ones broker by broker.
+            # Any replica may answer: kafka-transactions finds hanging transactions broker by
+            # broker.
             partition = context.replicas.partitions.get(topic, index)
         except KafkaError as error:
             return _refuse_partition(index, error)

@@ -1,4 +1,4 @@
-"""DescribeTransactions (API key 65): the state of transactional ids; each fails alone."""
+"""DescribeTransactions (API key 65): the state of transactional ids; each id fails alone."""
 
 from kwire.codec.messages.describe_transactions import (
     DescribeTransactionsRequest,

@@ -1,6 +1,6 @@
-"""Turns a frame into an answer: lookup, decode, handler, error mapping, encode.
+"""Turns a frame into a response: lookup, decode, handler, error mapping, encode.
 
-A frame that cannot be answered at all raises :class:`Disconnect`.
+A frame that cannot be answered raises :class:`Disconnect`.
 """
 
 import struct
@@ -33,14 +33,14 @@ from kwire.raftmeta.controller.mutation_quota import THROTTLE_MS_MAX
 
 _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
-"""The API keys of long polls that change nothing."""
+"""The API keys of long polls, which change nothing."""
 _PRODUCE: Final = BY_NAME["Produce"].key
 LARGE_FRAME_BYTES: Final = 64 << 10
-"""The size from which a request is decoded in slices: a smaller one takes at most 4 ms."""
+"""The size from which a request is decoded in slices; a smaller request takes at most 4 ms."""
 QUICK_ANSWER_S: Final = 0.0005
-"""The time below which a handler cannot have made a large answer, so that nothing is counted."""
+"""The time below which a handler cannot have built a large response, so counting is skipped."""
 LARGE_COUNT: Final = 256
-"""The number of array elements from which an answer is encoded in slices."""
+"""The number of array elements above which a response is encoded in slices."""
 _HEAD: Final = struct.Struct(">hhi")
 
 
@@ -62,7 +62,7 @@ class Route:
     count: Cell
     seconds: Histogram
     forwarded: bool
-    """Whether brokers forward this API to the active controller."""
+    """True if brokers forward this API to the active controller."""
 
     @classmethod
     def build(
@@ -97,7 +97,7 @@ class Dispatcher:
         self._apis = served_on(self.listener_type)
 
     def for_connection(self, listener: str, client_host: str) -> "ConnectionRequests":
-        """Return what answers the requests of one new connection."""
+        """Return the object that answers the requests of a new connection."""
         context = Context(
             services=self.services,
             listener_type=self.listener_type,
@@ -107,7 +107,7 @@ class Dispatcher:
         return ConnectionRequests(self, context)
 
     def route(self, key: int, version: int) -> Route:
-        """Return the route of a version of an API; Disconnect if it is not served here."""
+        """Return the route of a version of an API; raises Disconnect if it is not served here."""
         route = self.routes.get((key, version))
         if route is None:
             api = self._api(key, version)
@@ -116,9 +116,9 @@ class Dispatcher:
         return route
 
     async def prepare(self, key: int, version: int) -> Route:
-        """Return a route for its first request, importing and compiling it piece by piece.
+        """Return the same route as :meth:`route`, but import and compile its parts one by one.
 
-        All pieces take up to 15 ms; other tasks run in between.
+        For the first request of an API this takes up to 15 ms in total; other tasks run in between.
         """
         api = self._api(key, version)
         pieces: tuple[Callable[[], object], ...] = (
@@ -143,22 +143,22 @@ class Dispatcher:
 
 @attrs.define
 class ConnectionRequests:
-    """The requests of one connection: answers its frames, one after the other."""
+    """The requests of one connection, whose frames are answered one after another."""
 
     dispatcher: Dispatcher
     context: Context
     muted_s: float = 0.0
-    """The seconds for which the connection is not read after the answer (quotas)."""
+    """The seconds for which the connection is not read after the response (quotas)."""
 
     async def answer(self, frame: memoryview) -> list[Part] | None:
-        """Return the pieces to send, or None if the request asks for no answer."""
+        """Return the parts to send, or None if the request expects no response."""
         answer = await self.begin(frame)
         return await answer.finish() if isinstance(answer, UnfinishedAnswer) else answer
 
     async def begin(self, frame: memoryview) -> UnfinishedAnswer | list[Part] | None:
-        """Return the pieces to send, now or later, or None if the request asks for no answer.
+        """Return the parts to send, now or later, or None if the request expects no response.
 
-        Raises Disconnect for a frame that has no answer.
+        Raises Disconnect for a frame that cannot be answered.
         """
         if len(frame) < _HEAD.size:
             raise Disconnect("a frame shorter than a request header")
@@ -209,7 +209,7 @@ class ConnectionRequests:
         started: float,
     ) -> list[Part]:
         response = await route.handler.finish(self.context, request, unfinished)
-        assert response is not None, "a request without an answer is not waited for"
+        assert response is not None, "a request that is waited for has a response"
         parts = await self._respond(route, request, response, frame, started)
         assert parts is not None
         return parts
@@ -222,7 +222,7 @@ class ConnectionRequests:
         frame: memoryview,
         started: float,
     ) -> list[Part] | None:
-        """Return the pieces of a handler's response, encoded in slices if it is large."""
+        """Return the parts of a handler's response, encoded in slices if it is large."""
         elapsed_s = self.context.services.clock.now() - started
         route.count.value += 1
         route.seconds.observe(elapsed_s)
@@ -247,11 +247,11 @@ class ConnectionRequests:
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
 
     def may_begin_early(self, frame: memoryview) -> bool:
-        """Return whether a request may be begun while the answers to earlier ones wait."""
+        """Return whether a request may start while responses to earlier requests are pending."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] == _PRODUCE
 
     def _throttle(self, key: int, response: Body, frame_bytes: int) -> None:
-        """Set the throttle time of an answer, and mute the connection; every answer passes here."""
+        """Set the response's throttle time, and mute the connection; every response passes here."""
         throttle_ms = self.dispatcher.throttle_ms
         wait_ms = 0 if throttle_ms is None else throttle_ms(self.context, key, frame_bytes)
         response_ms = getattr(response, "throttle_time_ms", None)
@@ -263,25 +263,28 @@ class ConnectionRequests:
         self._mute(wait_ms)
 
     def _mute(self, wait_ms: int) -> None:
-        """Mute the connection for the throttle time, since old clients would not wait."""
+        """Mute the connection for the throttle time, because old clients would not wait."""
         if wait_ms > 0:
             self.muted_s = wait_ms / 1000
 
 
 _THROTTLED_SINCE: Final = {19: 2, 20: 1, 37: 0}
-"""The first version in which the answer begins with the throttle time, by API key, for the APIs
+"""The first version whose response starts with the throttle time, by API key. These are the APIs
 that count for controller_mutation_rate: CreateTopics, DeleteTopics, CreatePartitions."""
 
 
 def throttle_ms_of(key: int, version: int, parts: list[Part]) -> int:
-    """Return the throttle time in an answer of another node's controller, or 0."""
+    """Return the throttle time in a response of another node's controller, or 0."""
     if version < _THROTTLED_SINCE.get(key, version + 1):
         return 0
     return leading_int32(key, version, memoryview(parts[0])[4:])
 
 
 def _refuse_version(correlation_id: int) -> list[Part]:
-    """Return the answer to a newer ApiVersions, in version 0: the versions that are served."""
+    """Return the response to an unknown version of ApiVersions, in version 0.
+
+    It lists only the versions of ApiVersions.
+    """
     from kwire.handlers.shared.advertised import refuse_version
 
     return response_parts(_API_VERSIONS.key, 0, correlation_id, refuse_version())

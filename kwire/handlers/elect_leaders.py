@@ -1,4 +1,4 @@
-"""ElectLeaders (API key 43): preferred or unclean elections, of all partitions if none is named."""
+"""ElectLeaders (API key 43): preferred or unclean elections, by default for all partitions."""
 
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kwire.errors import KafkaError

@@ -1,7 +1,8 @@
 """EndTxn (API key 26): commits or aborts a producer's transaction.
 
-It is answered when the decision is durable, before the markers are visible. From version 5 on the
-answer has the producer of the next transaction, whose epoch is another (KIP-890).
+It is answered once the decision is durable, before the markers are visible. From version 5 onwards
+the response contains the producer id and epoch for the next transaction, which uses a new epoch
+(KIP-890).
 """
 
 from kwire.codec.messages.end_txn import EndTxnRequest, EndTxnResponse

@@ -1,10 +1,10 @@
 """Envelope (API key 58): a request that a broker forwards for its client (KIP-590).
 
-The request inside is answered as if the client had sent it to the controller; its answer goes back
-unopened.  Only the APIs that brokers forward are taken, and only by the active controller; if it
-resigns meanwhile, the answer is NOT_CONTROLLER and the broker asks the next one.  A request that
-cannot be read is of a version not known here: UNSUPPORTED_VERSION, and the broker closes the
-client's connection.
+The inner request is answered as if the client had sent it to the controller; the broker returns the
+response to the client without parsing it. Only APIs that brokers forward are accepted, and only by
+the active controller. If it resigns meanwhile, the response is NOT_CONTROLLER and the broker asks
+the next one. A request that cannot be parsed is assumed to have an unknown version: the response is
+UNSUPPORTED_VERSION, and the broker closes the client's connection.
 """
 
 import ipaddress
@@ -58,7 +58,7 @@ def _host(request: EnvelopeRequest) -> str:
 
 
 def _principal(request: EnvelopeRequest) -> Principal:
-    """Decode the client's principal; its version comes before it, in two bytes."""
+    """Decode the client's principal, which follows its two-byte version."""
     data = request.request_principal or b""
     try:
         stored = decode(DefaultPrincipal, data[2:], int.from_bytes(data[:2], "big"))

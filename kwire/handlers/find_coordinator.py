@@ -1,12 +1,12 @@
 """FindCoordinator (API key 10): the broker that coordinates a group or a transactional id.
 
 The first request creates `__consumer_offsets` or `__transaction_state`; while its partition has no
-leader yet the answer is COORDINATOR_NOT_AVAILABLE, and clients ask again. Share groups have no
-coordinator here and get the same answer.
+leader yet, the response is COORDINATOR_NOT_AVAILABLE, and clients retry. Share groups have no
+coordinator in kwire and get the same response.
 
-A broker whose session's lease is over does not name itself, for its metadata may be old: it closes
-the connection. A client that got an error would ask the same broker again (librdkafka prefers the
-one that it used last), although the others know the next coordinator.
+A broker whose lease is over does not name itself, because its metadata may be old; it closes the
+connection instead. After an error the client would ask the same broker again (librdkafka prefers
+the broker that it used last), although the others know the next coordinator.
 """
 
 import logging
@@ -50,7 +50,7 @@ _TOPICS: Final = {
     KeyType.GROUP: CONSUMER_OFFSETS,
     KeyType.TRANSACTION: TRANSACTION_STATE,
 }
-"""The topic whose partitions have the coordinators of a kind of key."""
+"""The topic whose partitions determine the coordinators, by kind of key."""
 
 
 def _refuse_key(key: str, error: KafkaError) -> Coordinator:
@@ -96,10 +96,10 @@ async def find_coordinator(
 
 
 async def _create(context: Context, topic: str) -> None:
-    """Create the topic; if that fails the client's answer is to try again.
+    """Create the topic; if that fails, the client is asked to retry.
 
-    Raises InvalidReplicationFactor when trying again would not help: there are as many brokers as
-    the topic is to have replicas, and yet it cannot have them.
+    Raises InvalidReplicationFactor if a retry would not help: there are enough brokers for the
+    topic's replicas, and it still cannot have them.
     """
     try:
         result = await context.topic_creation.ensure_topic(topic)

@@ -1,4 +1,4 @@
-"""Heartbeat (API key 12): a member reports that it is alive, and learns of rebalances."""
+"""Heartbeat (API key 12): a member reports that it is alive, and is notified of rebalances."""
 
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.handlers.shared.context import Context

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (API key 44): sets, deletes, appends to and subtracts from settings."""
+"""IncrementalAlterConfigs (API key 44): sets and deletes settings, and edits lists of values."""
 
 from typing import Final
 

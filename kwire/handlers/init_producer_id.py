@@ -1,8 +1,8 @@
 """InitProducerId (API key 22): an id for an idempotent or a transactional producer.
 
-Without a transactional id every request gets a fresh id with epoch 0, whatever id it names, as
-in Kafka. With one the transaction coordinator decides; two-phase commit (KIP-939) is refused, as
-Kafka does unless ``transaction.two.phase.commit.enable`` is set.
+Without a transactional id every request gets a new id with epoch 0, whatever id it names, as in
+Kafka. With a transactional id the transaction coordinator decides. Two-phase commit (KIP-939) is
+rejected, as in Kafka unless ``transaction.two.phase.commit.enable`` is set.
 """
 
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -1,6 +1,6 @@
 """JoinGroup (API key 11): a client becomes a member, or a member joins the next generation.
 
-The answer is sent when the generation begins, which may take the rebalance timeout.
+The response is sent when the generation begins, which may take the rebalance timeout.
 """
 
 from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -1,4 +1,4 @@
-"""LeaveGroup (API key 13): one or several members leave; each has a result of its own."""
+"""LeaveGroup (API key 13): one or several members leave; each has its own result."""
 
 from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kwire.handlers.shared.context import Context

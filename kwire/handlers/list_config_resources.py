@@ -1,7 +1,7 @@
-"""ListConfigResources (API key 74): the resources that have settings of their own.
+"""ListConfigResources (API key 74): the resources that can have settings.
 
-Topics and brokers are listed whether they have any or not; groups and client-metrics
-subscriptions only if they do. A request without kinds asks for all kinds.
+Topics and brokers are always listed; groups and client-metrics subscriptions only if they have
+settings. A request without kinds lists all kinds.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""ListGroups (API key 16): the groups this node coordinates, by state and type."""
+"""ListGroups (API key 16): the groups that this node coordinates, by state and type."""
 
 from kwire.codec.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kwire.handlers.shared.context import CLUSTER, Context

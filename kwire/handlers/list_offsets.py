@@ -1,8 +1,8 @@
 """ListOffsets (API key 2): the start and end offsets of a log, and the offset for a timestamp.
 
 -1 is the end (the last stable offset for read_committed), -2 the start, -3 the record with the
-largest timestamp, -4 the start of what is stored here; -5 and -6 are for remote storage, of which
-there is none; other negative numbers are refused.
+largest timestamp, -4 the start of what is stored locally. -5 and -6 refer to remote storage, which
+kwire does not have. Other negative numbers are rejected.
 """
 
 from collections import Counter

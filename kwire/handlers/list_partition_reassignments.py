@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (API key 46): ongoing reassignments, of all topics if null."""
+"""ListPartitionReassignments (API key 46): reassignments in progress; for all topics if null."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""ListTransactions (API key 66): the transactional ids of this node, by several filters."""
+"""ListTransactions (API key 66): the transactional ids that this node coordinates, filtered."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ async def list_transactions(
 
 
 def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transaction], bool]:
-    """Return the function that applies all filters; an empty one accepts everything."""
+    """Return a function that applies all filters; an empty filter accepts everything."""
     text = request.transactional_id_pattern
     pattern = parse(text) if text else None
     producer_ids = frozenset(request.producer_id_filters)

@@ -1,10 +1,10 @@
 """Metadata (API key 3): brokers, topics and the leaders of their partitions.
 
-Topics are given by name or, from version 12 on, by id; an empty list means none, null means all.
-Unknown names are created if both sides allow it, and then the answer already has them: Kafka
-makes the client ask again, for its answer is older than the creation.
+Topics are requested by name or, from version 12 onwards, by id; an empty list means none, null
+means all. Unknown names are created if client and broker allow it, and the response then includes
+the new topics. In Kafka the client has to ask again, because the response predates the creation.
 
-The answer shows one image, however long it takes: 1.8 us a partition, in slices.
+The response shows a single image, however long it takes: 1.8 us per partition, in slices.
 """
 
 import logging
@@ -36,7 +36,7 @@ Broker = MetadataResponse.MetadataResponseBroker
 
 _NOT_REQUESTED: Final = -2147483648
 _PARTITIONS_AT_ONCE: Final = 128
-"""Partitions between two checks of the clock: about a quarter of a millisecond."""
+"""The number of partitions between two checks of the clock: about a quarter of a millisecond."""
 
 
 def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
@@ -95,9 +95,9 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
 async def _create_missing(
     context: Context, requested: list[MetadataRequest.MetadataRequestTopic]
 ) -> Collection[str]:
-    """Create the topics whose names are unknown; those that fail stay unknown.
+    """Create the topics whose names are unknown; topics that cannot be created stay unknown.
 
-    Return those of them that cannot have as many replicas as they are to have.
+    Return the names of topics that failed because they cannot have as many replicas as required.
     """
     missing = []
     for topic in requested:
@@ -168,9 +168,9 @@ async def _topic(view: ClientView, topic: TopicImage, slices: Slices) -> Topic:
 
 
 def _brokers(context: Context, image: MetadataImage) -> list[Broker]:
-    """Return the live brokers, or this node alone if there are none.
+    """Return the live brokers, or only this node if there are none.
 
-    A client that gets no broker at all may never ask again (librdkafka), and this node answers.
+    A client that gets no broker at all may never ask again (librdkafka), and this node can answer.
     """
     brokers = image.live_brokers()
     own = image.brokers.get(context.config.node_id)

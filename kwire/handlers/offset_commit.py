@@ -1,6 +1,6 @@
 """OffsetCommit (API key 8): stores the offsets up to which a group has read.
 
-Topics are given by name, or from version 10 on by id.
+Topics are named, or from version 10 onwards given by id.
 """
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse

@@ -1,4 +1,4 @@
-"""OffsetDelete (API key 47): deletes a group's offsets for topics that it reads no longer."""
+"""OffsetDelete (API key 47): deletes a group's offsets for topics that it no longer reads."""
 
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.drive import Slices
@@ -41,7 +41,7 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
 
 
 def _error_code(context: Context, image: TopicImage | None, topic: str, partition: int) -> int:
-    """Return the error code that refuses this partition; 0 if the coordinator must be asked."""
+    """Return the error code that rejects this partition; 0 if the coordinator has to decide."""
     if not context.is_allowed("Read", "Topic", topic):
         return TopicAuthorizationFailed.code
     if image is None or partition not in image.partitions:

@@ -1,6 +1,6 @@
 """OffsetFetch (API key 9): the committed offsets of groups, for some partitions or for all.
 
-Each group fails alone. A topic is given by name, or from version 10 on by id.
+Each group fails or succeeds alone. Topics are named, or from version 10 onwards given by id.
 """
 
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -56,7 +56,7 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
 
 
 async def _all(context: Context, group_id: str, require_stable: bool) -> list[Topic]:
-    """Return all offsets of a group, of the topics that the client may describe."""
+    """Return all offsets of a group for the topics that the client may describe."""
     topics = await context.groups.fetch(group_id, None, require_stable=require_stable)
     ids = context.image.topic_ids
     for topic in topics:
@@ -87,7 +87,7 @@ async def _some(
 
 
 def _name(context: Context, topic: RequestTopic) -> str:
-    """Return the topic's name; a given name need not exist, for deleted topics may have offsets."""
+    """Return the topic's name, which need not exist, because deleted topics may have offsets."""
     name = topic.name
     if topic.topic_id != ZERO_UUID:
         image = context.image.topics.get(topic.topic_id)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (API key 23): the end offset of an epoch, to find where logs diverge."""
+"""OffsetForLeaderEpoch (API key 23): the end offset of an epoch, to detect where logs diverge."""
 
 from kwire.codec.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,

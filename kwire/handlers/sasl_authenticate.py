@@ -1,4 +1,4 @@
-"""SaslAuthenticate (API key 36): refused, for no listener asks for authentication yet."""
+"""SaslAuthenticate (API key 36): rejected, because no listener requires authentication yet."""
 
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.errors import IllegalSaslState, KafkaError

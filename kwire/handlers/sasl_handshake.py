@@ -1,4 +1,4 @@
-"""SaslHandshake (API key 17): refused, for no listener asks for authentication yet."""
+"""SaslHandshake (API key 17): rejected, because no listener requires authentication yet."""
 
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.errors import IllegalSaslState

@@ -1,7 +1,7 @@
 """TxnOffsetCommit (API key 28): offsets that take effect when the producer's transaction commits.
 
-The group's partition is verified with the transaction coordinator as a partition with records is
-(KIP-890).  Topics and partitions that do not exist fail alone.
+The group's partition is verified with the transaction coordinator, like a partition that records
+are written to (KIP-890). Topics and partitions that do not exist fail alone.
 """
 
 from collections.abc import Generator
@@ -58,7 +58,7 @@ async def txn_offset_commit(
 def _commit_of(
     request: TxnOffsetCommitRequest,
 ) -> Generator[None, None, OffsetCommitRequest]:
-    """Return the same offsets as a commit outside of a transaction, in steps."""
+    """Convert the request to a commit outside a transaction, in steps."""
     commit = OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id,
@@ -115,7 +115,7 @@ async def _verify(context: Context, request: TxnOffsetCommitRequest) -> Guard | 
     )
     guard, error = results[partition.log.partition]
     if isinstance(error, NetworkException):
-        raise CoordinatorLoadInProgress  # Older clients repeat the request for it.
+        raise CoordinatorLoadInProgress  # Older clients retry after this error.
     if isinstance(error, NotLeaderOrFollower):
         raise NotCoordinator
     if error is not None:

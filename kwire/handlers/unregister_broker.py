@@ -1,4 +1,4 @@
-"""UnregisterBroker (API key 64): removes the registration of a broker that will not come back."""
+"""UnregisterBroker (API key 64): removes the registration of a broker that will not return."""
 
 from kwire.codec.messages.unregister_broker import (
     UnregisterBrokerRequest,

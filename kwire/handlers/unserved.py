@@ -1,6 +1,6 @@
 """The APIs that no handler serves yet, each with a reason.
 
-All others of :mod:`kwire.codec.apis` are served; docs/protocol.md shows both.
+All other APIs of :mod:`kwire.codec.apis` are served; docs/protocol.md shows both.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
-"""UpdateFeatures (API key 57): changes feature levels, either all of the request's or none.
+"""UpdateFeatures (API key 57): changes feature levels, either all in the request or none.
 
-The quorum keeps its own level, kraft.version, in records of its own, and raises it after the rest.
+The quorum stores its own level, kraft.version, in separate records, and raises it after the others.
 """
 
 from functools import partial

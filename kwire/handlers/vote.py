@@ -1,4 +1,4 @@
-"""Vote (API key 52): a voter asks another for its vote, or whether it would get it."""
+"""Vote (API key 52): a voter asks another for its vote, or whether it would vote for it."""
 
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.handlers.shared.context import CLUSTER, Context

@@ -1,7 +1,7 @@
 """WriteTxnMarkers (API key 27): ends transactions in partitions that this broker leads.
 
-Transaction coordinators and administrators send it.  Each partition succeeds or fails alone; the
-answer waits until the markers are replicated.  The results of one producer's markers are joined,
+Transaction coordinators and administrators send it. Each partition succeeds or fails alone; the
+response waits until the markers are replicated. The results of one producer's markers are merged,
 as in Kafka.
 """
 

@@ -1,7 +1,7 @@
-"""The aborted transactions that a read_committed fetch gets beside its records.
+"""The aborted transactions that a read_committed fetch returns with its records.
 
-:mod:`kwire.log.formats.txn_index` has their entries as bytes, one file a segment. An answer lists
-every aborted transaction that touches its range and no other (invariant 19).
+:mod:`kwire.log.formats.txn_index` encodes their entries, one file per segment. A response lists
+every aborted transaction that overlaps its range, and no other (invariant 19).
 """
 
 from bisect import bisect_left
@@ -19,9 +19,9 @@ from kwire.log.segments.segment import Segment
 def find_aborted(
     log_segments: LogSegments, start_offset: int, end_offset: int, *, wait: bool = True
 ) -> list[AbortedTxn]:
-    """Return aborted transactions that touch the range, sorted by their first offsets.
+    """Return the aborted transactions that overlap the range, sorted by their first offsets.
 
-    Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+    If ``wait`` is false, it raises :class:`WouldWait` instead of waiting for the disk.
     """
     aborted: list[AbortedTxn] = []
     for segment in _from(log_segments, start_offset):
@@ -42,7 +42,7 @@ def read_committed(
     at_least_one: bool = True,
     wait: bool = True,
 ) -> tuple[FileRegion, list[AbortedTxn]]:
-    """Return what :meth:`PartitionLog.read` does, and the aborted transactions that touch it.
+    """Return the result of :meth:`PartitionLog.read` and the aborted transactions that overlap it.
 
     The search ends with the region, wherever the last stable offset is.
     """
@@ -57,7 +57,7 @@ def read_committed(
         except BaseException:
             region.close()
             raise
-    except WouldWait as cold:  # What has not been tried may be as cold.
+    except WouldWait as cold:  # Later reads, not tried yet, may wait too.
         ours, *others = _from(segments, offset)
         region_end = min(end_offset, others[0].base_offset) if others else end_offset
         cold.disk = segments.disk
@@ -67,16 +67,16 @@ def read_committed(
 
 
 def _from(log_segments: LogSegments, offset: int) -> list[Segment]:
-    """Return the segments from the one that ``offset`` belongs into."""
+    """Return the segments from the one that contains ``offset`` onwards."""
     return log_segments[log_segments.index_of(offset) :]
 
 
 def _collect(
     entries_in_order: Entries, start_offset: int, end_offset: int, into: list[AbortedTxn]
 ) -> bool:
-    """Collect the transactions of a segment that touch the range.
+    """Collect a segment's transactions that overlap the range into ``into``.
 
-    Return whether no later segment has such a transaction.
+    Return True if later segments cannot have such a transaction.
     """
     first = bisect_left(entries_in_order, start_offset, key=_last_offset)
     stop = bisect_left(entries_in_order, end_offset, first, key=_last_stable_offset)
@@ -94,5 +94,5 @@ def _last_offset(entry: AbortedTxn) -> int:
 
 
 def _last_stable_offset(entry: AbortedTxn) -> int:
-    """Return the last stable offset, which does not go back from entry to entry."""
+    """Return the last stable offset, which never decreases from one entry to the next."""
     return entry.last_stable_offset

@@ -1,8 +1,8 @@
-"""The progress of a log's compaction, and the removals that make a running pass void.
+"""The progress of a log's compaction, and the removals that invalidate a running pass.
 
-Rules: every removal of records is reported here by the log itself, so a pass that does not know of
-it cannot replace segments. After a cut, what is appended next counts as dirty: a tombstone there
-must not be removed before it is read.
+Rules: the log itself reports every removal of records here, so a pass that missed a removal cannot
+replace segments. After a cut, records that are appended next count as dirty: a tombstone among them
+must not be removed before a pass has read it.
 """
 
 from collections.abc import Callable
@@ -20,14 +20,14 @@ class CleanState:
         self.clean_end: int | None = None
         """The end of the part that compaction has cleaned; None before the first pass."""
         self.removal_count = 0
-        """Raised by each removal of records; a pass that began before is void."""
+        """Incremented by each removal of records, which invalidates passes that began before."""
         self.on_change: Callable[[], None] = _ignore
         """Called when the log may have become due: a segment was closed, or a setting changed."""
 
     def on_removed(self, cut_offset: int | None = None) -> None:
-        """Note that records are removed; with ``cut_offset`` all from that offset on.
+        """Record that records were removed; with ``cut_offset``, all from that offset onwards.
 
-        The offset is the base offset of the segment that is appended to next.
+        ``cut_offset`` is the base offset of the segment that receives the next append.
         """
         self.removal_count += 1
         if cut_offset is not None and self.clean_end is not None:

@@ -1,11 +1,11 @@
-"""Compaction at work: the logs that are due, over all directories, and the workers that clean them.
+"""Schedules compaction over all directories: finds the logs that are due, and runs the workers.
 
-Rules: the dirtiest log comes first, wherever it is; ``log.cleaner.threads`` logs are cleaned at the
-same time. A log is looked at after a change (a closed segment, new settings, the end of a pass), or
-when one of its lags passes; changes are collected for ``log.cleaner.backoff.ms``. So a node without
-changes does not wake. A pass that fails leaves its log whole: a disk error takes the directory
-offline, damage lets the log alone until a restart, and all else is tried again. Changed settings
-abort the running passes, as in Kafka, which starts its cleaner threads again.
+Rules: the dirtiest log comes first, in whichever directory it is; ``log.cleaner.threads`` logs are
+cleaned concurrently. A log is assessed after a change (a closed segment, new settings, the end of a
+pass) or when one of its lags expires; changes are collected for ``log.cleaner.backoff.ms``. So a
+node without changes does not wake. A failed pass leaves its log unchanged: a disk error takes the
+directory offline, damage excludes the log until a restart, and after any other failure the pass is
+retried. Changed settings abort the running passes, as in Kafka, which restarts its cleaner threads.
 """
 
 import logging
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 RESTART_SECONDS: Final = 1.0
 RESTART_MAX_SECONDS: Final = 60.0
-"""The longest delay before a worker that ended by itself is started again; it doubles up to it."""
+"""The largest delay before a worker whose process died is restarted; the delay doubles up to it."""
 
 
 @attrs.define(eq=False)
@@ -43,7 +43,7 @@ class WorkerStats:
     summary: CleaningSummary | None = None
     seconds: float = 0.0
     failures: int = 0
-    """The number of times in a row that its process has ended by itself."""
+    """The number of times in a row that its process has ended unexpectedly."""
 
 
 @attrs.define(eq=False)
@@ -56,29 +56,29 @@ class LogCleaner:
     settings: CleanerSettings
     workers: list[WorkerStats] = attrs.field(init=False, factory=list)
     _marked: dict[PartitionLog, None] = attrs.field(init=False, factory=dict)
-    """Logs that have changed since they were looked at."""
+    """Logs that have changed since they were last assessed."""
     _changed: Signal = attrs.field(init=False, factory=Signal)
     _timers: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
-    """The times at which a log is looked at without a change."""
+    """The times at which logs are assessed even without a change."""
     _due: dict[PartitionLog, Assessment] = attrs.field(init=False, factory=dict)
-    """The logs to clean, each as of the last look at it."""
+    """The logs to clean, with their latest assessments."""
     _has_due: Signal = attrs.field(init=False, factory=Signal)
     _assessments: dict[PartitionLog, Assessment] = attrs.field(init=False, factory=dict)
     _looked_at: float | None = attrs.field(init=False, default=None)
     _scope: trio.CancelScope | None = attrs.field(init=False, default=None)
-    """The scope of the tasks that use the settings."""
+    """The cancel scope of the tasks that use the settings."""
 
     def __attrs_post_init__(self) -> None:
         for service in self.services.values():
             service.on_compactable = self.mark
 
     def mark(self, log: PartitionLog) -> None:
-        """Look at a log soon: it may have become due."""
+        """Assess a log soon, because it may have become due."""
         self._marked[log] = None
         self._changed.set()
 
     def configure(self, settings: CleanerSettings) -> None:
-        """Apply changed settings; the running passes begin again."""
+        """Apply changed settings; running passes are restarted."""
         if settings != self.settings:
             self.settings = settings
             if self._scope is not None:
@@ -108,7 +108,7 @@ class LogCleaner:
             await trio.sleep(self.settings.backoff_ms / 1000)
             self._changed.clear()
             slices = Slices(self.clock.now)
-            while self._marked:  # A cancellation leaves those that were not looked at.
+            while self._marked:  # After a cancellation the rest stays marked.
                 await self._look_at(next(iter(self._marked)))
                 await slices.pause()
             self._looked_at = self.clock.now()
@@ -132,7 +132,7 @@ class LogCleaner:
             self._look_later(log)
 
     async def _assess(self, log: PartitionLog) -> Assessment | None:
-        """Return what could be cleaned of a log, None if it is not to be cleaned at all."""
+        """Return what could be cleaned of a log; None if it must not be cleaned at all."""
         service = self.services[log.disk]
         states = service.busy.cleaning
         if not service.directory.online or not service.directory.holds(log):
@@ -143,7 +143,7 @@ class LogCleaner:
             return await service.cleaning.assess(log)
         except (OSError, KafkaStorageError) as error:
             self._on_disk_error(log, error)
-            if self._is_here(log):  # Too many open files, or retention removed a segment meanwhile.
+            if self._is_here(log):  # Too many open files, or retention removed a segment.
                 self._look_later(log)
             return None
 
@@ -165,24 +165,24 @@ class LogCleaner:
     # -- workers
 
     def _take(self) -> PartitionLog | None:
-        """Return the dirtiest log that may be cleaned now, and take it out."""
+        """Remove the dirtiest log that may be cleaned now from the due logs, and return it."""
         while (log := dirtiest(self._due)) is not None:
             del self._due[log]
             service = self.services[log.disk]
-            # The end of the pass, or of the pause, that forbids this one looks at the log again.
+            # The end of the pass or pause that forbids this pass marks the log again.
             if not service.busy.cleaning.announce_later(log) and service.cleaning.may_clean(log):
                 return log
         return None
 
     async def _work(self, stats: WorkerStats) -> None:
-        """Clean one log after the other; without any, the worker's process ends."""
+        """Clean one log after another; without a log to clean, the worker's process ends."""
         runner = self.make_runner()
         try:
             while True:
                 log = self._take()
                 if log is None:
                     await runner.close()
-                    log = self._take()  # One may have become due meanwhile.
+                    log = self._take()  # A log may have become due meanwhile.
                 if log is None:
                     await self._has_due.wait()
                 else:
@@ -199,9 +199,9 @@ class LogCleaner:
             await self._back_off(stats)
         except (OSError, KafkaStorageError) as error:
             self._on_disk_error(log, error)
-        except Exception as error:  # Damage, or a fault: another pass would fail as well.
+        except Exception as error:  # Damage, or a fault: another pass would fail too.
             service.busy.cleaning.note_uncleanable(log)
-            text = "compaction failed, no other pass before a restart partition=%s error=%s"
+            text = "compaction failed, log excluded until a restart partition=%s error=%s"
             is_fault = not isinstance(error, CleaningFailed)
             logger.error(text, log.partition, error, exc_info=is_fault)
             return
@@ -217,7 +217,8 @@ class LogCleaner:
         await trio.sleep(min(RESTART_SECONDS * 2 ** (stats.failures - 1), RESTART_MAX_SECONDS))
 
     def _on_disk_error(self, log: PartitionLog, error: Exception) -> None:
-        """Take the directory offline if the error means that; a child's error says it only here."""
+        """Take the directory offline if the error says so; a child's errors are judged only
+        here."""
         service = self.services[log.disk]
         if isinstance(error, OSError) and service.directory.holds(log):
             log.disk.judge(error)
@@ -233,13 +234,13 @@ class LogCleaner:
             yield service.directory, [log for log in logs if service.directory.holds(log)]
 
     def uncleanable_bytes(self, logs: Iterable[PartitionLog]) -> int:
-        """Return the bytes that these logs would have cleaned, as of the last look at them."""
+        """Return how many bytes of these logs could be cleaned, by their latest assessments."""
         assessments = (self._assessments.get(log) for log in logs)
         return sum(a.cleanable_bytes for a in assessments if a is not None)
 
     @property
     def max_dirty_percent(self) -> int:
-        """The cleanable share of the dirtiest log at the last look."""
+        """The cleanable share of the dirtiest log, by the latest assessments."""
         ratios = (a.cleanable_ratio for a in self._assessments.values())
         return int(100 * max(ratios, default=0.0))
 
@@ -251,21 +252,21 @@ class LogCleaner:
 
     @property
     def since_last_run_ms(self) -> int:
-        """The time since logs were looked at, 0 while no log has changed since then."""
+        """The time since logs were last assessed; 0 while no log has changed since."""
         if not self._marked or self._looked_at is None:
             return 0
         return int((self.clock.now() - self._looked_at) * 1000)
 
     @property
     def recopy_percent(self) -> int:
-        """The bytes written for each hundred bytes read in the workers' last passes."""
+        """The bytes written per hundred bytes read in the workers' last passes."""
         summaries = [s.summary for s in self.workers if s.summary is not None]
         read = sum(summary.bytes_read for summary in summaries)
         return 100 * sum(summary.bytes_written for summary in summaries) // max(read, 1)
 
     @property
     def max_map_percent(self) -> int:
-        """The fullest offset map of the workers' last passes."""
+        """The largest share of an offset map that the workers' last passes used."""
         used = (s.summary.map_utilization for s in self.workers if s.summary is not None)
         return int(100 * max(used, default=0.0))
 
@@ -276,5 +277,5 @@ class LogCleaner:
 
     @property
     def dead_count(self) -> int:
-        """The workers whose process has ended by itself and that have cleaned nothing since."""
+        """The number of workers that have cleaned nothing since their process died."""
         return sum(stats.failures > 0 for stats in self.workers)

@@ -1,9 +1,9 @@
 """Lookups that would wait for the disk, and the reads that a thread makes for them first.
 
-A lookup on the event loop reads the page cache and raises :class:`WouldWait` for a page that is
-not in it. A thread makes the same reads and discards most of the data. Then the lookup is repeated
-on the loop, with reads that may wait but normally find every page cached. So the log may change
-meanwhile: no result of the first lookup is used.
+A lookup on the event loop reads only the page cache, and raises :class:`WouldWait` if a page is
+missing there. A thread then makes the same reads and discards most of the data. Finally the lookup
+is repeated on the loop, with reads that may wait but normally find every page cached. The log may
+change in between, because no result of the first lookup is used.
 """
 
 import struct
@@ -15,7 +15,7 @@ from kwire.records.header import Buffer
 
 Job = Callable[[], None]
 ReadAt = Callable[[int, int], Buffer]
-"""Bytes of a file at a position, up to a size."""
+"""A function that reads from a file: its arguments are the position and the largest size."""
 
 
 def _read_nothing() -> None: ...
@@ -33,7 +33,7 @@ class WouldWait(Exception):
 
 
 def reader(file: File, *, wait: bool) -> ReadAt:
-    """Return a lookup's read function; without ``wait`` it raises :class:`WouldWait`."""
+    """Return a lookup's read function; if ``wait`` is false, it raises :class:`WouldWait`."""
     if wait:
         return file.read
 
@@ -47,7 +47,7 @@ def reader(file: File, *, wait: bool) -> ReadAt:
 
 
 def run_all(jobs: Sequence[Job]) -> None:
-    """Run jobs in a thread, ignoring bad or missing files: the lookup on the loop reports them."""
+    """Run jobs in a thread, ignoring bad or missing files, which the lookup on the loop reports."""
     for job in jobs:
         with suppress(OSError, ValueError, struct.error):
             job()

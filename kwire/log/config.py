@@ -54,8 +54,7 @@ class LogConfig:
 
     @property
     def flushes_by_itself(self) -> bool:
-        """Return whether ``flush.messages`` or ``flush.ms`` is set, so that appends lead to an
-        fsync."""
+        """Return whether appends lead to an fsync: ``flush.messages`` or ``flush.ms`` is set."""
         return self.flush_messages < (1 << 63) - 1 or self.flush_ms < (1 << 63) - 1
 
     @property
@@ -123,7 +122,7 @@ class CleanerSettings:
     threads: int = 1
     """``log.cleaner.threads``: the passes that run at the same time."""
     backoff_ms: int = 15_000
-    """``log.cleaner.backoff.ms``: the wait after a change before logs are looked at."""
+    """``log.cleaner.backoff.ms``: how long after a change logs are assessed."""
     map_bytes: int = 128 << 20
     """``log.cleaner.dedupe.buffer.size``, for all workers."""
     load_factor: float = 0.9
@@ -145,5 +144,5 @@ class CleanerSettings:
 
     @property
     def worker_bytes_per_second(self) -> float:
-        """One worker's share of the limit, so that all together keep to it."""
+        """One worker's share of the limit, which all workers together must not exceed."""
         return self.bytes_per_second / max(self.threads, 1)

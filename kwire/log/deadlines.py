@@ -1,7 +1,8 @@
-"""Deadlines of many keys, watched by one task that sleeps until the earliest.
+"""Deadlines of many keys, watched by one task that sleeps until the earliest deadline.
 
-The deadlines are a heap. An entry whose deadline was disarmed or made earlier is stale. The heap
-is rebuilt when most of its entries are stale, so it refers to few keys without a deadline.
+The deadlines are in a heap. An entry whose deadline was disarmed or replaced by an earlier one is
+stale. The heap is rebuilt when most of its entries are stale, so it keeps few references to keys
+without a deadline.
 """
 
 from heapq import heapify, heappop, heappush
@@ -16,7 +17,7 @@ from kwire.waits import Signal
 
 K = TypeVar("K")
 STALE_MIN: Final = 16
-"""Stale entries that never cause a rebuild; they stay until their deadlines."""
+"""The number of stale entries that never cause a rebuild; they stay until their deadlines."""
 
 
 class Deadlines(Generic[K]):
@@ -28,9 +29,9 @@ class Deadlines(Generic[K]):
         self._deadlines: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
-        """Tie-breaker for equal deadlines, so that keys need no order."""
+        """Breaks ties between equal deadlines, so that keys need not be comparable."""
         self._earlier = Signal()
-        """Notified when there is an earlier deadline than before."""
+        """Notified when the earliest deadline has become earlier."""
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -40,7 +41,7 @@ class Deadlines(Generic[K]):
 
     @property
     def next(self) -> float:
-        """The earliest deadline, infinity without one."""
+        """The earliest deadline; infinity if there is none."""
         return self._heap[0][0] if self._heap else inf
 
     def arm(self, key: K, deadline: float) -> None:
@@ -54,7 +55,7 @@ class Deadlines(Generic[K]):
         self._drop_stale()
 
     def disarm(self, key: K) -> None:
-        """Drop a key and its deadline."""
+        """Remove a key and its deadline."""
         self._deadlines.pop(key, None)
         self._drop_stale()
 
@@ -77,7 +78,10 @@ class Deadlines(Generic[K]):
             heapify(self._heap)
 
     async def wait(self, clock: Clock) -> list[K]:
-        """Wait until deadlines have passed; remove and return their keys. One task may wait."""
+        """Wait until deadlines have passed; remove and return their keys.
+
+        Only one task may wait.
+        """
         while True:
             keys = self.take(clock.now())
             if keys:

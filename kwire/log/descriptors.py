@@ -1,11 +1,11 @@
 """The files that one node keeps open, shared by all its log directories.
 
-Rules: the least recently used file is closed when too many are open; one with unsynced data only if
-there is no other, because the system reports a write that fails to the descriptors that are open
-then, and to a later one only while it remembers the file. A pinned file is in use and not counted.
-Only the event loop's thread closes files to make room: a worker thread could close a
-descriptor, and the system could reuse its number, between the loop's decision to write to it and
-the write.
+Rules: if too many files are open, the least recently used file is closed. A file with unsynced data
+is closed only if there is no other: the system reports a failed write to the descriptors that are
+open at that time, and to later descriptors only while it remembers the file. A pinned file is in
+use and is not counted. Only the event loop's thread closes files to make room. A worker thread
+could close a descriptor, and the system could reuse its number, after the loop has decided to write
+to it and before the write.
 """
 
 from collections import OrderedDict
@@ -18,13 +18,13 @@ FILES_MAX: Final = 16_384
 
 class Closable(Protocol):
     is_unsynced: bool
-    """Whether the file has changed since its last sync."""
+    """True if the file has changed since its last sync."""
 
     def close(self) -> None: ...
 
 
 def files_limit(descriptors: int) -> int:
-    """Return the number of the process's descriptors that cached files may take.
+    """Return how many of the process's ``descriptors`` cached files may use.
 
     The rest is for connections, for files that are being read or written, and for threads.
     """
@@ -44,11 +44,11 @@ class Descriptors:
         return len(self._synced) + len(self._unsynced)
 
     def claim(self) -> None:
-        """Make the calling thread the one that closes files."""
+        """Make the calling thread the only one that closes files."""
         self._thread = get_ident()
 
     def on_used(self, file: Closable) -> None:
-        """Note that an open file was used; files opened by another thread are not tracked."""
+        """Record that an open file was used; files opened by another thread are not tracked."""
         if get_ident() != self._thread:
             return
         ours, others = self._synced, self._unsynced
@@ -64,14 +64,14 @@ class Descriptors:
             self._close_until(self.limit, file)
 
     def forget(self, file: Closable) -> None:
-        """Note that a file was closed or pinned."""
+        """Stop tracking a file that was closed or pinned."""
         self._synced.pop(file, None)
         self._unsynced.pop(file, None)
 
     def shed(self) -> bool:
-        """Close half of the files when the process is out of descriptors; return whether any was.
+        """Close half of the files if the process is out of descriptors; return whether any was.
 
-        They are the less recently used ones, those with unsynced data last.
+        The less recently used files are closed, files with unsynced data last.
         """
         if get_ident() != self._thread or not len(self):
             return False
@@ -79,7 +79,7 @@ class Descriptors:
         return True
 
     def _close_until(self, count: int, used: Closable | None = None) -> None:
-        """Close files until ``count`` are open, but not the one that is being used."""
+        """Close files until ``count`` are open, but keep the file that is being used."""
         while len(self) > count:
             file = next(iter(self._synced), used)
             (next(iter(self._unsynced)) if file is None or file is used else file).close()

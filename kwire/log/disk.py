@@ -1,13 +1,12 @@
 """The file protocols that the log uses, and the real disk.
 
-Rules of this file: it is the only one of the package that touches the operating system. Paths are
+Rules of this file: it is the only one of the package that calls the operating system. Paths are
 relative to the disk's root and use ``/``; one :class:`RealDisk` is one log directory, so its
 ``slow`` and ``failed`` apply to all partitions in it.
 
-A file opens when it is used and may be closed between two uses (see
-:mod:`kwire.log.descriptors`), unless it is pinned. Methods may be called from another thread only
-while the file is pinned. :mod:`kwire.log.disk_health` decides what an error means for the
-directory.
+A file is opened when it is used and may be closed between two uses (see
+:mod:`kwire.log.descriptors`), unless it is pinned. Another thread may call its methods only while
+the file is pinned. :mod:`kwire.log.disk_health` decides what an error means for the directory.
 """
 
 import errno
@@ -33,10 +32,10 @@ from kwire.log.pace import SLOW_WRITE_SECONDS, Pace
 from kwire.records.header import Buffer
 
 PARTS_MAX: Final = 1000
-"""Buffers of one gathered write; the kernel's limit is 1024."""
+"""The largest number of buffers in one gathered write; the kernel's limit is 1024."""
 TEMPORARY: Final = ".tmp"
 _NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
-"""Linux: a read that fails with EAGAIN in place of waiting for the disk."""
+"""Linux: makes a read fail with EAGAIN instead of waiting for the disk."""
 DESCRIPTORS_MAX: Final = 1 << 20
 T = TypeVar("T")
 
@@ -51,7 +50,7 @@ class Entry(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Bytes of the volume that holds a log directory."""
+    """The size and free space, in bytes, of the volume that holds a log directory."""
 
     total: int
     usable: int
@@ -68,13 +67,13 @@ class File(Protocol):
         """Return up to ``size`` bytes; fewer only at the end of the file."""
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
-        """Write all of ``parts``, back to back; an error may leave some of it written."""
+        """Write all of ``parts``, back to back; after an error some of it may have been written."""
 
     def truncate(self, size: int) -> None:
-        """Cut (or fill with zeros) to ``size``, giving back what was allocated beyond."""
+        """Cut the file, or fill it with zeros, to ``size``; free blocks allocated beyond it."""
 
     def allocate(self, position: int, size: int) -> None:
-        """Reserve blocks without moving the end of the file; does nothing where it cannot."""
+        """Reserve blocks without moving the end of the file; does nothing where unsupported."""
 
     def sync(self) -> None: ...
 
@@ -82,15 +81,15 @@ class File(Protocol):
         """Return whether the first and last page of this range can be read without waiting."""
 
     def read_cached(self, position: int, size: int) -> Buffer | None:
-        """Read as :meth:`read` does, or return None where that would, or may, wait for the disk."""
+        """Read like :meth:`read`, or return None if that would, or might, wait for the disk."""
 
     def pin(self) -> None:
-        """Keep the descriptor open until :meth:`unpin`, through ``close`` and removal."""
+        """Keep the descriptor open until :meth:`unpin`, even through ``close`` and removal."""
 
     def unpin(self) -> None: ...
 
     def fileno(self) -> int:
-        """Return the descriptor of a pinned file, -1 where there is none."""
+        """Return the descriptor of a pinned file; -1 if it has none."""
 
     def close(self) -> None: ...
 
@@ -105,13 +104,13 @@ class Disk(Protocol):
     """One log directory."""
 
     slow: bool
-    """Writes go through a thread; see :mod:`kwire.log.pace`."""
+    """True while writes go through a thread; see :mod:`kwire.log.pace`."""
     failed: OSError | None
     full: bool
-    """Records are refused; see :class:`kwire.log.disk_health.DiskHealth`."""
+    """True while records are rejected; see :class:`kwire.log.disk_health.DiskHealth`."""
 
     def judge(self, error: OSError, *, by_sync: bool = False) -> None:
-        """Draw the consequences of an error (:class:`kwire.log.disk_health.DiskHealth`)."""
+        """Decide what an error means for the directory (see :mod:`kwire.log.disk_health`)."""
 
     def fail(self, error: OSError) -> None:
         """Mark the directory as failed, whatever the error is."""
@@ -123,52 +122,52 @@ class Disk(Protocol):
     def drop_reserve(self) -> None: ...
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Return a handle; the file is opened on first use, and created at once if ``create``."""
+        """Return a handle; the file is opened on first use, or created now with ``create``."""
 
     def entries(self, path: str = "") -> list[Entry]: ...
 
     def read(self, path: str) -> bytes: ...
 
     def write(self, path: str, data: Buffer) -> None:
-        """Write a whole small file in place, for files that are worthless when torn."""
+        """Write a whole small file in place, for files whose content may be lost in a crash."""
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
-        """Replace a file: readers, also after a crash if ``sync``, find the old or new content."""
+        """Replace a file: readers find the old or new content; with ``sync``, after a crash too."""
 
     def rename(self, source: str, target: str) -> None: ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; a missing one is no error."""
+        """Remove a file; a missing file is not an error."""
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Set a file's time of modification; the next write to the file changes it again."""
+        """Set a file's modification time; the next write to the file changes it again."""
 
     def make_directory(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None: ...
 
     def sync(self, path: str) -> None:
-        """Call fsync on a file by its name, without its handle; for other threads."""
+        """Sync a file by its name, without its handle; for other threads."""
 
     def sync_directory(self, path: str = "") -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Lock a directory; raises :class:`AlreadyLocked` while another broker holds the lock."""
+        """Lock a directory; raises :class:`AlreadyLocked` if another broker holds the lock."""
 
     def space(self) -> Space: ...
 
     def claim(self) -> None:
-        """Declare the calling thread to be the event loop's."""
+        """Declare the calling thread to be the event loop's thread."""
 
     def shed(self) -> bool:
-        """Close files that are not in use, after a call in a thread found no descriptor left.
+        """Close files that are not in use, after a call in a thread ran out of descriptors.
 
-        Return whether any was closed. Call it only on the event loop.
+        Return whether any was closed. Call this only on the event loop.
         """
 
 
 def pin_all(files: Iterable[File]) -> None:
-    """Pin all of these files or, if one cannot be opened, none."""
+    """Pin all of these files or, if one of them cannot be opened, none."""
     pinned: list[File] = []
     try:
         for file in files:
@@ -181,7 +180,7 @@ def pin_all(files: Iterable[File]) -> None:
 
 
 class AlreadyLocked(OSError):
-    """Another broker works on this directory."""
+    """Another broker is using this directory."""
 
 
 class RealFile:
@@ -234,7 +233,7 @@ class RealFile:
 
     @staticmethod
     def _write_rest(fd: int, parts: Sequence[Buffer], position: int) -> None:
-        """Write all of ``parts`` from the start, after one call could not or did not write all."""
+        """Write all of ``parts`` from the start, after a single call did not write all of them."""
         for first in range(0, len(parts), PARTS_MAX):
             rest = memoryview(b"".join(parts[first : first + PARTS_MAX]))
             while rest:
@@ -281,7 +280,7 @@ class RealFile:
             return None
         if count < size:
             if position + count < self.size():
-                return None  # the next page is not cached
+                return None  # The next page is not cached.
             del data[count:]
         return data
 
@@ -372,7 +371,7 @@ class RealDisk(DiskHealth):
             os.close(fd)
 
     def write(self, path: str, data: Buffer) -> None:
-        """Overwrite the file, then cut it: ext4 flushes a file that was emptied first (2 ms)."""
+        """Overwrite the file, then cut it: ext4 flushes a file that is emptied first (2 ms)."""
         with self.failing():
             self._with_reserve(lambda: self._overwrite(path, data))
 
@@ -451,11 +450,11 @@ class RealDisk(DiskHealth):
         return Space(usage.total, usage.free)
 
     def failing(self, *, by_sync: bool = False) -> "_Failing":
-        """Return a context that raises on a failed disk and judges an OSError raised inside."""
+        """Return a context that raises if the disk has failed, and judges an OSError inside."""
         return _Failing(self, by_sync)
 
     def descriptor(self, path: str, flags: int) -> int:
-        """Open a file, closing the least recently used ones when the process has too many."""
+        """Open a file, closing the least recently used files if the process has too many open."""
         full = self._full(path)
         flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         while True:
@@ -474,9 +473,9 @@ class RealDisk(DiskHealth):
         return self.descriptors.shed()
 
     def allocate(self, fd: int, position: int, size: int) -> None:
-        """Reserve blocks ahead on Linux: an append into them costs a fraction.
+        """Reserve blocks ahead on Linux, which makes an append into them much cheaper.
 
-        A refusal is an error only if it is EIO; after any other, the write that follows decides.
+        Only EIO counts as an error; after any other refusal, the write that follows decides.
         """
         fallocate = _fallocate() if self.can_allocate else None
         while fallocate is not None:
@@ -494,7 +493,7 @@ class RealDisk(DiskHealth):
         path = self._full(RESERVE)
         try:
             if not self.full and os.path.getsize(path) == RESERVE_BYTES:
-                return True  # left by a process that was killed
+                return True  # Left by a process that was killed.
         except OSError:
             pass
         try:
@@ -520,7 +519,7 @@ class RealDisk(DiskHealth):
             os.close(os.open(self._full(FAILED_SYNC), os.O_WRONLY | os.O_CREAT, 0o644))
 
     def _with_reserve(self, call: Callable[[], T]) -> T:
-        """Make a call; without room for it, give up the reserve and make it again."""
+        """Make a call; if the disk has no room for it, give up the reserve and retry once."""
         try:
             return call()
         except OSError as error:
@@ -534,7 +533,7 @@ class RealDisk(DiskHealth):
 
     @staticmethod
     def write_all(fd: int, data: Buffer) -> None:
-        """Write all of ``data`` at the descriptor's position, in as many calls as it takes."""
+        """Write all of ``data`` at the descriptor's position, in as many calls as needed."""
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
@@ -558,11 +557,12 @@ class _Failing:
 
 
 _LOCKED: Final = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
-"""Error numbers of a lock that another process holds; any other means that no lock is available."""
+"""Error numbers of a lock that another process holds; any other means that locks do not work
+here."""
 
 
 class RealLock:
-    """Kafka's lock: a POSIX record lock, and ``flock`` to separate two brokers of one process."""
+    """Kafka's lock: a POSIX record lock, plus ``flock`` to separate two brokers in one process."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -576,7 +576,7 @@ class RealLock:
             raise AlreadyLocked(error.errno, f"{path} is locked by another broker") from error
 
     def release(self) -> None:
-        """Release the lock and remove its file; a killed process leaves the file behind."""
+        """Release the lock and remove its file, which a killed process would leave behind."""
         with suppress(OSError):
             os.unlink(self._path)
         self._file.close()
@@ -602,11 +602,11 @@ class _Fallocate(Protocol):
 
 _KEEP_SIZE: Final = 1
 _CANNOT_ALLOCATE: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
-"""Error numbers from file systems, kernels and sandboxes that never support it."""
+"""Error numbers of file systems, kernels and sandboxes that never support ``fallocate``."""
 
 
 def _fill(fd: int, size: int) -> None:
-    """Give a file blocks up to ``size``."""
+    """Allocate blocks for a file up to ``size``."""
     allocate = getattr(os, "posix_fallocate", None)
     if allocate is not None:
         try:
@@ -642,14 +642,14 @@ def _fallocate() -> _Fallocate | None:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one; return the new soft limit."""
+    """Raise the soft limit of open files to the hard limit; return the new soft limit."""
     try:
         import resource
     except ImportError:  # Windows
         return 512
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
-    for limit in (most, 1 << 16, 10_240):  # Some systems refuse the value of the hard limit.
+    for limit in (most, 1 << 16, 10_240):  # Some systems reject the hard limit's value.
         if soft < limit <= most:
             with suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

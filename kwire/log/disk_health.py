@@ -55,8 +55,7 @@ def classify(error: OSError) -> DiskErrorKind:
 
 
 def is_disk_error(error: OSError) -> bool:
-    """Return whether an error is due to the disk and not to kwire; a node that must end then says
-    so."""
+    """Return whether an error is due to the disk, not to kwire; a failing node reports that."""
     return error.errno in _DISK_ERRORS
 
 

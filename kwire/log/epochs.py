@@ -1,8 +1,8 @@
 """The start offset of each leader epoch: ``leader-epoch-checkpoint``.
 
-Epochs and start offsets both grow from entry to entry. The file is text (``0``, count, lines
-``epoch start_offset``); if it is damaged, it is rebuilt from the batches.
-Truncation and the epoch comparison of KIP-101, 279 and 320 depend on it.
+Both epochs and start offsets increase from entry to entry. The file is text (``0``, count, lines
+``epoch start_offset``); if it is damaged, it is rebuilt from the batches. Truncation and the epoch
+comparison of KIP-101, 279 and 320 depend on it.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ class LeaderEpochs:
     """The epochs of one log, oldest first."""
 
     on_change: Callable[[], None] = _nothing
-    """Called after each change: the log writes the file."""
+    """Called after each change, so that the log writes the file."""
     _epochs: list[int] = attrs.Factory(list)
     _starts: list[int] = attrs.Factory(list)
 
@@ -32,14 +32,14 @@ class LeaderEpochs:
         return self._epochs[-1] if self._epochs else None
 
     def entries(self) -> list[tuple[int, int]]:
-        """Epoch and start offset, oldest first."""
+        """Return pairs of epoch and start offset, oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Record that ``epoch`` begins at ``start_offset``; return whether that added an entry.
 
-        Entries that contradict the new one (a later epoch, or a start offset not below it) are
-        removed: they belong to batches that no longer exist.
+        Entries that contradict the new one (with a later epoch, or a start offset that is not below
+        it) are removed, because their batches no longer exist.
         """
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
             return False
@@ -54,8 +54,8 @@ class LeaderEpochs:
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest epoch up to ``epoch`` in this log, and its end offset.
 
-        (-1, -1) if ``epoch`` is newer than all entries. An epoch older than all is returned
-        unchanged, with the start offset of the first entry.
+        Return (-1, -1) if ``epoch`` is newer than all entries. An epoch that is older than all
+        entries is returned unchanged, with the start offset of the first entry.
         """
         if not self._epochs or epoch < 0 or epoch > self._epochs[-1]:
             return UNDEFINED
@@ -65,7 +65,7 @@ class LeaderEpochs:
         return self._epochs[index - 1] if index else epoch, self._starts[index]
 
     def at(self, offset: int) -> int | None:
-        """Return the epoch that wrote ``offset``."""
+        """Return the epoch of the record at ``offset``."""
         index = bisect_right(self._starts, offset)
         return self._epochs[index - 1] if index else None
 
@@ -86,7 +86,7 @@ class LeaderEpochs:
         return True
 
     def truncate_start(self, start_offset: int) -> bool:
-        """Remove epochs that ended before ``start_offset``; the epoch that holds it begins there.
+        """Remove epochs that ended before ``start_offset``, where the remaining ones now begin.
 
         Return whether anything changed.
         """
@@ -104,7 +104,7 @@ class LeaderEpochs:
         self.on_change()
 
     def replace(self, other: "LeaderEpochs") -> None:
-        """Take over the entries read from a file, without writing it."""
+        """Adopt the entries of ``other``, read from the file, without writing the file."""
         self._epochs, self._starts = list(other._epochs), list(other._starts)
 
     def to_text(self) -> bytes:
@@ -114,7 +114,7 @@ class LeaderEpochs:
 
 
 def from_text(data: bytes) -> LeaderEpochs:
-    """Parse a checkpoint file; raises ValueError when it is torn, empty or out of order."""
+    """Parse a checkpoint file; raises ValueError if it is torn, empty or out of order."""
     lines = data.decode("ascii").split("\n")
     if len(lines) < 3 or lines[0] != "0" or lines[-1]:
         raise ValueError("not a leader epoch checkpoint")

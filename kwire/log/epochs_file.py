@@ -12,11 +12,11 @@ from kwire.log.log_changes import LogChanges
 from kwire.log.log_segments import LogSegments
 
 SECTOR: Final = 512
-"""Bytes that a crash cannot tear: a file up to this size, written in place, is old or new."""
+"""The bytes that a crash cannot tear: a file up to this size, written in place, is old or new."""
 
 
 class EpochsFile:
-    """The file of one log's epochs, written after each of their changes."""
+    """The file with one log's epochs, which is written after each of their changes."""
 
     __slots__ = ("_changes", "_epochs", "_flush_state", "_segments")
 
@@ -36,9 +36,9 @@ class EpochsFile:
     def write(self) -> None:
         """Write the epochs; the flush that covers the epoch's batches syncs the file.
 
-        It is written in place as long as a crash cannot tear it: a rename over the old file makes
-        ext4 flush, which costs 2 ms per partition at each start. Without room for it the file is
-        removed: recovery takes the epochs from the batches.
+        It is written in place as long as a crash cannot tear it, because a rename over the old file
+        makes ext4 flush, which costs 2 ms per partition at each start. If the disk has no room for
+        it, the file is removed; recovery then rebuilds the epochs from the batches.
         """
         disk, path, text = self._segments.disk, self._path(), self._epochs.to_text()
         unsynced = self._flush_state.unsynced

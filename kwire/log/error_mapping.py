@@ -1,4 +1,4 @@
-"""The mapping of an operating system error in a log to the protocol's KAFKA_STORAGE_ERROR.
+"""Maps an operating system error in a log to the protocol's KAFKA_STORAGE_ERROR.
 
 :mod:`kwire.log.disk_health` decides what the error means for the log directory.
 """
@@ -8,13 +8,13 @@ from kwire.log.log_changes import LogChanges
 
 
 def storage_error(changes: LogChanges, error: OSError) -> KafkaStorageError:
-    """Return the storage error of a log, after its service was notified to check the disk."""
+    """Return the storage error of a log, after notifying its service to check the disk."""
     changes.on_change()
     return KafkaStorageError(f"{changes.partition}: {error}")
 
 
 class storage_errors:
-    """A context that turns an OSError inside into the protocol's storage error."""
+    """A context that turns an OSError raised inside into the protocol's storage error."""
 
     __slots__ = ("_changes",)
 

@@ -1,9 +1,10 @@
-"""The checks of batches that a follower has fetched, before its log appends them.
+"""Checks batches that a follower has fetched, before its log appends them.
 
-A leader sends records from its file when the socket takes them, perhaps long after it has answered.
-If it was deposed meanwhile, it may have truncated the file and copied batches of the next leader to
-the same positions. Such a batch has the right offset and a valid CRC, but behind batches of the
-fetched epoch it would make a log that no leader has, and that does not look diverged.
+A leader sends records from its file when the socket accepts them, perhaps long after it has
+answered the fetch. If it was deposed meanwhile, it may have truncated the file and copied batches
+of the next leader to the same positions. Such a batch has the expected offset and a valid CRC. But
+after batches of the fetched epoch it would produce a log that no leader has, and that does not look
+diverged.
 """
 
 from typing import Final
@@ -16,7 +17,7 @@ NO_EPOCH: Final = -1
 
 
 class UnexpectedOffset(ValueError):
-    """A batch for a follower does not continue its log."""
+    """A batch for a follower does not continue the follower's log."""
 
 
 Refusal = UnexpectedOffset | CorruptMessage | FencedLeaderEpoch
@@ -25,10 +26,10 @@ Refusal = UnexpectedOffset | CorruptMessage | FencedLeaderEpoch
 def sound_batches(
     records: Buffer, end_offset: int, epochs: LeaderEpochs, leader_epoch: int
 ) -> tuple[list[tuple[int, BatchHeader]], Refusal | None]:
-    """Return position and header of each batch that continues a log; and why the rest does not.
+    """Return position and header of each batch that continues a log, and why the rest does not.
 
-    The log ends at ``end_offset`` and has ``epochs``; the records were fetched in
-    ``leader_epoch``. A cut-off last batch is left out.
+    The log ends at ``end_offset`` and has ``epochs``; the records were fetched in ``leader_epoch``.
+    An incomplete last batch is left out.
     """
     epoch_at_end = epochs.at(end_offset - 1)
     last_epoch = NO_EPOCH if epoch_at_end is None else epoch_at_end
@@ -50,10 +51,10 @@ def sound_batches(
 
 
 def check_epoch(header: BatchHeader, last_epoch: int, leader_epoch: int) -> None:
-    """Refuse a batch that was not in the leader's log in the epoch of the fetch (KAFKA-18723).
+    """Reject a batch that was not in the leader's log in the epoch of the fetch (KAFKA-18723).
 
-    Its epoch lies between that of the batch before it and ``leader_epoch``. Batches that were
-    written before leader epochs existed have none.
+    A valid batch's epoch is at least that of the batch before it and at most ``leader_epoch``.
+    Batches that were written before leader epochs existed have none.
     """
     epoch = header.leader_epoch
     if epoch > leader_epoch:

@@ -1,8 +1,8 @@
 """One flush of a log, run in a thread, and the list of files for the next flush.
 
-Rules: the thread changes nothing in memory, so readers go on meanwhile. A log has one flush at a
-time and is not truncated, closed or removed before it has ended. The next flush also syncs what a
-failed one was to sync.
+Rules: the thread changes nothing in memory, so readers continue meanwhile. A log has one flush at a
+time, and is not truncated, closed or removed until it has ended. The next flush also syncs what a
+failed flush should have synced.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,36 +16,37 @@ from kwire.log.segments.segment import Segment
 
 @attrs.define(eq=False)
 class UnsyncedWrites:
-    """A log's unsynced writes, done or still to do, beside the segments' records."""
+    """Writes of a log that are not synced, or not even made, besides the segments' records."""
 
     closed: list[Segment] = attrs.Factory(list)
     """Closed segments whose indexes are only in memory."""
     files: dict[str, Callable[[], bytes] | None] = attrs.Factory(dict)
-    """Files of the partition's directory to sync; the value returns what to write first, if any."""
+    """Files to sync in the partition's directory; the value, if any, returns content to write
+    first."""
     lazy: set[str] = attrs.Factory(set)
-    """Written files that the next flush syncs, but that do not cause a flush."""
+    """Written files that the next flush syncs, but that do not cause a flush by themselves."""
     has_removed: bool = False
-    """Old segments were removed: their names could reappear after a power loss."""
+    """True if old segments were removed: their names could reappear after a power loss."""
     has_cut: bool = False
-    """The log was truncated: the removed records could reappear after a power loss."""
+    """True if the log was truncated: the removed records could reappear after a power loss."""
     has_new_names: bool = True
-    """Files were created or removed in the partition's directory."""
+    """True if files were created or removed in the partition's directory."""
     has_new_directory: bool = True
-    """A power loss may remove the partition's own directory, with all that is in it."""
+    """True if a power loss may remove the partition's own directory, with everything in it."""
 
     def __bool__(self) -> bool:
         """Return whether a flush is needed even if all records are synced."""
         return bool(self.closed or self.files or self.has_removed or self.has_cut)
 
     def forget(self, segment: Segment) -> None:
-        """Drop the indexes of a segment that was removed or is appended to again."""
+        """Drop the indexes of a segment that was removed or is being appended to again."""
         if segment in self.closed:
             self.closed.remove(segment)
         for suffix in names.SEGMENT_SUFFIXES[1:]:
             self.files.pop(segment.files.unmarked_name(suffix), None)
 
     def put_back(self, other: "UnsyncedWrites") -> None:
-        """Take over the files of a failed flush."""
+        """Restore the work of a failed flush."""
         self.closed = other.closed + self.closed
         self.files = other.files | self.files
         self.lazy |= other.lazy
@@ -65,17 +66,17 @@ class Flush:
     unsynced: UnsyncedWrites
     end_offset: int
     indexed_end: int
-    """The segments below this offset have their indexes on disk once this flush has succeeded."""
+    """Segments below this offset have their indexes on disk once this flush has succeeded."""
     has_succeeded: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Pin the segments' files; if that raises OSError, none is pinned."""
+        """Pin the segments' files; if this raises OSError, none is pinned."""
         pin_all(segment.file for segment in self._segments)
 
     def run(self) -> None:
         """Write and sync everything; raises OSError.
 
-        After an error it is never certain again which of the data is durable.
+        After an error it can never again be certain which of the data is durable.
         """
         unsynced = self.unsynced
         for segment in self._segments:

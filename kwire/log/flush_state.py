@@ -1,8 +1,8 @@
 """The durability of a log: what is synced, and what its next flush has to sync.
 
-Rules: a log has one flush at a time; while one runs, the log is not truncated and no segment is
-removed. A failed flush leaves everything to the next one. Recovery trusts the indexes of segments
-below ``indexed_end`` and reads the batches of the others again.
+Rules: a log has one flush at a time; while it runs, the log is not truncated and no segment is
+removed. A failed flush leaves its work to the next one. Recovery trusts the indexes of segments
+below ``indexed_end`` and rereads the batches of the others.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,11 +18,11 @@ from kwire.log.log_writer import LogWriter
 from kwire.log.segments.segment import Segment
 
 CLOSED_MAX: Final = 8
-"""Closed segments that keep their indexes in memory until a flush writes them."""
+"""The number of closed segments that keep their indexes in memory until a flush writes them."""
 
 
 class FlushState:
-    """The durable part of one log."""
+    """The durability of one log."""
 
     __slots__ = (
         "_changes",
@@ -44,20 +44,20 @@ class FlushState:
         self.recovery_point = 0
         """Everything below this offset is synced."""
         self.indexed_end = 0
-        """The segments below this offset have their indexes on disk, synced."""
+        """Segments below this offset have their indexes on disk, synced."""
         self.cut_offset: int | None = None
-        """The offset of a cut in progress; the checkpoints name no later start offset."""
+        """The offset of a cut in progress; checkpoints must not contain a later start offset."""
         self.ended_cut_count = 0
-        """The number of cuts that have ended, whether they were made or not."""
+        """The number of cuts that have ended, whether or not the log was actually cut."""
         self.unsynced = UnsyncedWrites()
         self.running: Flush | None = None
         self._closed_end: int | None = None
-        """The log's end once all indexes are written; nothing is appended any more."""
+        """The log's end once it is closed and all indexes are written; None before."""
 
     def stored_recovery_point(self, log_end_offset: int) -> int:
         """Return the recovery point for the checkpoint.
 
-        Segments that end below it have their indexes.
+        Segments that end below it have their indexes on disk.
         """
         segments = self._segments
         index = segments.index_of(self.indexed_end)
@@ -80,27 +80,27 @@ class FlushState:
         )
 
     def unwritten(self, name: str) -> Callable[[], bytes] | None:
-        """Return what encodes the content that a flush has yet to write to this file, if any."""
+        """Return what encodes the content that a flush has yet to write to a file; else None."""
         running = {} if self.running is None else self.running.unsynced.files
         return self.unsynced.files.get(name) or running.get(name)
 
     # -- flushes
 
     def start(self, end_offset: int | None = None) -> Flush | None:
-        """Return a flush of everything written (below ``end_offset``), None if nothing is due.
+        """Return a flush of everything written (below ``end_offset``); None if nothing is unsynced.
 
-        Run it in any thread, then pass it to :meth:`end`. Raises KafkaStorageError when the files
-        cannot be opened for it.
+        Run it in any thread, then pass it to :meth:`end`. Raises KafkaStorageError if the files
+        cannot be opened.
         """
         assert self.running is None, "a flush is running"
         written_offset = self._writer.written_offset
         end_offset = written_offset if end_offset is None else min(end_offset, written_offset)
-        # The flush takes over what a cut left unsynced: it has to sync the segment that was cut.
+        # The flush includes what a cut left unsynced: it has to sync the segment that was cut.
         end_offset = max(end_offset, self.recovery_point)
         unsynced, segments = self.unsynced, self._segments
         if end_offset <= self.recovery_point and not unsynced:
             return None
-        # If a segment begins at the recovery point, a cut there was made in the segment before.
+        # If a segment begins at the recovery point, a cut there changed the segment before it.
         first = segments.index_of(self.recovery_point - unsynced.has_cut)
         to_sync = [s for s in segments[first:] if s.base_offset <= end_offset]
         to_sync += [s for s in unsynced.closed if s not in to_sync]
@@ -115,7 +115,7 @@ class FlushState:
         return flush
 
     def end(self, flush: Flush) -> None:
-        """Account for a flush that has been run: the data it synced counts as durable."""
+        """Account for a flush that has run: the data that it synced counts as durable."""
         flush.close()
         self.running = None
         if not flush.has_succeeded:
@@ -129,7 +129,7 @@ class FlushState:
         self._changes.on_change()
 
     def flush(self) -> None:
-        """Sync in the calling thread, which must be one that may wait."""
+        """Sync in the calling thread, which must be allowed to wait."""
         flush = self.start()
         if flush is not None:
             with storage_errors(self._changes):
@@ -158,9 +158,9 @@ class FlushState:
             del closed[0]
 
     def write_indexes(self, segment: Segment) -> None:
-        """Write a closed segment's indexes at once; the next flush syncs them.
+        """Write a closed segment's indexes now; the next flush syncs them.
 
-        Without room on the disk they stay in memory, and the next flush writes them.
+        If the disk has no room, they stay in memory until the next flush writes them.
         """
         try:
             self.unsynced.files.update(dict.fromkeys(segment.write_indexes()))
@@ -170,7 +170,7 @@ class FlushState:
             self.unsynced.closed.append(segment)
 
     def on_segments_removed(self, segments: Iterable[Segment]) -> None:
-        """Drop what is unsynced of removed segments; their names could reappear after a crash."""
+        """Drop the unsynced writes of removed segments; a crash could make their names reappear."""
         assert self.running is None, "a flush is running"
         self.unsynced.has_removed = True
         for segment in segments:
@@ -183,27 +183,27 @@ class FlushState:
             self._segments.remove(segment)
 
     def start_cut(self) -> None:
-        """Note a cut. No flush may run: it would count removed data as durable and index it."""
+        """Record a cut. No flush may run: it would count removed data as durable and index it."""
         assert self.running is None, "a flush is running"
         self.unsynced.has_cut = True
 
     def end_cut(self) -> None:
-        """Let the checkpoints name the log's own start offset again."""
+        """Let checkpoints contain the log's own start offset again."""
         self.cut_offset = None
         self.ended_cut_count += 1
 
     def truncate_to(self, offset: int, active: Segment) -> None:
-        """Follow a cut at ``offset``, after which ``active`` is appended to again."""
+        """Adapt to a cut at ``offset``, after which ``active`` is appended to again."""
         self.unsynced.forget(active)
         self.indexed_end = min(self.indexed_end, active.base_offset)
         self.recovery_point = min(self.recovery_point, offset)
 
-    # -- a clean stop
+    # -- a clean shutdown
 
     def write_all_indexes(self) -> None:
         """Write the indexes of all segments; the next flush syncs them.
 
-        Those of an empty segment may be lost.
+        The indexes of an empty segment are not synced; they may be lost.
         """
         segments, unsynced = self._segments, self.unsynced
         if segments.active.has_indexes:
@@ -215,7 +215,7 @@ class FlushState:
         unsynced.closed.clear()
 
     def close(self, log_end_offset: int) -> None:
-        """Write what the next flush would write; the log ends here for good."""
+        """Write what the next flush would write; nothing is appended to the log after this."""
         segments = self._segments
         for name, encode in self.unsynced.files.items():
             if encode is not None:

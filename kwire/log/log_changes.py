@@ -1,4 +1,4 @@
-"""The notice that a log has changed, so that its service writes checkpoints and flushes."""
+"""The notification that a log has changed, which makes its service write checkpoints and flush."""
 
 from collections.abc import Callable
 
@@ -16,16 +16,17 @@ class LogChanges:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.on_change: Callable[[], None] = _ignore
-        """Called for the first change since :meth:`clean`, for the first append after the start of
-        a flush, for changed settings of unsynced records, and after a failure (``disk.failed``)."""
+        """Called for the first change since :meth:`clean`, for the first append after a flush has
+        started, when settings change while records are unsynced, and after a failure
+        (``disk.failed``)."""
         self.is_marked = False
-        """Whether there was a change since :meth:`clean`."""
+        """True if there was a change since :meth:`clean`."""
 
     def mark(self) -> None:
-        """Note a change, and call :attr:`on_change`."""
+        """Record a change, and call :attr:`on_change`."""
         self.is_marked = True
         self.on_change()
 
     def clean(self) -> None:
-        """Prepare for the checkpoints to be written: the next change is the first one again."""
+        """Reset before checkpoints are written: the next change calls :attr:`on_change`."""
         self.is_marked = False

@@ -1,8 +1,8 @@
 """The list of a log's segments.
 
-Rules: segments are in the order of their base offsets and do not overlap; only the last one is
-appended to. When a new one begins, and at which offset, is decided here. Compaction may leave gaps.
-Errors of the disk are raised as they come.
+Rules: segments are ordered by base offset and do not overlap; only the last one is appended to.
+This module decides when a new segment begins, and at which offset. Compaction may leave gaps. Disk
+errors are raised unchanged.
 """
 
 from bisect import bisect_right
@@ -33,8 +33,8 @@ def following_base(end_offset: int, header: BatchHeader) -> int:
     """Return the base offset of a new segment whose first batch has this ``header``.
 
     The log ends at ``end_offset``, and the segment begins there even if the batch leaves a gap, so
-    that a gap between segments shows that the end of the first one is lost. Only a gap too wide for
-    a segment's indexes stays between two segments.
+    that a gap between segments shows that the end of the first one is lost. Only a gap that is too
+    wide for a segment's indexes stays between two segments.
     """
     is_too_wide = header.last_offset - end_offset > INT32_MAX
     return header.base_offset if is_too_wide else end_offset
@@ -46,14 +46,14 @@ class LogSegments(Sequence[Segment]):
     __slots__ = ("active", "directory", "disk", "ordered", "random_below")
 
     active: Segment
-    """The last segment; there is one as soon as a log is created or opened."""
+    """The last segment; it exists as soon as a log is created or opened."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.directory = directory
         self.ordered: list[Segment] = []
         self.random_below: Callable[[int], int] = _zero
-        """The source of the new segments' jitter."""
+        """The source of the jitter of new segments."""
 
     def __len__(self) -> int:
         return len(self.ordered)
@@ -76,16 +76,16 @@ class LogSegments(Sequence[Segment]):
     # -- changing the list
 
     def add(self, segment: Segment) -> None:
-        """Append a segment with the largest base offset, which becomes the active one."""
+        """Append a segment with the largest base offset, which becomes the active segment."""
         self.ordered.append(segment)
         self.active = segment
 
     def should_roll(
         self, size: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """Return whether a batch belongs into a new segment: the active one is too full or too old.
+        """Return whether a batch needs a new segment: the active one is too full or too old.
 
-        ``size`` and ``last_offset`` are the batch's, ``timestamp`` is its largest one.
+        ``size`` and ``last_offset`` are the batch's, ``timestamp`` is its largest timestamp.
         """
         active = self.active
         indexes = active.indexes
@@ -110,13 +110,13 @@ class LogSegments(Sequence[Segment]):
         return age > config.max_segment_ms - active.roll_jitter_ms
 
     def begin(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
-        """Create an empty segment, which becomes the active one."""
+        """Create an empty segment, which becomes the active segment."""
         segment = Segment(self.disk, self.directory, base_offset, 0, config)
         try:
             segment.create(now_ms)
             if config.preallocate:
                 segment.space.extend(segment.file, 0, 0, config)
-        except OSError:  # The next try may have another base offset.
+        except OSError:  # The next attempt may have another base offset.
             segment.file.close()
             with suppress(OSError):
                 segment.files.remove(names.LOG)
@@ -126,7 +126,7 @@ class LogSegments(Sequence[Segment]):
         return segment
 
     def replace(self, replaced: Sequence[Segment], new: Segment) -> None:
-        """Put a segment in the place of neighbours, which it was made from; not the active one."""
+        """Replace neighbours by the segment made from them; the active one is not replaced."""
         first = self.ordered.index(replaced[0])
         stop = first + len(replaced)
         assert self.ordered[first:stop] == list(replaced), "the segments have changed"
@@ -134,19 +134,19 @@ class LogSegments(Sequence[Segment]):
         self.ordered[first:stop] = [new]
 
     def take_oldest(self, count: int) -> list[Segment]:
-        """Take out the ``count`` oldest segments; their files stay."""
+        """Remove the ``count`` oldest segments from the list; their files stay."""
         removed, self.ordered = self.ordered[:count], self.ordered[count:]
         return removed
 
     def take_from(self, index: int) -> list[Segment]:
-        """Take out the segments from ``index`` on; their files stay."""
+        """Remove the segments from ``index`` onwards from the list; their files stay."""
         removed, self.ordered = self.ordered[index:], self.ordered[:index]
         if self.ordered:
             self.active = self.ordered[-1]
         return removed
 
     def remove(self, segment: Segment) -> None:
-        """Remove one segment's files, and the segment from the list if it is there."""
+        """Remove a segment's files, and the segment from the list if it is listed."""
         segment.file.close()
         segment.files.remove(*names.SEGMENT_SUFFIXES, *segment.indexes.growing_suffixes)
         if segment in self.ordered:
@@ -158,7 +158,7 @@ class LogSegments(Sequence[Segment]):
             segment.file.close()
 
     def move(self, directory: str) -> None:
-        """Follow a rename of the directory."""
+        """Update the paths after the directory was renamed."""
         self.directory = directory
         for segment in self.ordered:
             segment.move(directory)
@@ -166,7 +166,7 @@ class LogSegments(Sequence[Segment]):
     # -- looking up
 
     def index_of(self, offset: int) -> int:
-        """Return the index of the segment that ``offset`` belongs into."""
+        """Return the index of the segment that contains ``offset``."""
         if offset >= self.active.base_offset:
             return len(self.ordered) - 1
         following = bisect_right(self.ordered, offset, key=lambda segment: segment.base_offset)
@@ -181,11 +181,12 @@ class LogSegments(Sequence[Segment]):
         at_least_one: bool,
         wait: bool,
     ) -> FileRegion:
-        """Return the bytes from the batch that holds ``offset``, wholly below ``end_offset``.
+        """Return the bytes from the batch that contains ``offset``, wholly below ``end_offset``.
 
         The readable batches of the log end at ``written_offset``; ``end_offset`` is not above it.
-        ``at_least_one``: the first batch is returned even if it is larger than ``max_bytes``.
-        Without ``wait`` it raises :class:`WouldWait` if finding the bytes would wait for the disk.
+        With ``at_least_one`` the first batch is returned even if it is larger than ``max_bytes``.
+        If ``wait`` is false, it raises :class:`WouldWait` if finding the bytes would wait for the
+        disk.
         """
         index, ordered = self.index_of(offset), self.ordered
         while offset < end_offset and index < len(ordered):
@@ -219,7 +220,8 @@ class LogSegments(Sequence[Segment]):
     def end_of_region(self, start_offset: int, region: FileRegion, *, wait: bool = True) -> int:
         """Return an offset at or above all batches of a region that begins at ``start_offset``.
 
-        See :meth:`Segment.end_before`; without an entry it is the next segment's base offset.
+        It comes from :meth:`Segment.end_before`, or is the next segment's base offset if that has
+        no entry.
         """
         for index in range(self.index_of(start_offset), len(self.ordered)):
             segment = self.ordered[index]

@@ -1,8 +1,8 @@
-"""The writes of a log's batches: at once, or through a queue while the directory is slow.
+"""The writes of a log's batches: directly, or through a queue while the directory is slow.
 
-Rules: batches are written in the order of their offsets. An error leaves the log as it was. Errors
-of the disk are raised as they come; a full disk raises KafkaStorageError before anything is
-written, unless the log may use the directory's reserve.
+Rules: batches are written in the order of their offsets. An error leaves the log unchanged. Disk
+errors are raised unchanged; a full disk raises KafkaStorageError before anything is written, unless
+the log may use the directory's reserve.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ class LogWriter:
         self.written_offset = 0
         """The end offset of the batches in the page cache; readers stay below it."""
         self.uses_reserve = False
-        """Whether records are appended even on a full disk, as to the metadata log."""
+        """True if records are appended even on a full disk, as for the metadata log."""
         self.on_queued: Callable[[], None] | None = None
         """Called when a write or cut was queued; the service then runs the jobs of the queue.
 
-        Without it a log writes synchronously, even to a slow disk.
+        If it is None, the log writes synchronously, even to a slow disk.
         """
 
     def write(
@@ -43,9 +43,9 @@ class LogWriter:
         next_offset: int,
         config: LogConfig,
     ) -> None:
-        """Write batches of ``size`` bytes behind those of the active segment, or queue them."""
+        """Write batches of ``size`` bytes at the end of the active segment, or queue them."""
         disk = self.disk
-        if disk.full:  # A roll may have just found the disk full.
+        if disk.full:  # A roll may just have found the disk full.
             self.need_room()
         if segment.indexes.has_surplus:
             segment.indexes.spill()
@@ -64,7 +64,7 @@ class LogWriter:
         self.written_offset = next_offset
 
     def need_room(self) -> None:
-        """Raise KafkaStorageError on a full disk, unless there is room again."""
+        """Raise KafkaStorageError if the disk is full and still has no room."""
         if not self.has_room():
             raise KafkaStorageError(f"{self.partition}: no room for records")
 
@@ -82,7 +82,7 @@ class LogWriter:
             raise
 
     def end_job(self) -> bool:
-        """Make the writes of the finished job readable; return whether it cut a file, too."""
+        """Make the writes of the finished job readable; return whether it also cut a file."""
         has_cut = False
         for operation in self.queue.finish():
             if isinstance(operation, Write):
@@ -93,7 +93,7 @@ class LogWriter:
         return has_cut
 
     def truncate_to(self, segment: Segment, offset: int) -> None:
-        """Cut a segment, which is the last one now, where the batch that holds ``offset`` began."""
+        """Cut ``segment``, now the last one, at the start of the batch that contains ``offset``."""
         position = self.queue.locate(segment, offset)
         if position is None:
             batch = segment.locate(offset)
@@ -108,6 +108,6 @@ class LogWriter:
         self.written_offset = min(self.written_offset, offset)
 
     def continue_at(self, offset: int) -> None:
-        """Drop all queued writes: the log was emptied."""
+        """Drop all queued writes, because the log was emptied; it continues at ``offset``."""
         self.queue.forget(offset)
         self.written_offset = offset

@@ -1,8 +1,9 @@
-"""The rule by which a log directory counts as slow, and as quick again.
+"""Decides when a log directory counts as slow, and when as fast again.
 
-One slow write makes it slow: the event loop has waited for it. While the kernel throttles writers
-of dirty pages, slow and quick writes alternate, so one quick write proves nothing. A directory is
-quick again after a run of quick writes; the run doubles each time the directory is soon slow again.
+A single slow write makes it slow, because the event loop has waited for it. While the kernel
+throttles writers of dirty pages, slow and fast writes alternate, so one fast write proves nothing.
+A directory is fast again after a run of fast writes; the length of the run doubles each time the
+directory soon becomes slow again.
 """
 
 from typing import Final
@@ -11,7 +12,7 @@ SLOW_WRITE_SECONDS: Final = 0.05
 """A write that takes longer makes its directory slow."""
 RUN_MIN: Final = 16
 RUN_MAX: Final = 4096
-"""Quick writes in a row that make a directory quick again, at first and at most."""
+"""The number of consecutive fast writes that end the slow state, initially and at most."""
 SOON_SECONDS: Final = 60.0
 
 
@@ -24,8 +25,10 @@ class Pace:
         self._slow_at = float("-inf")
 
     def is_slow_after(self, elapsed_s: float, now: float) -> bool:
-        """Return whether the directory is slow after a write of ``elapsed_s`` that ended at
-        ``now``."""
+        """Return whether the directory is slow after a write that took ``elapsed_s``.
+
+        ``now`` is when the write ended.
+        """
         if elapsed_s > SLOW_WRITE_SECONDS:
             if not self._remaining:
                 relapse = now - self._slow_at < SOON_SECONDS

@@ -1,14 +1,14 @@
 """One partition's log: Produce appends to it and Fetch reads from it.
 
 One directory, one owner, synchronous. Rules: a batch is bytes that are stamped, written once and
-accounted for; no code here reads a record. State changes only after the write that it describes,
-so an error leaves the log as it was. ``end_offset`` is the next batch's offset; readers and high
-watermarks stay below ``writer.written_offset``. The two differ only while a slow directory
-has queued writes.
+accounted for; no code here reads a record. State changes only after the write that it describes, so
+an error leaves the log unchanged. ``end_offset`` is the next batch's offset; readers and high
+watermarks stay below ``writer.written_offset``. The two differ only while a slow directory has
+queued writes.
 
-The hot path is :meth:`PartitionLog.append_leader`: 3 us for a batch beside the write itself, 4 us
-from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log.py). Its shape
-(flat, few calls) is due to that.
+The hot path is :meth:`PartitionLog.append_leader`: 3 us per batch besides the write itself, 4 us
+from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log.py). This is why
+its code is flat, with few calls.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,20 +56,20 @@ class LogAppendInfo(NamedTuple):
     timestamp_ms: int
     start_offset: int
     is_duplicate: bool = False
-    """Whether the batch was in the log already, so that nothing was written."""
+    """True if the batch was already in the log, so that nothing was written."""
 
 
 def _ignore(log: "PartitionLog") -> None: ...
 
 
 def remove_files(log: "PartitionLog", segments: Sequence[Segment], paths: list[str]) -> None:
-    """Remove the renamed files of segments at once, in the calling thread."""
+    """Remove the renamed files of segments immediately, in the calling thread."""
     for path in paths:
         log.disk.remove(path)
 
 
 class PartitionLog:
-    """An open log, made by :func:`create` or :mod:`kwire.log.recovery`, not directly."""
+    """An open log, created by :func:`create` or :mod:`kwire.log.recovery`, not directly."""
 
     def __init__(
         self, disk: Disk, directory: str, partition: TopicPartition, config: LogConfig = DEFAULTS
@@ -81,11 +81,10 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self.high_watermark = 0
-        """All in-sync replicas have the records below this offset. It is the log's own: it is
-        written to the log directory's checkpoint, bounds retention and outlives roles. A leader
-        moves it as its in-sync replicas fetch, a follower as its leader's answers say. It goes back
-        only when the log is truncated below it.
-        """
+        """All in-sync replicas have the records below this offset. It belongs to the log: it is
+        stored in the log directory's checkpoint, bounds retention and survives role changes. A
+        leader advances it as its in-sync replicas fetch, a follower as its leader's responses
+        report it. It decreases only when the log is truncated below it."""
         self.segments = LogSegments(disk, directory)
         self.changes = LogChanges(partition)
         self.clean_state = CleanState()
@@ -113,7 +112,7 @@ class PartitionLog:
     ) -> LogAppendInfo:
         """Assign offsets to a validated batch and write it.
 
-        ``from_client``: the sequence is checked; of a coordinator's batch only the epoch is.
+        ``from_client``: the sequence is checked too, not only the producer epoch.
         """
         producer_id = header.producer_id
         if producer_id > NO_PRODUCER:
@@ -160,8 +159,8 @@ class PartitionLog:
     def append_follower(self, records: Buffer, now_ms: int = 0, epoch: int = ANY_EPOCH) -> None:
         """Append batches with the offsets of another log, fetched in leader epoch ``epoch``.
 
-        A cut-off last one is left out. Raises CorruptMessage, UnexpectedOffset or FencedLeaderEpoch
-        at a batch that is damaged or does not fit, after those in front of it are appended.
+        An incomplete last batch is left out. Raises CorruptMessage, UnexpectedOffset or
+        FencedLeaderEpoch at a damaged or unfit batch, after appending the batches before it.
         """
         if self.disk.full:
             self.writer.need_room()
@@ -212,10 +211,11 @@ class PartitionLog:
         at_least_one: bool = True,
         wait: bool = True,
     ) -> FileRegion:
-        """Return the bytes from the batch that holds ``offset``, wholly below ``end_offset``.
+        """Return the bytes from the batch that contains ``offset``, wholly below ``end_offset``.
 
-        ``at_least_one``: the first batch is returned even if it is larger than ``max_bytes``.
-        Without ``wait`` it raises :class:`WouldWait` if finding the bytes would wait for the disk.
+        With ``at_least_one`` the first batch is returned even if it is larger than ``max_bytes``.
+        If ``wait`` is false, it raises :class:`WouldWait` if finding the bytes would wait for the
+        disk.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(
@@ -230,13 +230,13 @@ class PartitionLog:
     def truncate_to(
         self, offset: int, now_ms: int = 0, producers: ProducerStates | None = None
     ) -> bool:
-        """Remove everything from ``offset`` on; return whether there was anything.
+        """Remove everything from ``offset`` onwards; return whether there was anything.
 
-        The batch that holds ``offset`` is removed as a whole; the log still ends at ``offset``.
-        ``producers``: their state below it, if the caller has rebuilt that in slices.
+        The batch that contains ``offset`` is removed as a whole; the log still ends at ``offset``.
+        ``producers`` is the producer state below it, if the caller has already rebuilt it.
         """
         if offset >= self.end_offset:
-            self.epochs.truncate_end(offset)  # A former leader's epoch may be without records.
+            self.epochs.truncate_end(offset)  # A leader epoch may have no records.
             return False
         segments = self.segments
         if offset < segments[0].base_offset:
@@ -265,7 +265,7 @@ class PartitionLog:
             self.clean_state.on_removed(offset)
             self.writer.continue_at(offset)
             self.snapshots.remove_after(-1)
-            # The log has a segment at any time, even if the new one cannot be created.
+            # The log always has a segment, even if the new one cannot be created.
             self.flush_state.begin_segment(offset, now_ms, self.config)
             self.segments.take_oldest(1)
             self.on_removed(self, [oldest], paths)
@@ -277,7 +277,7 @@ class PartitionLog:
         self.changes.mark()
 
     def advance_start(self, offset: int) -> bool:
-        """Move the log start to ``offset``, if that is higher; return whether it moved.
+        """Advance the log start to ``offset``, if that is higher; return whether it moved.
 
         Retention removes the segments below it.
         """
@@ -292,10 +292,11 @@ class PartitionLog:
         return True
 
     def drop_segments(self, count: int) -> list[str]:
-        """Take the oldest segments out; return their files, now named ``.deleted``.
+        """Remove the oldest segments from the log; return their files, now named ``.deleted``.
 
-        Raises KafkaStorageError if the disk refuses to rename a segment, which stays, as do those
-        behind it: records that were gone for readers would be back after a restart.
+        Raises KafkaStorageError if the disk refuses to rename a segment. It stays, as do the
+        segments after it: otherwise its records would be gone for readers, but back after a
+        restart.
         """
         paths: list[str] = []
         for segment in self.segments[:count]:
@@ -314,7 +315,7 @@ class PartitionLog:
         self.config = config
         self.clean_state.on_change()
         if self.flush_state.recovery_point < self.end_offset:
-            self.changes.on_change()  # "flush.ms" applies to the records already there as well.
+            self.changes.on_change()  # "flush.ms" also applies to records already written.
 
     @property
     def must_flush(self) -> bool:
@@ -322,7 +323,7 @@ class PartitionLog:
         return self.end_offset - self.flush_state.recovery_point >= self.config.flush_messages
 
     def on_written(self) -> None:
-        """Make the writes of the finished job of the writer's queue readable."""
+        """Make the writes of the queue's finished job readable."""
         if self.writer.end_job():  # A flush that began before the cut has not synced it.
             self.flush_state.unsynced.has_cut = True
         self.changes.mark()
@@ -335,9 +336,9 @@ class PartitionLog:
                 self.on_written()
 
     def finish(self) -> None:
-        """Write all files for a clean stop, which is valid once the next flush has synced them.
+        """Write all files for a clean shutdown, which is valid once the next flush has synced them.
 
-        Nothing is appended afterwards.
+        Nothing may be appended afterwards.
         """
         self.write_queued()
         with storage_errors(self.changes):
@@ -347,13 +348,13 @@ class PartitionLog:
             self.flush_state.close(self.end_offset)
 
     def close(self) -> None:
-        """Write and close all files as at a clean stop, but without a sync."""
+        """Write and close all files as at a clean shutdown, but without a sync."""
         self.finish()
         self.segments.release()
 
 
 def _append_run(log: PartitionLog, records: Buffer, run: list[tuple[int, BatchHeader]]) -> None:
-    """Write batches of one segment in one call and account for them.
+    """Write batches of one segment in a single call and account for them.
 
     This includes their producers: the snapshot and the index of aborted transactions that are
     written when the segment is closed must cover every batch before the roll.
@@ -436,10 +437,11 @@ def _mark_deleted(log: PartitionLog, segment: Segment) -> list[str]:
 
 
 def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:
-    """Return the offsets of a duplicate; behind a batch without room, refuse alike.
+    """Return the offsets of a duplicate; reject a batch behind one for which there was no room.
 
-    Also if there is room again when the batches behind it come: for OUT_OF_ORDER_SEQUENCE_NUMBER
-    librdkafka begins a new epoch, and stores twice what another partition has not acknowledged.
+    Such a batch gets the same storage error even if there is room again.
+    OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka begin a new epoch, and store twice what
+    another partition has not acknowledged.
     """
     producers, producer_id = log.producers, header.producer_id
     if log.disk.full and not log.disk.has_room():

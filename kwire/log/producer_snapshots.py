@@ -1,4 +1,4 @@
-"""The producer snapshots of a log: a file for each segment's base offset, and one for the end."""
+"""The producer snapshots of a log: one per base offset of a segment, and one for the end."""
 
 from bisect import insort
 from collections.abc import Callable, Generator, Iterator
@@ -16,13 +16,14 @@ from kwire.log.segments.segment import Segment
 from kwire.records.header import HEADER_SIZE, NO_PRODUCER, parse
 
 READ_BYTES: Final = 256 * 1024
-"""Bytes of a segment that a replay reads at once."""
+"""The number of bytes of a segment that a replay reads at once."""
 SLICE_BATCHES: Final = 20
-"""Batches that a replay accounts for between two pauses."""
+"""The number of batches that a replay processes between two pauses."""
 SLICE_PRODUCERS: Final = 50
 Read: TypeAlias = Callable[[], bytes | None]
 Rebuild: TypeAlias = Generator[Read | None, bytes | None, ProducerStates]
-"""A replay in slices: it yields None for a pause, or a read for a thread whose data it is sent."""
+"""A replay in slices: it yields None to pause, or a read for a thread, and is sent the data
+read."""
 
 
 def _name(offset: int) -> str:
@@ -46,7 +47,7 @@ class ProducerSnapshots:
     def take(self, offset: int) -> None:
         """Write a snapshot of the producers below ``offset``; the next flush syncs the file.
 
-        Without room on the disk it stays in memory, and the next flush writes it.
+        If the disk has no room, it stays in memory until the next flush writes it.
         """
         files, producers = self._flush_state.unsynced.files, self._producers.freeze()
         files[_name(offset)] = producers.to_bytes
@@ -57,9 +58,10 @@ class ProducerSnapshots:
             insort(self.offsets, offset)
 
     def take_at_flush(self, offset: int) -> None:
-        """Let the next flush write a snapshot of the producers as they are now.
+        """Let the next flush write a snapshot of the current producers.
 
-        Its thread encodes them: an append that begins a segment should not.
+        The flush's thread encodes them, which an append that begins a segment should not have to
+        do.
         """
         producers = self._producers.freeze()
         if offset not in self.offsets:
@@ -81,25 +83,25 @@ class ProducerSnapshots:
         self.forget(offset)
 
     def remove_after(self, end_offset: int) -> None:
-        """Remove the snapshots that cover batches from ``end_offset`` on."""
+        """Remove the snapshots that cover batches from ``end_offset`` onwards."""
         for offset in [offset for offset in self.offsets if offset > end_offset]:
             self.remove(offset)
 
     def forget(self, offset: int) -> None:
-        """Drop a snapshot whose file is removed with its segment's, if there is one."""
+        """Remove a snapshot from the list if it is there; its segment's files take it along."""
         if offset in self.offsets:
             self.offsets.remove(offset)
             self._flush_state.unsynced.files.pop(_name(offset), None)
 
     def replay(self, end_offset: int) -> None:
-        """Set the producers to their state after all batches below ``end_offset``, in one piece."""
+        """Set the producers to their state after all batches below ``end_offset``, in one go."""
         for _ in self.replaying(end_offset):
             pass
 
     def replaying(self, end_offset: int, high_watermark: int = 0) -> Iterator[None]:
-        """Do :meth:`replay` in slices, with the reads in the calling thread.
+        """Do the same as :meth:`replay` in slices, with the reads in the calling thread.
 
-        Ended transactions below ``high_watermark`` are not kept.
+        Transactions that ended below ``high_watermark`` are dropped.
         """
         rebuild, data = self.rebuilding(end_offset, high_watermark), None
         while True:
@@ -112,9 +114,9 @@ class ProducerSnapshots:
             yield
 
     def rebuilding(self, end_offset: int, high_watermark: int) -> Rebuild:
-        """Build the state after all batches below ``end_offset``, and change none that is in use.
+        """Build the producer state after all batches below ``end_offset``, beside the current one.
 
-        The batches and segments below it stay as they are meanwhile.
+        The batches and segments below ``end_offset`` must not change meanwhile.
         """
         states = ProducerStates()
         start_offset = yield from self._restore(states, end_offset)
@@ -163,9 +165,9 @@ class ProducerSnapshots:
     def _restore(
         self, states: ProducerStates, end_offset: int
     ) -> Generator[Read | None, bytes | None, int]:
-        """Restore the newest good snapshot up to ``end_offset``; return its offset.
+        """Restore the newest valid snapshot up to ``end_offset``; return its offset.
 
-        Without one the state stays empty, and the offset is the first of the segments.
+        Without a snapshot the state stays empty, and the offset is the first base offset.
         """
         for offset in reversed([offset for offset in self.offsets if offset <= end_offset]):
             encode = self._flush_state.unwritten(_name(offset))
@@ -189,7 +191,7 @@ class ProducerSnapshots:
 def _read(
     segment: Segment, position: int, size: int
 ) -> Generator[Read | None, bytes | None, bytes]:
-    """Read from a segment's file, which stays open meanwhile."""
+    """Read from a segment's file, which is pinned meanwhile."""
     file = segment.file
     file.pin()
     try:
@@ -201,7 +203,7 @@ def _read(
 
 
 def _read_file(disk: Disk, path: str) -> bytes | None:
-    """Return a file's content, in a thread; None if there is no file."""
+    """Return a file's content, in a thread; None if the file does not exist."""
     try:
         return disk.read(path)
     except FileNotFoundError:

@@ -2,10 +2,10 @@
 
 Pure state, changed only by :meth:`ProducerStates.update` with batches in log order, so that a
 replay of the log gives the same state. Rules: the last five batches of a producer are recognised
-when they are sent again. A new epoch starts at sequence 0 (at any, for an unknown producer). A
+when they are resent. A new epoch starts at sequence 0; an unknown producer may start at any. A
 transaction is open from its first batch to its marker. The last stable offset is the start of the
 first transaction that is open, or whose marker is not yet below the high watermark. Producers
-expire by the timestamps of their own records, never by the time they were loaded.
+expire by the timestamps of their own records, never by the time when they were loaded.
 """
 
 import struct
@@ -29,12 +29,12 @@ from kwire.records.iterate import BadRecords, records
 
 KEPT_BATCHES: Final = 5
 BEHIND_REFUSED: Final = KEPT_BATCHES - 1
-"""The batches behind a refused one that a producer with five in flight may have sent."""
+"""The number of batches behind a rejected one that a producer with five in flight may have sent."""
 SLICE_PRODUCERS: Final = 100
-"""Producers that are judged for expiry between two pauses."""
+"""The number of producers that are checked for expiry between two pauses."""
 SEQUENCE_MAX: Final = (1 << 31) - 1
 EPOCH_MAX: Final = (1 << 15) - 1
-"""A producer epoch that cannot be bumped for its marker."""
+"""The largest producer epoch, which cannot be bumped for its marker."""
 SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
@@ -89,19 +89,20 @@ class Producer:
     coordinator_epoch: int = -1
     timestamp: int = -1
     open_from: int = -1
-    """First offset of its open transaction, -1 without one."""
+    """The first offset of its open transaction; -1 if there is none."""
     batches: list[Sent] = attrs.Factory(list)
     behind_refused: int = 0
-    """Batches that may still come from behind one for which there was no room."""
+    """The number of batches that may still arrive behind one that was rejected for lack of room."""
     generation: int = attrs.field(default=0, eq=False, repr=False)
-    """The generation of the states in which this object was made; a later one has a copy."""
+    """The generation of the states in which this object was created; later generations get a
+    copy."""
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else -1
 
     def find(self, header: BatchHeader) -> Sent | None:
-        """Return the remembered batch of exactly this epoch and these sequences."""
+        """Return the remembered batch with exactly this epoch and these sequences."""
         if header.producer_epoch != self.epoch:
             return None
         last_sequence = header.last_sequence
@@ -120,18 +121,20 @@ class ProducerStates:
 
     _producers: dict[int, Producer] = attrs.Factory(dict)
     _open: OrderedDict[int, int] = attrs.Factory(OrderedDict)
-    """First offset of each open transaction, mapped to its producer, in order of their start.
+    """The first offset of each open transaction, mapped to its producer, in the order of their
+    starts.
 
-    The first key of a plain dict is slow to find once thousands before it were removed.
+    It is an OrderedDict because the first key of a plain dict is slow to find once thousands of
+    keys before it were removed.
     """
     _unreplicated: deque[Closed] = attrs.Factory(deque)
-    """Ended transactions that may hold back readers, by marker and by start; both only grow.
+    """Ended transactions that may hold back readers, by marker and by start; both only increase.
 
-    One that began before a transaction whose marker came earlier holds back readers longer, so the
-    other is dropped.
+    If a transaction starts before another whose marker came earlier, it holds back readers for
+    longer, so the other one is dropped.
     """
     _generation: int = 0
-    """The number of frozen states, which share the producers that have not changed since."""
+    """The number of frozen states, which share producers that have not changed since."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -164,14 +167,16 @@ class ProducerStates:
         return None
 
     def note_refused(self, producer_id: int) -> None:
-        """Note that there was no room for a producer's next batch."""
+        """Record that a producer's batch was rejected for lack of room."""
         producer = self._producers.get(producer_id)
         if producer is not None:
             producer.behind_refused = BEHIND_REFUSED
 
     def is_behind_refused(self, producer_id: int) -> bool:
-        """Return whether a batch out of order was sent behind a refused one; true for the first
-        few."""
+        """Return whether an out-of-order batch was sent behind a rejected one.
+
+        This is true only for as many batches as may have been in flight.
+        """
         producer = self._producers.get(producer_id)
         if producer is None or not producer.behind_refused:
             return False
@@ -179,7 +184,7 @@ class ProducerStates:
         return True
 
     def check_epoch(self, header: BatchHeader) -> None:
-        """Raise InvalidProducerEpoch for a coordinator's batch of an older producer epoch."""
+        """Raise InvalidProducerEpoch if a coordinator's batch has an older producer epoch."""
         producer = self._producers.get(header.producer_id)
         if producer is not None and header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
@@ -193,8 +198,8 @@ class ProducerStates:
         """Check that the leader may append a marker of a transaction coordinator.
 
         ``is_strict``: the coordinator bumped the epoch before the marker (``transaction.version``
-        2), so a marker of the producer's own epoch is late: it could end the next transaction
-        (KIP-1228).  It is accepted as a repetition where no transaction is open.  Raises
+        2), so a marker with the producer's own epoch is late: it could end the next transaction
+        (KIP-1228). If no transaction is open, such a marker is accepted as a repetition. Raises
         InvalidProducerEpoch or TransactionCoordinatorFenced.
         """
         producer = self._producers.get(producer_id)
@@ -217,7 +222,7 @@ class ProducerStates:
         timestamp: int,
         marker: Marker | None = None,
     ) -> AbortedTxn | None:
-        """Account for a batch stored at ``base_offset``; return the transaction it aborts."""
+        """Account for a batch stored at ``base_offset``; return the aborted transaction."""
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.generation != self._generation:
             producer = self._copy(header.producer_id, producer)
@@ -241,7 +246,7 @@ class ProducerStates:
     def append(
         self, buf: Buffer, pos: int, header: BatchHeader, base_offset: int, timestamp: int
     ) -> AbortedTxn | None:
-        """Account for a batch in ``buf``, stored at ``base_offset``; may be a control batch."""
+        """Account for a batch in ``buf``, stored at ``base_offset``; it may be a control batch."""
         if not header.attributes & CONTROL:
             return self.update(header, base_offset, timestamp)
         marker = marker_of(buf, pos, header)
@@ -254,9 +259,9 @@ class ProducerStates:
         return self.append(buf, pos, header, header.base_offset, header.max_timestamp)
 
     def last_stable_offset(self, high_watermark: int, start_offset: int = 0) -> int:
-        """Return the last stable offset: below it every transaction has ended.
+        """Return the last stable offset: every transaction below it has ended.
 
-        It is not below the log start, even if records of open transactions were deleted.
+        It is never below the log start, even if records of open transactions were deleted.
         """
         unstable = self.first_unstable(high_watermark)
         if unstable is None or unstable >= high_watermark:
@@ -275,7 +280,7 @@ class ProducerStates:
         return first_ended if first_open is None else min(first_ended, first_open)
 
     def drop_replicated(self, high_watermark: int) -> None:
-        """Forget the ended transactions whose markers are below the high watermark."""
+        """Drop the ended transactions whose markers are below the high watermark."""
         unreplicated = self._unreplicated
         while unreplicated and unreplicated[0].last_offset < high_watermark:
             unreplicated.popleft()
@@ -285,7 +290,7 @@ class ProducerStates:
         return next(iter(self._open), None)
 
     def expire(self, now_ms: float, expiration_ms: int) -> int:
-        """Do :meth:`expiring` in one piece."""
+        """Do the same as :meth:`expiring` without pausing."""
         steps = self.expiring(now_ms, expiration_ms)
         while True:
             try:
@@ -295,10 +300,12 @@ class ProducerStates:
                 return count
 
     def expiring(self, now_ms: float, expiration_ms: int) -> Generator[None, None, int]:
-        """Remove producers idle for ``expiration_ms`` without an open transaction; count them.
+        """Remove producers that are idle for ``expiration_ms``; return their number.
 
-        It pauses after some of them. Producers may come, change and go meanwhile: each is judged
-        as it is when it is removed.
+        Producers with an open transaction stay.
+
+        It pauses regularly. Producers may be added, changed and removed meanwhile: each is judged
+        by its state at its turn.
         """
         count = 0
         for number, producer_id in enumerate(list(self._producers), 1):
@@ -320,12 +327,12 @@ class ProducerStates:
         self._unreplicated.clear()
 
     def freeze(self) -> "FrozenProducers":
-        """Return the producers as they are now; a later change of one is made to a copy."""
+        """Return the current producers; later changes are made to copies of them."""
         self._generation += 1
         return FrozenProducers(list(self._producers.values()))
 
     def _copy(self, producer_id: int, producer: Producer | None) -> Producer:
-        """Replace a producer that a frozen state may share; make a new one for None."""
+        """Replace a producer that a frozen state may share by a copy; create one if it is None."""
         if producer is None:
             copy = Producer(producer_id)
         else:
@@ -370,12 +377,12 @@ class ProducerStates:
         return AbortedTxn(producer.producer_id, first_offset, last_offset, stable)
 
     def restore(self, producers: Iterable[Producer]) -> None:
-        """Replace this state by a snapshot's."""
+        """Replace this state by that of a snapshot."""
         for _ in self.restoring(producers):
             pass
 
     def restoring(self, producers: Iterable[Producer]) -> Iterator[None]:
-        """Replace this state by a snapshot's; pause after each producer."""
+        """Replace this state by that of a snapshot, pausing after each producer."""
         self.clear()
         starts = []
         for producer in producers:
@@ -386,7 +393,7 @@ class ProducerStates:
         self._open.update(sorted(starts))
 
     def replace(self, other: "ProducerStates") -> None:
-        """Take over a state that was built beside this one, and that nothing else uses."""
+        """Adopt a state that was built beside this one, and that nothing else uses."""
         self._producers, self._open = other._producers, other._open
         self._unreplicated = other._unreplicated
 

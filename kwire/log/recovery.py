@@ -1,12 +1,12 @@
-"""Opening a log that is on disk, and recovering it if it was not closed cleanly.
+"""Opens a log that is on disk, and recovers it if it was not closed cleanly.
 
-First a pure plan from the names in the directory (:func:`plan`), then its execution. After a clean
-stop only the last batches are read. Without the marker every segment that ends above the recovery
-point is read batch by batch: the log is cut at the first one that is torn, has a wrong CRC or does
-not continue the log, later segments are removed, and indexes, producer snapshots and leader epochs
-are rebuilt from the remaining batches. :func:`opening` is a generator that yields between slices of
-about a millisecond, so that its caller can run other work. Any step may be the last one before a
-crash: all steps can be repeated.
+First comes a pure plan from the names in the directory (:func:`plan`), then its execution. After a
+clean shutdown only the last batches are read. Without the clean-shutdown marker every segment that
+ends above the recovery point is read batch by batch: the log is cut at the first batch that is
+torn, has a wrong CRC or does not continue the log; later segments are removed; and indexes,
+producer snapshots and leader epochs are rebuilt from the remaining batches. :func:`opening` is a
+generator that yields between slices of about a millisecond, so that its caller can run other work.
+A crash may follow any step, so every step can be repeated.
 """
 
 import logging
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 MAX_OFFSET: Final = 1 << 62
 SWAP_BATCHES: Final = 100
-"""Batches of a compacted segment that are read between two yields."""
+"""The number of batches of a compacted segment that are read between two yields."""
 SLICE_BYTES: Final = 64 * 1024
-"""Bytes read between two yields; about a millisecond of small batches."""
+"""The number of bytes read between two yields; about a millisecond of small batches."""
 
 
 class OldFormat(ValueError):
@@ -53,17 +53,17 @@ class Plan:
     remove: list[str]
     """Files left over from unfinished operations."""
     replace: list[tuple[str, str]]
-    """Files of a complete compaction to be renamed, in order."""
+    """Files of a complete compaction that have to be renamed, in order."""
     segments: list[tuple[int, int, int]]
     """Base offset, size and modification time of each segment, in order."""
     sizes: dict[str, int]
     snapshots: list[int]
     unindexed: list[int]
-    """Base offsets of segments without an offset index, also of those to be removed."""
+    """Base offsets of segments without an offset index, including segments that will be removed."""
 
 
 def plan(entries: Iterable[Entry]) -> Plan:
-    """Plan by names alone; :func:`opening` reads compactions that are to be swapped in."""
+    """Plan by names alone; :func:`opening` reads compacted segments that are to be swapped in."""
     sizes = {e.name: e.size for e in entries if not e.is_directory}
     modified_ms = {e.name: e.modified_ms for e in entries if not e.is_directory}
     remove = [name for name in sizes if name.endswith((names.DELETED, TEMPORARY))]
@@ -80,7 +80,7 @@ def plan(entries: Iterable[Entry]) -> Plan:
     # The .cleaned files go last: after a crash they still show which groups are incomplete.
     remove += incomplete + cleaned
     logs = sorted(name for name in sizes if name.endswith(names.LOG) and len(name) == 24)
-    # A roll that failed, or was interrupted, left them; their offsets may be in the segment before.
+    # A failed or interrupted roll left them; their offsets may be in the segment before.
     unused = {name for name in logs[1:-1] if not sizes[name]}
     remove += unused
     bases = {names.stem_offset(n) for n in sizes if n.endswith(names.LOG) and n not in unused}
@@ -108,7 +108,7 @@ def plan(entries: Iterable[Entry]) -> Plan:
 
 @attrs.frozen(kw_only=True)
 class StoredOffsets:
-    """A log's offsets in the log directory's checkpoints; all may be stale or wrong."""
+    """A log's offsets in the log directory's checkpoints; any of them may be stale or wrong."""
 
     clean: bool = False
     recovery_point: int = 0
@@ -116,11 +116,11 @@ class StoredOffsets:
     high_watermark: int = 0
     clean_end: int | None = None
     synced_end: int = 0
-    """Damage below this end offset is not from a crash: it raises CorruptMessage, without a cut."""
+    """Damage below this offset is not from a crash: it raises CorruptMessage instead of a cut."""
 
 
 NO_OFFSETS: Final = StoredOffsets()
-"""The offsets of a log that no checkpoint has."""
+"""The offsets of a log that is in no checkpoint."""
 
 
 def open_log(
@@ -151,7 +151,7 @@ def opening(
     config: LogConfig,
     offsets: StoredOffsets,
 ) -> Generator[None, None, PartitionLog]:
-    """Open a log in slices; the generator's value is the log."""
+    """Open a log in slices; return the log."""
     files = plan(disk.entries(directory))
     yield
     if files.replace:
@@ -200,7 +200,7 @@ def opening(
 
 
 def _defer_write() -> None:
-    """Do nothing: the epochs file is written once, at the end."""
+    """Do nothing: the epochs file is written once, when the log is open."""
 
 
 def _create_empty(
@@ -224,15 +224,16 @@ def _create_empty(
 
 
 def _log_first(name: str) -> tuple[str, bool, str]:
-    """Return a key that orders a segment's files with the log file first."""
+    """Return a sort key that puts the log file of each segment first."""
     return name[:20], not name[20:].startswith(names.LOG), name
 
 
 def _swap_in(disk: Disk, directory: str, files: Plan) -> Iterator[None]:
-    """Finish a compaction: the new segments replace those they were made from.
+    """Finish a compaction: replace segments by the new segments that were made from them.
 
     While a log file has the suffix ``.swap``, no other file of the new segment has its final name.
-    The oldest sources are removed first: a crash leaves no value without the tombstone behind it.
+    The oldest sources are removed first, so a crash never leaves a value without the tombstone
+    after it.
     """
     for source, target in files.replace:
         if not target.endswith(names.LOG):
@@ -261,7 +262,7 @@ def _swap_in(disk: Disk, directory: str, files: Plan) -> Iterator[None]:
 def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
     """Return the end offset of a cleanly closed log; None if its files contradict that.
 
-    In that case the log is recovered: appends would otherwise follow bytes that are no batch.
+    Then the log is recovered, because appends would otherwise follow bytes that are not a batch.
     """
     if not active.size:
         return active.base_offset
@@ -339,7 +340,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     log.end_offset = log.writer.written_offset = end_offset
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, base_offset)
     log.flush_state.recovery_point = min(point, end_offset)
-    # It is not known whether the last cut before a crash was synced.
+    # The last cut before the crash may not have been synced.
     log.flush_state.unsynced.has_cut = True
     yield from log.producers.expiring(now_ms, log.config.producer_id_expiration_ms)
     if end_offset > log.segments[0].base_offset:
@@ -347,10 +348,10 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
 
 
 def _cut_overlap(log: PartitionLog, segment: Segment, end_offset: int) -> None:
-    """Cut a closed segment at the base offset of the next one, ``end_offset``.
+    """Cut a closed segment at ``end_offset``, the base offset of the next one.
 
-    The log was cut there before the next segment began. A loss of power can undo a cut that was not
-    synced, though the next segment's name is on the disk.
+    The log was cut there before the next segment began. A power loss can undo a cut that was not
+    synced, even though the next segment's name is on disk.
     """
     position = _overlap(segment, end_offset)
     if position == segment.size:
@@ -364,9 +365,9 @@ def _cut_overlap(log: PartitionLog, segment: Segment, end_offset: int) -> None:
 
 
 def _overlap(segment: Segment, end_offset: int) -> int:
-    """Return the position of what is certainly at or behind an offset; the size if nothing is.
+    """Return the position of what is certainly at or past ``end_offset``; the size if nothing is.
 
-    Certain is a good batch, and what follows a batch that ends there. Damage is left as it is.
+    Only a valid batch is certain, and whatever follows a batch that ends there. Damage is kept.
     """
     located = segment.locate(end_offset - 1)
     if located is None:
@@ -382,8 +383,8 @@ def _overlap(segment: Segment, end_offset: int) -> int:
 def _misplacement(log: PartitionLog, files: Plan, index: int, end_offset: int, point: int) -> str:
     """Return why a segment cannot follow batches that end at ``end_offset``; empty if it can.
 
-    Compaction leaves gaps between segments too, but only behind synced ones. A closed segment gets
-    its indexes once it is synced; without a recovery point, all indexes may have been lost.
+    Compaction leaves gaps between segments too, but only after synced segments. A closed segment
+    gets its indexes once it is synced; without a recovery point, all indexes may have been lost.
     """
     before, segment = log.segments[index - 1 : index + 1]
     if segment.base_offset < end_offset:
@@ -403,7 +404,7 @@ def _misplacement(log: PartitionLog, files: Plan, index: int, end_offset: int, p
 def _refuse_damage(
     segment: Segment, position: int, end_offset: int, synced_end: int, problem: str
 ) -> None:
-    """Raise CorruptMessage, leaving all files as they were, if the damaged data was synced."""
+    """Raise CorruptMessage, leaving all files unchanged, if the damaged data was synced."""
     if end_offset < synced_end:
         raise CorruptMessage(
             f"{segment.file.path} is damaged at byte {position}, offset {end_offset} ({problem}), "
@@ -414,10 +415,10 @@ def _refuse_damage(
 def _cut(
     log: PartitionLog, index: int, size: int, end_offset: int, point: int, problem: str
 ) -> Iterator[None]:
-    """Drop the segments from ``index`` on and log the loss, with the ``size`` cut off before.
+    """Drop the segments from ``index`` onwards and log the loss; ``size`` was cut before.
 
-    The last one goes first, and the damage before them last: a crash in between leaves the damage
-    to the next recovery, and no gap that could be taken for a result of compaction.
+    The last segment is removed first, and the damage before them last. So a crash in between leaves
+    the damage to the next recovery, and no gap that could be mistaken for compaction.
     """
     removed = log.segments.take_from(index)
     size += sum(segment.size for segment in removed)
@@ -442,7 +443,7 @@ def _cut(
 def _walk_segment(
     log: PartitionLog, segment: Segment, point: int, file_epochs: dict[int, int]
 ) -> Generator[None, None, tuple[int, str]]:
-    """Account for a segment's good batches; return the offset after them, and why they end there.
+    """Account for a segment's valid batches; return the offset after them, and why they end there.
 
     ``file_epochs``: the start offsets in the epochs file. The file may be older than a truncation,
     so it is used only where compaction removed batches: an epoch began at its first remaining
@@ -465,7 +466,8 @@ def _walk_segment(
             yield
             continue
         if header.base_offset >= point and 0 <= header.leader_epoch < (log.epochs.latest or 0):
-            # Epochs only grow: this batch was truncated before those in front were written.
+            # Epochs only increase: this batch had been truncated before the preceding ones were
+            # written.
             problem = "older leader epoch"
             break
         _assign_epoch(log, header, end_offset, file_epochs)
@@ -483,9 +485,11 @@ def _walk_segment(
 def _good_batches(
     segment: Segment, size: int
 ) -> Generator[tuple[bytes | None, int, BatchHeader | None], None, str]:
-    """Yield each batch up to the first bad one: bytes, position in them, header; Nones to pause.
+    """Yield each batch up to the first bad one: bytes, position in them, header.
 
-    The generator returns what is wrong after the last one, an empty string at the end of the file.
+    Nones are yielded to pause.
+
+    Return what is wrong after the last batch, or an empty string at the end of the file.
     """
     start, data, position = 0, b"", 0
     end_offset = segment.base_offset
@@ -522,11 +526,11 @@ def _good_batches(
 
 
 def _is_refuted(segment: Segment, following: int, end_offset: int, header: BatchHeader) -> bool:
-    """Return whether the batch behind a gap has a wrong base offset, as its successor shows.
+    """Return whether the batch after a gap has a wrong base offset, as the batch after it shows.
 
-    The CRC does not cover the base offset. One that a crash has torn has lost its upper bytes and
-    is below ``end_offset``; a larger one is taken for a gap unless the batch at ``following``
-    continues the log before the gap.
+    The CRC does not cover the base offset. A torn base offset has lost its upper bytes, so it is
+    below ``end_offset``. A larger one counts as a gap, unless the batch at ``following`` continues
+    the log before the gap.
     """
     successor = next(segment.scan(following, following + HEADER_SIZE), None)
     return (
@@ -537,7 +541,7 @@ def _is_refuted(segment: Segment, following: int, end_offset: int, header: Batch
 
 
 def _refuse_old_format(segment: Segment, position: int, header: BatchHeader, size: int) -> None:
-    """Raise OldFormat for a valid message of magic 0 or 1: Kafka before 4.0 can convert it."""
+    """Raise OldFormat for a valid message of magic 0 or 1, which Kafka before 4.0 can convert."""
     end_position = position + LENGTH_END + header.length
     if header.magic not in (0, 1) or not 14 <= header.length <= size or end_position > size:
         return
@@ -574,7 +578,8 @@ def _lacks_entries(segment: Segment, index_size: int, times_size: int) -> bool:
 def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
     """Return whether the index files of a synced segment are present and plausible.
 
-    Only the ends are read: there may be terabytes of old segments. A lookup checks what it uses.
+    Only their first and last entries are read, because there may be terabytes of old segments. A
+    lookup checks the entries that it uses.
     """
     return (
         _has_indexes(segment, sizes)
@@ -584,10 +589,10 @@ def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
 
 
 def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> bool:
-    """Return whether the index of aborted transactions is plausible; a missing one is, without its
-    mark.
+    """Return whether the index of aborted transactions is plausible.
 
-    An empty one is rebuilt: a crash can have emptied it. Without transactions it is removed.
+    A missing index is, unless a mark says that it existed. An empty one is rebuilt, because a crash
+    can have emptied it; without transactions the rebuild removes it.
     """
     size = sizes.get(segment.files.name(names.TXN_INDEX))
     if size is None:
@@ -597,7 +602,7 @@ def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> bool:
 
 
 def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
-    """Rebuild one old segment's indexes, its transactions from the producer state before it."""
+    """Rebuild the indexes of an old segment; its transactions need the producer state before it."""
     yield
     segment.reindex()
     segment.activate()
@@ -617,10 +622,10 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
 
 
 def _has_all_epochs(log: PartitionLog, segments: list[Segment]) -> bool:
-    """Return whether the epochs file covers all batches of the segments that are not read again.
+    """Return whether the epochs file covers all batches of the segments that are not reread.
 
-    It is written as soon as a log's start or end moves. A power loss can undo that move but keep
-    the file: then old batches are back whose epochs the file no longer has.
+    The file is written as soon as a log's start or end moves. A power loss can undo that move but
+    keep the file. Then old batches are back whose epochs are no longer in the file.
     """
     filled = [segment for segment in segments if segment.size]
     if not filled:
@@ -657,13 +662,13 @@ def _assign_epoch(
 
 
 def _apply_checkpoints(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -> Iterator[None]:
-    """Make the log agree with the checkpointed offsets (invariants 82 and 84)."""
+    """Adapt the log to the checkpointed offsets (invariants 82 and 84)."""
     if offsets.start_offset > log.end_offset:
         log.truncate_fully_at(offsets.start_offset, now_ms)
     log.start_offset = min(log.start_offset, log.end_offset)
     log.high_watermark = min(max(offsets.high_watermark, log.start_offset), log.end_offset)
     if (log.clean_state.clean_end or 0) > log.end_offset:
-        log.clean_state.clean_end = log.start_offset  # What is appended again is not clean.
+        log.clean_state.clean_end = log.start_offset  # Records appended from here on are not clean.
     log.epochs.truncate_end(log.end_offset)
     log.epochs.truncate_start(log.start_offset)
     bases = {segment.base_offset for segment in log.segments}

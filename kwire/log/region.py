@@ -10,9 +10,9 @@ from kwire.log.segments.segment import Segment
 class FileRegion:
     """A range of a file, not read yet; ``len()`` is its size. The file is pinned until ``close``.
 
-    ``is_cached`` says whether a part of the file can be read without waiting for ``disk``, the
-    directory whose threads are to wait. If the file has fewer bytes by then, the log was truncated
-    meanwhile, and the announced bytes cannot be sent any more.
+    ``is_cached`` returns whether a part of the file can be read without waiting for ``disk``;
+    otherwise a thread of that directory has to read it. If the file turns out to be shorter than
+    the range, the log was truncated meanwhile, and the announced bytes can no longer be sent.
     """
 
     __slots__ = ("_open", "_size", "disk", "file", "is_cached", "position")
@@ -38,7 +38,7 @@ class FileRegion:
         return self._size
 
     def fileno(self) -> int:
-        """Return the descriptor for ``sendfile``; -1 where there is none."""
+        """Return the descriptor for ``sendfile``; -1 if there is none."""
         return self.file.fileno() if self._open else -1
 
     def read(self) -> bytes:

@@ -1,8 +1,8 @@
 """The logs of a broker, in all of its log directories.
 
-Rules: only calls that release the interpreter go to threads, and every file they use is pinned. A
-failed directory stays offline until the broker is restarted. Work on the logs is done for each
-directory by itself (:mod:`kwire.log.directories.service`).
+Rules: only calls that release the interpreter go to threads, and every file that they use is
+pinned. A failed directory stays offline until the broker is restarted. Each directory does its own
+work on its logs (:mod:`kwire.log.directories.service`).
 """
 
 import logging
@@ -40,15 +40,15 @@ class LogManager:
     clock: Clock
     settings: LogSettings = attrs.field(factory=LogSettings)
     claimed: Sequence[LogDirectory] = ()
-    """Directories of this node that hold no partitions: locked with the others, then left alone."""
+    """Directories of this node that hold no partitions: they are locked but not otherwise used."""
     random: Random = attrs.field(factory=SystemRandom)
     """The source of unique names of directories, and of ``segment.jitter.ms``."""
     threads: DiskThreads = attrs.field(factory=DiskThreads)
     make_runner: "Callable[[], CleaningRunner] | None" = None
-    """Makes what compaction passes run in; None for a broker that does not compact."""
+    """Creates the workers of compaction; None for a broker that does not compact."""
     cleaner_settings: CleanerSettings = attrs.field(factory=CleanerSettings)
     cleaner: "LogCleaner | None" = attrs.field(init=False, default=None)
-    """Loaded and started with the first compacted log."""
+    """Imported and started with the first compacted log."""
     services: dict[Disk, DirectoryService] = attrs.field(init=False)
     """The work on each directory, by its disk."""
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -69,7 +69,7 @@ class LogManager:
                 service.on_compactable = self._start_cleaner
 
     def _start_cleaner(self, log: PartitionLog) -> None:
-        """Load what compacts logs; it is notified of changed logs from now on."""
+        """Import and start the cleaner, which is notified of changed logs from now on."""
         from kwire.log.cleaner import LogCleaner
 
         assert self.make_runner is not None
@@ -102,12 +102,12 @@ class LogManager:
             raise
 
     def claim(self) -> None:
-        """Declare the calling thread to be the event loop's: only it closes idle files."""
+        """Declare the calling thread to be the event loop's: only that thread closes idle files."""
         for directory in (*self.directories, *self.claimed):
             directory.disk.claim()
 
     def abandon(self) -> None:
-        """Close and unlock the directories without a clean stop: the next start recovers them."""
+        """Close and unlock the directories without a clean shutdown; the next start recovers."""
         for directory in self.directories:
             for log in directory.logs.values():
                 log.segments.release()
@@ -121,10 +121,11 @@ class LogManager:
         on_offline: Callable[[LogDirectory], None] | None = None,
         on_deleted: Callable[[TopicPartition], None] | None = None,
     ) -> None:
-        """Have functions called on three events.
+        """Set the functions that are called on three events.
 
-        They are: queued batches are written; a directory has failed, so that its logs raise storage
-        errors; a log that :meth:`delete_soon` left to the end of a thread's work is deleted.
+        ``on_written``: queued batches were written. ``on_offline``: a directory has failed, so that
+        its logs raise storage errors. ``on_deleted``: a log was deleted that :meth:`delete_soon`
+        could not delete at once.
         """
         if on_deleted is not None:
             self._on_deleted = on_deleted
@@ -154,7 +155,10 @@ class LogManager:
                 self._nursery = None
 
     async def close(self, broker_epoch: int = -1) -> None:
-        """Stop cleanly: write and sync everything, then the marker. Call it after :meth:`run`."""
+        """Shut down cleanly: write and sync everything, then the marker.
+
+        Call it after :meth:`run`.
+        """
         async with trio.open_nursery() as nursery:
             for service in self.services.values():
                 nursery.start_soon(service.close, self.unique, broker_epoch)
@@ -162,12 +166,12 @@ class LogManager:
 
     @property
     def previous_epoch(self) -> int:
-        """The epoch of the broker's last clean stop if all directories agree on it, else -1."""
+        """The broker epoch at the last clean shutdown if all directories agree on it, else -1."""
         epochs = {d.previous_epoch if d.online else -1 for d in self.directories}
         return epochs.pop() if len(epochs) == 1 else -1
 
     def statistics(self) -> Mapping[str, int]:
-        """Return the numbers for metrics."""
+        """Return the values for metrics."""
         return {
             "logs": sum(len(d.logs) for d in self.directories),
             "offline_directories": sum(not d.online for d in self.directories),
@@ -182,7 +186,7 @@ class LogManager:
     # -- partitions
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """Return the log of a partition, None if it is not here."""
+        """Return the log of a partition; None if this broker has none."""
         key = TopicPartition(topic, partition)
         for directory in self.directories:
             log = directory.logs.get(key)
@@ -202,9 +206,10 @@ class LogManager:
     ) -> PartitionLog:
         """Return the existing log of a partition, or create one.
 
-        ``is_new``: the replica was assigned here after the start, so it has no log yet. Raises
-        KafkaStorageError when no directory can hold it, or when its log may be in a directory that
-        failed: ``directory_id``, which the metadata name, or any that could not be read.
+        ``is_new``: the replica was assigned to this broker after its start, so it has no log yet.
+        Raises KafkaStorageError if no directory can hold it, or if its log may be in a failed
+        directory: in ``directory_id``, which the metadata names, or in any directory that could not
+        be read.
         """
         key = TopicPartition(topic, partition)
         log = self.get(topic, partition)
@@ -247,7 +252,7 @@ class LogManager:
 
     @property
     def unread_directories(self) -> Sequence[str]:
-        """The directories that failed before all their logs were opened: they may hold others."""
+        """The directories that failed before all their logs were opened; they may hold more."""
         return _unread(self.directories)
 
     async def delete(self, topic: str, partition: int) -> None:
@@ -258,9 +263,9 @@ class LogManager:
         self._retire(TopicPartition(topic, partition), names.DELETE_DIRECTORY)
 
     def delete_soon(self, log: PartitionLog) -> None:
-        """Delete a log without waiting: at once, or when the thread that works on it has ended.
+        """Delete a log without waiting: now, or once the thread that is working on it has ended.
 
-        :meth:`create` does not return the log any more, also if the thread has not ended.
+        From now on :meth:`create` does not return the log, even before the thread has ended.
         """
         service = self.services[log.disk]
         if log not in service.busy:
@@ -281,13 +286,13 @@ class LogManager:
             self._on_deleted(log.partition)
 
     def _retire(self, partition: TopicPartition, suffix: str) -> None:
-        """Take a partition out of all directories; raises KafkaStorageError if a thread has it."""
+        """Retire a partition from all directories; raises KafkaStorageError if a thread uses it."""
         for service in self.services.values():
             log = service.directory.logs.get(partition)
             if log is None and partition not in service.directory.unopened:
                 continue
             if log is not None and log in service.busy:
-                raise KafkaStorageError(f"{partition}: a thread works on the log of that name")
+                raise KafkaStorageError(f"{partition}: a thread is still using the old log")
             service.retire(partition, self.unique(), suffix)
 
     # -- work on a log, by the tasks and threads of its directory
@@ -295,13 +300,13 @@ class LogManager:
     async def flush(
         self, log: PartitionLog, end_offset: int | None = None, *, indexes: bool = False
     ) -> None:
-        """Return once everything written by now is durable (:meth:`LogFlusher.flush`)."""
+        """Return once everything that has been written is durable (:meth:`LogFlusher.flush`)."""
         await self.services[log.disk].flusher.flush(log, end_offset, indexes=indexes)
 
     async def truncate(
         self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = lambda: True
     ) -> bool:
-        """Remove everything from ``offset`` on (:meth:`LogTruncation.truncate`)."""
+        """Remove everything from ``offset`` onwards (:meth:`LogTruncation.truncate`)."""
         return await self.services[log.disk].truncation.truncate(log, offset, is_wanted)
 
     async def restart_at(
@@ -317,7 +322,7 @@ class LogManager:
     async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
         """Return once the start offsets of these logs are on disk, so that deletions are durable.
 
-        Raises KafkaStorageError when that is not possible.
+        Raises KafkaStorageError if that is not possible.
         """
         logs, slices = list(logs), Slices(self.clock.now)
         for log in logs:
@@ -333,8 +338,8 @@ def retire_strays(
 ) -> list[TopicPartition]:
     """Rename the logs that ``keep`` rejects to ``-stray``; return their partitions.
 
-    They are of topics that the metadata does not have, and are never removed: if the metadata is
-    wrong, the records are still there.
+    Their topics are not in the metadata. They are never removed: if the metadata is wrong, the
+    records are still there.
     """
     return _retire_rejected(logs, keep, names.STRAY_DIRECTORY)
 
@@ -342,10 +347,9 @@ def retire_strays(
 def delete_unassigned(
     logs: LogManager, keep: Callable[[TopicPartition, bytes], bool]
 ) -> list[TopicPartition]:
-    """Delete the logs that ``keep`` rejects, as :meth:`LogManager.delete` does.
+    """Delete the logs that ``keep`` rejects; return their partitions.
 
-    Return their partitions. They are of replicas that were moved to other brokers while this one
-    was down.
+    Their replicas were moved to other brokers while this broker was down.
     """
     return _retire_rejected(logs, keep, names.DELETE_DIRECTORY)
 
@@ -365,7 +369,7 @@ def _retire_rejected(
 
 
 def find_duplicates(directories: Iterable[LogDirectory]) -> Mapping[TopicPartition, list[str]]:
-    """Return the partitions that are in more than one directory, with those directories."""
+    """Return the partitions that are in several directories, with the directories' names."""
     names_of: dict[TopicPartition, list[str]] = {}
     for directory in directories:
         for partition in directory.logs:
@@ -382,8 +386,8 @@ def _refuse_unread(
 ) -> None:
     """Raise KafkaStorageError if a partition's log may be in a directory that was not read.
 
-    An empty log in another directory could be elected, and its followers would then remove the
-    records that the unread log holds.
+    Otherwise a new, empty log in another directory could be elected, and its followers would then
+    remove the records that the unread log holds.
     """
     unread, online = _unread(directories), [d for d in directories if d.online]
     if unread and not any(d.directory_id == directory_id for d in online):
@@ -393,7 +397,7 @@ def _refuse_unread(
 def _choose_directory(
     directories: Sequence[LogDirectory], directory_id: bytes | None
 ) -> LogDirectory:
-    """Return the requested directory, else the one with the fewest partitions."""
+    """Return the requested directory, or else the online one with the fewest partitions."""
     online = [d for d in directories if d.online]
     candidates = [d for d in online if d.directory_id == directory_id]
     if not candidates:

@@ -15,7 +15,7 @@ from kwire.log.disk import Disk
 from kwire.log.disk_health import lacks_descriptors
 
 THREADS: Final = 4
-"""The largest number of calls that wait for one directory at the same time."""
+"""The largest number of concurrent calls that wait for one directory."""
 T = TypeVar("T")
 InThread = Callable[[Disk, Callable[[], None]], Awaitable[None]]
 StandIn = Callable[[Callable[[], None]], Awaitable[None]]
@@ -26,7 +26,7 @@ class DiskThreads:
     """The threads of all directories."""
 
     stand_in: StandIn | None = None
-    """The runner of calls in place of :meth:`run_shedding`'s threads, set by tests."""
+    """Runs calls in place of :meth:`run_shedding`'s threads; set by tests."""
     _limiters: dict[Disk, trio.CapacityLimiter] = attrs.field(factory=dict)
 
     async def run(self, disk: Disk, call: Callable[[], T]) -> T:
@@ -37,7 +37,7 @@ class DiskThreads:
         return await trio.to_thread.run_sync(call, limiter=limiter)
 
     async def run_shedding(self, disk: Disk, call: Callable[[], None]) -> None:
-        """Make a call in a thread, and once more if it found no descriptor and files were closed.
+        """Make a call in a thread; if it runs out of descriptors, close idle files and retry once.
 
         A thread cannot close idle files to free descriptors, so the event loop does.
         """

@@ -1,8 +1,8 @@
 """The search for the offset of a timestamp, which reads more than an index.
 
-It is not on the path of Produce or Fetch. It reads the records in batches, whose content is the
-clients' choice: so it runs in slices, leaves unpacking to a thread, and does not unpack payloads
-above a limit.
+It is not on the path of Produce or Fetch. It reads the records in batches, whose content clients
+choose: therefore it runs in slices, leaves decompression to a thread, and does not decompress
+payloads above a limit.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -22,13 +22,13 @@ from kwire.records.header import (
 from kwire.records.iterate import BadRecords, times
 
 PAYLOAD_MAX: Final = 64 << 20
-"""The largest unpacked payload in bytes; of a batch with a larger one only the header is used."""
+"""The largest decompressed payload in bytes; for a larger one only the batch's header is used."""
 _SLICE_BATCHES: Final = 20
-"""Batches between two pauses; each may be a read of the disk."""
+"""The number of batches between two pauses; each may be a read of the disk."""
 _SLICE_SEGMENTS: Final = 50
 _SLICE_RECORDS: Final = 200
 _READ_HERE: Final = 16 * 1024
-"""A larger batch is read in a thread."""
+"""The largest batch that is read without a thread."""
 _MAGIC: Final = 2
 
 
@@ -40,15 +40,16 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A call for a thread, whose answer is sent back into the search."""
+    """A call for a thread, whose result is sent back into the search."""
 
     call: Callable[[], bytes | None]
     disk: Disk | None
-    """The disk that the call reads and may wait for; None of a call that only unpacks."""
+    """The disk that the call reads and may wait for; None if it only decompresses."""
 
 
 Search: TypeAlias = Generator[Job | None, bytes | None, OffsetAndTimestamp | None]
-"""A search in slices: it yields None for a pause, or a job for a thread whose result it is sent."""
+"""A search in slices: it yields None to pause, or a job for a thread, and is sent the job's
+result."""
 
 
 def run(search: Search) -> OffsetAndTimestamp | None:
@@ -120,9 +121,9 @@ def _largest_timestamp(
 def position_of(segment: Segment, timestamp: int) -> Generator[None, bytes | None, int]:
     """Return a position before which every batch is older than ``timestamp``.
 
-    That is 0 if the entries of the indexes contradict the batches: the time index must have the
-    largest timestamp of the batch that it names. The next lookup of an offset rebuilds the indexes
-    if that of the offsets is wrong.
+    It is 0 if the entries of the indexes contradict the batches: a time index entry must have the
+    largest timestamp of the batch that it names. If the offset index is wrong, the next lookup of
+    an offset rebuilds both.
     """
     entry = segment.indexes.before(timestamp)
     if entry is None:
@@ -146,7 +147,7 @@ def position_of(segment: Segment, timestamp: int) -> Generator[None, bytes | Non
 def _in_batch(
     log: PartitionLog, segment: Segment, position: int, header: BatchHeader, timestamp: int
 ) -> Search:
-    """Find the batch's first record at ``timestamp`` or later that is not below the log start."""
+    """Find the batch's first record at or after ``timestamp`` that is not below the log start."""
     try:
         for count, (offset, time) in enumerate(
             (yield from _times(log, segment, position, header)), 1
@@ -156,7 +157,7 @@ def _in_batch(
             if time >= timestamp and offset >= log.start_offset:
                 return OffsetAndTimestamp(offset, time)
     except BadRecords:
-        # For records that cannot be read, the batch as a whole is the best answer.
+        # If records cannot be read, the batch as a whole is the best answer.
         return OffsetAndTimestamp(header.base_offset, header.max_timestamp)
     return None
 
@@ -164,9 +165,9 @@ def _in_batch(
 def _times(
     log: PartitionLog, segment: Segment, position: int, header: BatchHeader
 ) -> Generator[Job | None, bytes | None, Iterator[tuple[int, int]]]:
-    """Return offsets and timestamps of a batch's records; BadRecords if they cannot be unpacked.
+    """Return offsets and timestamps of a batch's records; BadRecords if it cannot be decompressed.
 
-    Keys, values and headers are skipped: one record can have millions of headers.
+    Keys, values and headers are skipped: a single record can have millions of headers.
     """
     if header.magic != _MAGIC:
         raise BadRecords(f"a batch of format {header.magic}")
@@ -189,14 +190,14 @@ def _times(
 
 
 def _payload(file: File, position: int, header: BatchHeader) -> bytes | None:
-    """Read a batch's payload as it is; None when there is less of it."""
+    """Read a batch's payload as stored; None if the file ends before it."""
     size = header.size - HEADER_SIZE
     data = file.read(position + HEADER_SIZE, size)
     return data if len(data) == size else None
 
 
 def _unpack(packed: bytes, codec: int) -> bytes | None:
-    """Unpack a payload; None when it is damaged or too large."""
+    """Decompress a payload; None if it is damaged or too large."""
     try:
         return bytes(decompress(codec, packed, PAYLOAD_MAX))
     except BadPayload:
@@ -204,9 +205,9 @@ def _unpack(packed: bytes, codec: int) -> bytes | None:
 
 
 def _youngest_left(log: PartitionLog) -> Search:
-    """Do the work of :func:`youngest` by reading batches, from the log start on.
+    """Do the work of :func:`youngest` by reading batches from the log start onwards.
 
-    That is needed if the youngest batch of the segment is below the log start.
+    This is needed if the youngest batch of the segment is below the log start.
     """
     best: OffsetAndTimestamp | None = None
     batches = log.segments.batches_from(log.start_offset)

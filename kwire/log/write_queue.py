@@ -1,8 +1,9 @@
 """The queued writes of a log whose directory is slow, written in order by a thread.
 
-Rules: the log changes the queue; a service runs :class:`Job`s one at a time per log and returns
-them. A truncation while a job runs lowers the offsets that the job will make readable, and its cut
-of the file is queued after the job: a flush meanwhile does not sync the cut, the next one does.
+Rules: the log changes the queue; a service runs one :class:`Job` at a time per log and returns it.
+A truncation while a job is running lowers the offsets that the job will make readable, and queues
+its cut of the file after the job. A flush that runs meanwhile does not sync the cut; the next one
+does.
 """
 
 from collections import deque
@@ -20,7 +21,7 @@ JOB_WRITES_MAX: Final = 256
 
 @attrs.define(eq=False)
 class Write:
-    """A batch queued for a segment; ``parts`` keep the request's memory alive."""
+    """Batches queued for a segment; ``parts`` keep the request's memory alive."""
 
     segment: Segment
     position: int
@@ -47,7 +48,7 @@ class Job:
     operations: list[Operation]
 
     def run(self) -> None:
-        """Do the operations, in a thread, between ``WriteQueue.take`` and ``finish``."""
+        """Run the operations, in a thread, between ``WriteQueue.take`` and ``finish``."""
         for operation in self.operations:
             if isinstance(operation, Write):
                 operation.segment.file.write(operation.parts, operation.position)
@@ -71,7 +72,7 @@ class WriteQueue:
     def take(self) -> Job:
         """Take the next job and pin its files until it is returned.
 
-        If that raises OSError, no job was taken.
+        If this raises OSError, no job was taken.
         """
         assert self.running is None
         operations = list(islice(self.queue, JOB_WRITES_MAX))
@@ -82,7 +83,7 @@ class WriteQueue:
         return self.running
 
     def put_back(self) -> None:
-        """Return the running job to the queue; it can be repeated, since writes have positions."""
+        """Return the running job to the queue; a repetition is safe: its writes have positions."""
         assert self.running is not None
         operations, self.running = self.running.operations, None
         self.queue.extendleft(reversed(operations))
@@ -90,7 +91,7 @@ class WriteQueue:
             operation.segment.file.unpin()
 
     def finish(self) -> list[Operation]:
-        """End the running job after success; return its operations, with truncated writes cut."""
+        """End the running job after success; return its operations, adjusted to truncations."""
         assert self.running is not None
         operations, self.running = self.running.operations, None
         for operation in operations:
@@ -98,7 +99,7 @@ class WriteQueue:
         return operations
 
     def locate(self, segment: Segment, offset: int) -> int | None:
-        """Return the position of the batch that holds ``offset``, if it is queued for a segment."""
+        """Return the position of the batch that contains ``offset``, if queued for ``segment``."""
         running = self.running.operations if self.running is not None else ()
         for operation in (*running, *self.queue):
             if isinstance(operation, Write) and operation.segment is segment:
@@ -108,10 +109,10 @@ class WriteQueue:
         return None
 
     def truncate(self, segment: Segment, position: int, offset: int) -> None:
-        """Drop the queued writes from ``position`` on, and queue a cut after the others.
+        """Drop the queued writes from ``position`` onwards, and queue a cut after the others.
 
-        Operations on later segments are dropped, because those segments are removed. Of a write
-        that spans the position the front still counts; the cut removes the rest.
+        Operations on later segments are dropped, because those segments are removed. If a write
+        spans the position, its front still counts; the cut removes the rest.
         """
         self.queue = deque(
             op
@@ -127,7 +128,7 @@ class WriteQueue:
         self.queue.append(Cut(segment, position))
 
     def forget(self, offset: int) -> None:
-        """Drop all writes: the log was emptied and continues at ``offset``."""
+        """Drop all writes, because the log was emptied and continues at ``offset``."""
         self.queue.clear()
         for operation in self.running.operations if self.running is not None else ():
             if isinstance(operation, Write):

@@ -125,8 +125,7 @@ class Payload:
 
 
 def of_payload(payload: Buffer, count: int, timestamp_ms: int) -> bytes:
-    """Build the batch of ``count`` records with one timestamp, whose encodings ``payload``
-    holds."""
+    """Build the batch of the ``count`` records encoded in ``payload``, with one timestamp."""
     header = BatchHeader(
         base_offset=0,
         length=0,

@@ -43,8 +43,7 @@ class Record(NamedTuple):
 
 
 def batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield every whole batch of any magic; a message or message set of magic 0 or 1 counts as
-    one."""
+    """Yield every whole batch of any magic; a message or message set counts as one."""
     end = len(buf)
     while end - pos > MAGIC_POS:
         length = int.from_bytes(buf[pos + 8 : pos + LENGTH_END], "big", signed=True)

@@ -103,8 +103,7 @@ class WireClient(_Numbered):
         return self._exactly(size)
 
     def is_closed(self) -> bool:
-        """Return True if the server closes the connection within the timeout, False if it sends
-        bytes."""
+        """Return True once the server closes the connection, False if it sends bytes."""
         try:
             return not self.sock.recv(1)
         except ConnectionError:

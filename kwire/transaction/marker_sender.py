@@ -51,8 +51,7 @@ class Brokers(Protocol):
     async def write_markers(
         self, broker: int, markers: Sequence[TransactionMarker]
     ) -> Sequence[Mapping[TopicPartition, int]]:
-        """Return the error codes of each marker; raises KafkaError if the broker does not
-        respond."""
+        """Return each marker's error codes; raises KafkaError if the broker does not respond."""
 
 
 @attrs.define(eq=False)

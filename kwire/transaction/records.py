@@ -73,8 +73,7 @@ def tombstone(transactional_id: str) -> Record:
 
 
 def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction:
-    """Return the state that a record holds. Raises ValueError for a status that Kafka never
-    writes."""
+    """Return the state that a record holds; raises ValueError for an unknown status."""
     state = State(value.transaction_status)
     return Transaction(
         transactional_id=transactional_id,

@@ -120,8 +120,7 @@ class TransactionCoordinator:
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: Producer | None
     ) -> Producer:
-        """Return the identity of a producer that starts; fence its predecessor and abort its
-        transaction."""
+        """Return the identity of a starting producer; fence and abort its predecessor."""
         if not 0 < timeout_ms <= self.settings().max_timeout_ms:
             raise InvalidTransactionTimeout
         request = InitProducer(transactional_id, timeout_ms, expected)
@@ -199,8 +198,7 @@ class TransactionCoordinator:
         request: Req,
         decide: Callable[[TransactionShard, Req, Moment, int], Decision],
     ) -> Producer:
-        """Decide, with a new producer id if the decision needs one; return the resulting
-        producer."""
+        """Decide, with a new producer id if needed; return the resulting producer."""
         transactional_id = request.transactional_id
 
         def decide_now(shard: TransactionShard, moment: Moment, ticket: int) -> Decision:
@@ -232,8 +230,7 @@ class TransactionCoordinator:
         self._has_timed_out.set()
 
     async def _abort_with_ids(self) -> None:
-        """Abort transactions that need producer ids; a failed abort is repeated at the next
-        deadline."""
+        """Abort transactions that need producer ids; the next deadline retries a failed abort."""
         while True:
             await self._has_timed_out.wait()
             self._has_timed_out.clear()

@@ -242,8 +242,7 @@ class TransactionShard:
     # Requests
 
     def initialize(self, request: InitProducer, moment: Moment, ticket: int) -> Decision:
-        """Answer with the producer, or with ConcurrentTransactions if a transaction is aborted
-        first."""
+        """Answer with the producer, or with ConcurrentTransactions after starting an abort."""
         change = self._change(moment, request.fresh_id)
         current = self.transactions.get(request.transactional_id)
         if current is None:

@@ -175,7 +175,7 @@ MUTATIONS = (
         name="half-cached-read-counts-as-the-end",
         invariants=(16, 91),
         path="kwire/log/disk.py",
-        old="                return None  # the next page is not cached\n",
+        old="                return None  # The next page is not cached.\n",
         new="                pass\n",
         test="tests/log/test_cold_lookup.py",
     ),

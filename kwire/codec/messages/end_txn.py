@@ -33,8 +33,7 @@ class EndTxnResponse:
 
 
 def widen_request(request: EndTxnRequest, version: int) -> EndTxnRequest:
-    """Derive the producer's `transaction.version`: each end bumps its epoch from version 5
-    (KIP-890)."""
+    """Derive the producer's `transaction.version`: 2 from version 5 onwards (KIP-890)."""
     request.client_version = 2 if version >= 5 else 0
     return request
 

@@ -1,1 +1,1 @@
-"""Parts that several handlers use."""
+"""Code that several handlers share."""

@@ -23,7 +23,7 @@ def advertised_versions(listener_type: ListenerType) -> list[ApiVersion]:
 
 
 def refuse_version() -> ApiVersionsResponse:
-    """Return the answer to an unknown version of ApiVersions: only that API is listed."""
+    """Return the response to an unknown version of ApiVersions, which lists only that API."""
     return ApiVersionsResponse(
         error_code=UnsupportedVersion.code, api_keys=[_api_version(BY_NAME["ApiVersions"])]
     )

@@ -1,6 +1,6 @@
-"""The shared part of the two requests that change settings: which changes a node takes.
+"""The shared part of the two requests that change settings: which changes a node accepts.
 
-One bad resource fails alone; the results come in the order of the request's resources.
+Each resource fails or succeeds alone; the results are in the order of the request's resources.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ Resp = TypeVar("Resp", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
 @attrs.frozen
 class Altering(Generic[Req, Resp]):
-    """The handling of one of the two requests; their results differ only in their classes."""
+    """The handling of one of the two requests; only the classes of their results differ."""
 
     response_type: type[Resp]
     decide: "Decide[Req, Resp]"
-    """The controller's decision on the resources that this node lets pass."""
+    """The controller's decision on the resources that this node accepts."""
 
     def refuse(self, request: Req, error: KafkaError) -> Resp:
-        """Return the answer to a request that fails as a whole."""
+        """Return the response to a request that fails as a whole."""
         result_type = self.response_type.AlterConfigsResourceResponse
         results = [_refusal(result_type, resource, error) for resource in request.resources]
         return self.response_type(responses=results)
@@ -52,9 +52,9 @@ class Altering(Generic[Req, Resp]):
         )
 
     async def alter(self, context: Context, request: Req) -> Resp:
-        """Change the settings that the client may change; refuse the others."""
+        """Change the settings that the client may change; reject the others."""
         order = resources_of(request)
-        request = copy(request)  # the original may have to be forwarded
+        request = copy(request)  # The original may have to be forwarded.
         refusals = self._refuse(
             request,
             self.response_type.AlterConfigsResourceResponse,
@@ -67,7 +67,7 @@ class Altering(Generic[Req, Resp]):
     def _refuse(
         self, request: Req, result_type: Callable[..., Result], check: Callable[[int, str], None]
     ) -> list[Result]:
-        """Keep the resources that pass a check in the request; return the others' results."""
+        """Keep only the resources that pass ``check``; return the results of the others."""
         allowed, results = [], []
         for resource in request.resources:
             try:

@@ -1,4 +1,4 @@
-"""The operations that a client may do on a resource, as a bit field (KIP-430)."""
+"""The operations that a client may perform on a resource, as a bit field (KIP-430)."""
 
 from typing import Final
 
@@ -38,11 +38,11 @@ _OPERATIONS: Final = {
         "IdempotentWrite",
     ),
 }
-"""The operations that there are on each type of resource."""
+"""The operations that exist for each type of resource."""
 
 
 def authorized_operations(context: Context, resource_type: str, name: str) -> int:
-    """Return the operations that the client may do on a resource."""
+    """Return the operations that the client may perform on a resource."""
     bits = 0
     for operation in _OPERATIONS[resource_type]:
         if context.is_allowed(operation, resource_type, name):

@@ -1,7 +1,7 @@
 """The cluster's metadata as the clients of one listener see it.
 
-A broker without an address on the client's listener cannot be reached, so its partitions have no
-leader there and its replicas are offline.
+Clients cannot reach a broker that has no address on their listener. So partitions that it leads
+have no leader for them, and its replicas count as offline.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,21 +29,21 @@ Node = TypeVar("Node", BrokerImage, ControllerImage)
 Described_co = TypeVar("Described_co", covariant=True)
 
 _ANY_DIRECTORY: Final = (DirectoryId.MIGRATING, DirectoryId.UNASSIGNED)
-"""The ids of directories that are not decided yet."""
+"""Values for directories that are not assigned yet."""
 _NO_DIRECTORY: Final[frozenset[bytes]] = frozenset()
 
 
 class Leadership(NamedTuple):
-    """A partition's leader, and its replicas that are offline."""
+    """A partition's leader and its offline replicas."""
 
     error_code: int
     leader: int
-    """-1 if it cannot be reached on the listener."""
+    """-1 if the leader cannot be reached on the listener."""
     offline_replicas: list[int]
 
 
 class PartitionType(Protocol[Described_co]):
-    """The class of a partition in a response, with the fields that all such classes have."""
+    """The class of a partition in a response; these fields are common to all such classes."""
 
     def __call__(
         self,
@@ -59,7 +59,7 @@ class PartitionType(Protocol[Described_co]):
 
 
 class ClientView:
-    """An image as clients of a listener see it; made once per request."""
+    """An image as clients of one listener see it; created once per request."""
 
     def __init__(self, image: MetadataImage, listener: str) -> None:
         brokers = image.brokers.values()
@@ -72,12 +72,12 @@ class ClientView:
         }
         """The online log directories of reachable unfenced brokers; None means any directory."""
         self._leaderships: dict[tuple[object, ...], Leadership] = {}
-        """Results by leader, replicas and directories, since many partitions have the same."""
+        """Results by leader, replicas and directories, which many partitions have in common."""
 
     def describe(
         self, partition_type: PartitionType[Described_co], index: int, partition: PartitionImage
     ) -> Described_co:
-        """Return a partition for a response, without its leader if that cannot be reached."""
+        """Return a partition for a response, without its leader if the leader cannot be reached."""
         key = partition.leader, partition.replicas, partition.directories
         leadership = self._leaderships.get(key)
         if leadership is None:
@@ -109,7 +109,7 @@ class ClientView:
 
 
 def with_endpoints(nodes: Iterable[Node], listener: str) -> Iterator[tuple[Node, Endpoint]]:
-    """Return the nodes that have an address on a listener, with it."""
+    """Yield the nodes that have an address on a listener, together with that address."""
     for node in nodes:
         endpoint = node.endpoint(listener)
         if endpoint is not None:
@@ -117,7 +117,7 @@ def with_endpoints(nodes: Iterable[Node], listener: str) -> Iterator[tuple[Node,
 
 
 def unknown_topic_code(name: str) -> int:
-    """Return the error code for a topic that does not exist: invalid name, or unknown."""
+    """Return the error code for a topic that does not exist: its name is invalid or unknown."""
     try:
         check_topic_name(name)
     except InvalidTopicException as error:
@@ -126,7 +126,7 @@ def unknown_topic_code(name: str) -> int:
 
 
 def any_controller_id(context: Context, image: MetadataImage) -> int:
-    """Return a live broker for admin requests: this one if it is live, for any forwards them."""
+    """Return a live broker for admin requests, this one if it is live; any can forward them."""
     own = context.config.node_id
     live = [broker.id for broker in image.live_brokers()]
     return own if own in live else live[0] if live else -1

@@ -1,6 +1,6 @@
-"""The resources that have settings: which a client may see or change, and on which node.
+"""The resources that have settings: which of them a client may read or change, and on which node.
 
-Requests that change settings, and their results, are in the order of the client's resources.
+In requests that change settings, the resources and their results are in the client's order.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,9 +33,9 @@ Result = TypeVar("Result", bound=ConfigResource)
 
 
 def check_config_allowed(context: Context, operation: str, resource_type: int, name: str) -> None:
-    """Raise unless the client may do this with a resource's settings.
+    """Raise unless the client may perform ``operation`` on a resource's settings.
 
-    Settings of topics and groups are theirs, all others are the cluster's.
+    Settings of topics and groups are checked for that topic or group, all others for the cluster.
     """
     if resource_type == TOPIC:
         context.check_allowed(operation, "Topic", name)
@@ -66,14 +66,14 @@ def check_not_other_broker(context: Context, resource_type: int, name: str) -> N
 
 
 def resources_of(request: AlteringRequest) -> list[ResourceName]:
-    """Return a request's resources, in its order."""
+    """Return the resources of a request, in order."""
     return [_name(resource) for resource in request.resources]
 
 
 def add_results(
     results: list[Result], refusals: Iterable[Result], order: list[ResourceName]
 ) -> None:
-    """Add the results for resources that were refused earlier, in the request's order."""
+    """Add the results for resources that were rejected earlier, in the request's order."""
     results += refusals
     results.sort(key=lambda result: order.index(_name(result)))
 

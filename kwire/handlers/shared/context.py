@@ -1,6 +1,6 @@
 """The context in which a request is answered: the parts of the node, the client, its listener.
 
-The parts are filled by the server as they are made; a listener serves no API that needs a part
+The server fills in the parts as it creates them; a listener does not serve an API that needs a part
 which its node lacks.
 """
 
@@ -38,7 +38,7 @@ Req = TypeVar("Req")
 Resp = TypeVar("Resp")
 
 CLUSTER: Final = "kafka-cluster"
-"""The name of the resource type Cluster's only resource."""
+"""The name of the only resource of type Cluster."""
 _AUTHORIZATION_ERRORS: Final[Mapping[str, type[KafkaError]]] = {
     "Cluster": ClusterAuthorizationFailed,
     "Group": GroupAuthorizationFailed,
@@ -48,7 +48,7 @@ _AUTHORIZATION_ERRORS: Final[Mapping[str, type[KafkaError]]] = {
 
 
 class Principal(NamedTuple):
-    """The identity of a client, as in Kafka: User:ANONYMOUS."""
+    """The identity of a client; in Kafka's form User:ANONYMOUS."""
 
     kind: str
     name: str
@@ -57,25 +57,25 @@ class Principal(NamedTuple):
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
-# Any: no handler sees the None, since no API is served that needs a part which the node lacks.
+# Any: handlers never see the None, because an API whose part the node lacks is not served.
 Absent: TypeAlias = Any
 
 
 def _absent() -> Absent:
-    """Return None for a part that this node lacks, or that the server has not made yet."""
+    """Return None for a part that this node lacks, or that the server has not created yet."""
     return None
 
 
 @attrs.define(kw_only=True)
 class Services:
-    """The parts of one node that requests may use; one per node, filled by the server."""
+    """The parts of one node that requests may use; one object per node, filled in by the server."""
 
     config: BrokerConfig = attrs.field(factory=_absent)
     """The current snapshot of the settings; replaced when they change."""
     clock: Clock = attrs.field(factory=SystemClock)
     metrics: Metrics = attrs.field(factory=Metrics)
     image: MetadataImage = attrs.field(factory=_absent)
-    """The published metadata; replaced on each publication."""
+    """The published metadata; replaced by each publication."""
     replicas: ReplicaService = attrs.field(factory=_absent)
     groups: GroupCoordinator = attrs.field(factory=_absent)
     controller: Controller = attrs.field(factory=_absent)
@@ -84,16 +84,16 @@ class Services:
     logs: LogManager = attrs.field(factory=_absent)
     producer_ids: ProducerIds = attrs.field(factory=_absent)
     markers: MarkerWriter = attrs.field(factory=_absent)
-    """Writes the markers of transactions to the partitions that this broker leads."""
+    """Writes transaction markers to the partitions that this broker leads."""
     verifier: TransactionVerifier = attrs.field(factory=_absent)
-    """Asks the coordinators of transactions, on this and on other nodes."""
+    """Asks transaction coordinators, on this node and on others."""
     transactions: "Callable[[], TransactionCoordinator]" = attrs.field(factory=_absent)
-    """Returns this node's transaction coordinator, which is made when it is first needed."""
+    """Returns this node's transaction coordinator, which is created when it is first needed."""
     channel: ControllerChannel | None = None
-    """The channel to an active controller on another node, to which requests are forwarded."""
+    """The channel over which requests are forwarded to an active controller on another node."""
     cluster_id: str = ""
     supported_features: Mapping[str, tuple[int, int]] = attrs.field(factory=dict)
-    """Feature name to the smallest and largest level this node can work at."""
+    """The smallest and largest level that this node supports, by feature name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -105,11 +105,11 @@ class Context:
     listener: str = "PLAINTEXT"
     client_id: str = ""
     api_version: int = 0
-    """The version of a request that the controller answers; may be 0 for others."""
+    """The request's version for APIs that the controller answers; may be 0 for others."""
     client_host: str = "127.0.0.1"
     principal: Principal = ANONYMOUS
     may_forward: bool = False
-    """Whether NotController is raised to the caller, which forwards the request, not answered."""
+    """True if NotController is raised to the caller, which forwards the request."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -121,7 +121,7 @@ class Context:
 
     @property
     def image(self) -> MetadataImage:
-        """The current metadata; read it once per request, for it may change at an await."""
+        """The current metadata; read it once per request, because it may change at an await."""
         return self.services.image
 
     @property
@@ -155,8 +155,8 @@ class Context:
     async def decide(self, decide: "Decide[Req, Resp]", request: Req) -> Resp:
         """Have the active controller decide on a request.
 
-        On a broker's listener the answer waits until this broker has applied the decision; on a
-        controller's listener until the decision is committed.
+        On a broker's listener the response waits until this broker has applied the decision; on a
+        controller's listener it waits until the decision is committed.
         """
         return await self.controller.call(
             decide, request, in_force=self.listener_type is ListenerType.BROKER
@@ -165,23 +165,26 @@ class Context:
     def mutation_permit(self, strict_since: int) -> Permit:
         """Return the client's permit to create and delete topics and partitions.
 
-        From version ``strict_since`` on a client over its quota is refused, before that slowed.
+        A client that exceeds its quota is rejected from version ``strict_since`` onwards; before
+        that it is slowed down.
         """
         strict = self.api_version >= strict_since
         return self.controller.permit(self.requester, strict=strict)
 
     @property
     def requester(self) -> Requester:
-        """The client, as the controller's mutation quota counts it."""
+        """The client, as the controller's mutation quota identifies it."""
         return Requester(self.principal, self.client_id, self.client_host)
 
     def is_allowed(self, operation: str, resource_type: str, name: str) -> bool:
-        """Return whether the principal may do ``operation`` (as "Read") on a resource (as
-        "Topic")."""
+        """Return whether the principal may perform ``operation`` on a resource.
+
+        Examples: "Read" is an operation, "Topic" a resource type.
+        """
         del operation, resource_type, name
         return True
 
     def check_allowed(self, operation: str, resource_type: str, name: str) -> None:
-        """Raise the resource type's error unless the principal may do ``operation``."""
+        """Raise the resource type's error unless the principal may perform ``operation``."""
         if not self.is_allowed(operation, resource_type, name):
             raise _AUTHORIZATION_ERRORS[resource_type]

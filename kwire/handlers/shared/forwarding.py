@@ -1,9 +1,9 @@
-"""Answers the requests that only the active controller can answer, on any node (KIP-590).
+"""Answers requests that only the active controller can answer, on any node (KIP-590).
 
-If it is on another node, the client's request is sent unopened, in an Envelope, until an active
-controller has answered it or ``request.timeout.ms`` is over: for the client a failover in between
-is only a delay. Resources that this broker refuses itself are not forwarded; their results are in
-the answer in their places.
+If the active controller is on another node, the client's request is forwarded unparsed, in an
+Envelope, until an active controller has answered it or ``request.timeout.ms`` is over. So a
+failover in between only delays the client's response. Resources that this broker rejects itself are
+not forwarded; the response contains their results in the right places.
 """
 
 from contextlib import suppress
@@ -22,9 +22,9 @@ from kwire.net.controller_channel import ControllerChannel
 async def answer_by_controller(
     context: Context, frame: memoryview, request: Body, handler: Handler[Body, Body]
 ) -> Body | list[Part]:
-    """Return the answer of this node's controller, or another node's as a list of parts.
+    """Return the response of this node's controller, or the parts of another node's response.
 
-    Requests of a controller's listener, and of a node without a channel, are not forwarded.
+    Requests on a controller's listener, or on a node without a channel, are not forwarded.
     """
     channel = context.services.channel
     if channel is None or context.listener_type is not ListenerType.BROKER:
@@ -45,9 +45,9 @@ async def _forward_allowed(
     request: Body,
     handler: Handler[Body, Body],
 ) -> Body | list[Part]:
-    """Forward what this broker does not refuse itself.
+    """Forward what this broker does not reject itself.
 
-    Return the answer as a list of parts, or as a response if results had to be added. Raises
+    Return the response as a list of parts, or as an object if results had to be added. Raises
     KafkaError if no active controller answers.
     """
     if handler.refuse_other_brokers is not None:
@@ -68,7 +68,7 @@ async def _forward_rest(
     request: Body,
     handler: Handler[Body, Body],
 ) -> Body:
-    """Forward the resources that were not refused here and return the response to them."""
+    """Forward the resources that were not rejected here and return the response."""
     if not request.resources:
         return BY_KEY[read_header(frame)[0].api_key].response(responses=[])
     try:

@@ -1,8 +1,8 @@
-"""A handler: the function that answers the requests of one API, and its answers to errors.
+"""A handler: the function that answers the requests of one API, and its responses to errors.
 
 A handler sees only the newest shape of a request, raises :class:`~kwire.errors.KafkaError` for
-errors that the protocol has a code for, and returns ``None`` when no answer is to be sent.  Any
-other exception is a bug: logged once with its traceback, answered as UnknownServerError.
+errors that have a code in the protocol, and returns ``None`` if no response must be sent. Any other
+exception is a bug: it is logged with its traceback and answered as UnknownServerError.
 """
 
 import logging
@@ -24,52 +24,52 @@ Req = TypeVar("Req")
 Resp = TypeVar("Resp")
 T = TypeVar("T")
 RefuseOtherBrokers = Callable[[Context, Req], Sequence[ConfigResource]]
-"""Removes from a request the resources that a broker refuses itself before it forwards the rest;
-returns the results for them."""
+"""Removes from a request the resources that a broker rejects itself before it forwards the rest;
+returns their results."""
 
 
 @attrs.frozen
 class Unfinished:
-    """The result of a handler that has done its work, but has to wait before it answers."""
+    """The result of a handler that has done its work but has to wait before it can answer."""
 
     finish: Callable[[], Awaitable[Body]]
-    """Waits and returns the answer; raises what handlers raise."""
+    """Waits and returns the response; raises what handlers may raise."""
 
 
 Function = Callable[[Context, Req], Awaitable[Resp | Unfinished | None]]
 
 
 def _discard_nothing(response: object) -> None:
-    """Do nothing: most answers hold only memory."""
+    """Do nothing: most responses hold only memory."""
 
 
 @attrs.frozen
 class Handler(Generic[Req, Resp]):
-    """One API: its request type, its function, and its answer to errors."""
+    """One API: its request type, its function, and its responses to errors."""
 
     request_type: type[Req]
     function: Function[Req, Resp]
     refuse: Callable[[Req, KafkaError], Resp | None]
-    """Makes the answer to a request that fails as a whole."""
+    """Builds the response to a request that fails as a whole."""
     refuse_other_brokers: RefuseOtherBrokers[Req] | None = None
     discard: Callable[[Resp], None] = _discard_nothing
-    """Releases the resources of an answer that will not be sent."""
+    """Releases the resources of a response that will not be sent."""
 
     async def __call__(self, context: Context, request: Req) -> Resp | None:
-        """Return the answer, or None if there is none."""
+        """Return the response, or None if none must be sent."""
         result = await self.begin(context, request)
         if isinstance(result, Unfinished):
             return await self.finish(context, request, result)
         return result
 
     def begin(self, context: Context, request: Req) -> Awaitable[Resp | Unfinished | None]:
-        """Return the answer, or what is left to wait for after the request's work is done."""
+        """Return the response, or the wait that is left after the request's work is done."""
         return self._guard(self.function(context, request), context, request)
 
     def finish(
         self, context: Context, request: Req, unfinished: Unfinished
     ) -> Awaitable[Resp | None]:
-        """Wait and return the answer."""
+        """Wait and return the response."""
         return self._guard(unfinished.finish(), context, request)
 
     async def _guard(self, work: Awaitable[T], context: Context, request: Req) -> T | Resp | None:
@@ -122,8 +122,8 @@ def handles(
 ) -> Callable[[Callable[[Context, Req], Awaitable[Body]]], Handler[Req, Body]]:
     """Make an ``async def`` the handler of one API.
 
-    ``refuse`` makes the answer to a request that fails as a whole, where that is more than the
-    response's own error code and, if it has one, error message.
+    ``refuse`` builds the response to a request that fails as a whole. It is needed only if that is
+    more than the response's own error code and, if it has one, error message.
     """
     refuse_request = _refuse_with_error_code(request_type) if refuse is None else refuse
 
@@ -134,7 +134,7 @@ def handles(
 
 
 def _refuse_with_error_code(request_type: type) -> Callable[[object, KafkaError], Body]:
-    """Return the function that answers with an error code and nothing else but its text."""
+    """Return a function whose responses contain only an error code, and its text if possible."""
     key = spec_of(request_type).api_key
     assert key is not None, "only requests have handlers"
     response_type: Callable[..., Body] = BY_KEY[key].response

@@ -1,6 +1,6 @@
-"""The current leader, which Produce and Fetch add to errors so that clients need not ask: KIP-951.
+"""The current leader, which Produce and Fetch add to errors to save clients a request (KIP-951).
 
-Only errors that mean "not here" or "not any more" carry a hint, and it names only a leader with
+Only errors that mean "not here" or "no longer here" carry a hint, and it only names a leader with
 an address on this listener.
 """
 
@@ -29,9 +29,9 @@ def add_leader_hint(
     answer: Answer,
     response: Response,
 ) -> None:
-    """Name the leader to try in a partition's answer, and its address in the response.
+    """Name the leader to try in a partition's response, and its address in the whole response.
 
-    The topic is given by its name, or by its id if the name is empty.
+    The topic is identified by its name, or by its id if the name is empty.
     """
     if not isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch):
         return

@@ -1,7 +1,7 @@
-"""The topics of offset commits: which exist, and the answer for each partition.
+"""The topics of offset commits: which of them exist, and the result for each partition.
 
-A topic is given by name or by id; both are stored, so that the offsets of a deleted topic are
-never used for a later topic of the same name.  Partitions that do not exist fail alone.
+A topic is requested by name or by id; both are stored, so that the offsets of a deleted topic are
+never used for a recreated topic with the same name. Partitions that do not exist fail alone.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -23,7 +23,7 @@ RequestTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 ResponseTopic = OffsetCommitResponse.OffsetCommitResponseTopic
 
 _AT_ONCE: Final = 500
-"""The most partitions that are looked up and answered without a pause."""
+"""The largest number of partitions that are looked up and answered without a pause."""
 Commit = Callable[[OffsetCommitRequest], Awaitable[OffsetCommitResponse]]
 """Commits offsets of partitions that exist; raises KafkaError."""
 
@@ -62,7 +62,7 @@ def _answering(
     images: Sequence[TopicImage | KafkaError],
     reply: OffsetCommitResponse,
 ) -> Generator[None, None, OffsetCommitResponse]:
-    """Build the answer for all topics in small steps, given the reply for those that exist."""
+    """Build the response for all topics in small steps, from the reply for existing partitions."""
     codes: dict[tuple[str, int], int] = {}
     for committed in reply.topics:
         for result in committed.partitions:
@@ -103,7 +103,7 @@ def _find(context: Context, topic: RequestTopic) -> TopicImage | KafkaError:
 def _existing(
     topics: Sequence[RequestTopic], images: Sequence[TopicImage | KafkaError]
 ) -> Generator[None, None, list[RequestTopic]]:
-    """Build the topics with their names and ids, and only the partitions that exist, in steps."""
+    """Collect the existing topics, with names, ids and only the existing partitions, in steps."""
     existing: list[RequestTopic] = []
     for topic, image in zip(topics, images, strict=True):
         if isinstance(image, KafkaError):
@@ -121,7 +121,7 @@ def _existing(
 async def _commit(
     request: OffsetCommitRequest, topics: list[RequestTopic], commit: Commit
 ) -> OffsetCommitResponse:
-    """Commit these partitions and return their error codes; a KafkaError fails only these."""
+    """Commit these partitions and return their error codes; a KafkaError fails only them."""
     if not topics:
         return OffsetCommitResponse(topics=[])
     existing = OffsetCommitRequest(

@@ -1,20 +1,20 @@
 """Passes requests to the metadata quorum, which answers them itself.
 
-Nothing is decided here: the raft node gets each request, in the order of arrival.
+Nothing is decided here: the raft node receives the requests in the order of arrival.
 """
 
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.handlers.shared.context import Context
 
-if TYPE_CHECKING:  # an alias that is there for types only
+if TYPE_CHECKING:  # An alias for type checking only.
     from kwire.raftmeta.raft.events import RaftRequest
 
 Resp = TypeVar("Resp")
 
 
 async def ask_quorum(context: Context, request: "RaftRequest", response_type: type[Resp]) -> Resp:
-    """Return the raft node's answer, which is of this type."""
+    """Return the raft node's response, checked to be a ``response_type``."""
     response = await context.quorum.handle(request)
     assert isinstance(response, response_type)
     return response

@@ -1,7 +1,7 @@
-"""The verification of transactional producers by the handlers that append their records (KIP-890).
+"""The verification of transactional producers by handlers that append their records (KIP-890).
 
-The transaction coordinator is asked only before a transaction's first batch in a partition; the
-guard that is made before the question goes with the append.
+The transaction coordinator is asked only before a transaction's first batch in a partition. A guard
+is created before asking, and is passed to the append.
 """
 
 from collections.abc import Sequence
@@ -29,16 +29,16 @@ ADDS_PARTITIONS: Final = 2
 _RETRY_S: Final = 0.02
 """``add.partitions.to.txn.retry.backoff.ms``."""
 _RETRIES_S: Final = 0.1
-"""``add.partitions.to.txn.retry.backoff.max.ms``: the bound of all retries."""
+"""``add.partitions.to.txn.retry.backoff.max.ms``: the limit for all retries together."""
 
 
 class Verified(NamedTuple):
     """The verification of one partition."""
 
     guard: Guard | None = None
-    """The guard to append with; None if the transaction is open already."""
+    """The guard to append with; None if the transaction is already open."""
     error: KafkaError | None = None
-    """The transaction coordinator's error, as clients of the request know it."""
+    """The transaction coordinator's error, translated for the request's clients."""
 
 
 UNVERIFIED: Final = Verified()
@@ -51,18 +51,18 @@ async def verify(
     batches: Sequence[tuple[Partition, TransactionalBatch]],
     transaction_support: int,
 ) -> Verifications:
-    """Verify that partitions are in the transaction of the batches' producer, which is one.
+    """Verify that partitions are in the transaction of the batches, which have the same producer.
 
-    With a ``transaction_support`` of :data:`ADDS_PARTITIONS` they are added.
+    With a ``transaction_support`` of :data:`ADDS_PARTITIONS` the partitions are added to it.
     """
     deadline = context.replicas.now() + _RETRIES_S
     results: Verifications = {}
-    delay_s = 0.0  # Before it answers, a coordinator on this broker has waited for the marker.
+    delay_s = 0.0  # A coordinator on this broker has already waited for the marker.
     while batches:
         results |= await _verify_once(context, transactional_id, batches, transaction_support)
         if transaction_support < ADDS_PARTITIONS or context.replicas.now() >= deadline:
             break
-        # The marker of the previous transaction is still to come; it discards this guard.
+        # The marker of the previous transaction is still to come; it invalidates this guard.
         batches = [
             (partition, batch)
             for partition, batch in batches
@@ -126,7 +126,7 @@ def _begin(
 
 
 def _to_producer_error(code: int, transaction_support: int) -> KafkaError:
-    """Return the coordinator's error as producers of the request's version know it."""
+    """Translate the coordinator's error to one that producers of the request's version know."""
     if code == ProducerFenced.code:
         return InvalidProducerEpoch()
     if code == TransactionAbortable.code and transaction_support < KNOWS_ABORTABLE:

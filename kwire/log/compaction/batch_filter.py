@@ -1,11 +1,11 @@
-"""The batch that is written in place of a batch of the source, if any.
+"""Decides which batch, if any, replaces a batch of the source.
 
-Rules: a batch that loses nothing is copied byte for byte. One that loses records keeps its offsets,
-its sequences, its producer, its leader epoch, its codec and its type of timestamp. The largest
-timestamp is that of the records that stay; with LogAppendTime it is the batch's own. The first pass
-that keeps a tombstone, or a marker of a transaction without data, sets the batch's delete horizon
-to now plus ``delete.retention.ms``; no later pass moves it. A retention so long that no timestamp
-can express the horizon sets none: then tombstones and markers stay for ever.
+Rules: a batch that loses no records is copied byte for byte. A batch that loses records keeps its
+offsets, sequences, producer, leader epoch, codec and type of timestamp. Its largest timestamp
+becomes that of the kept records; with LogAppendTime it stays the batch's own. The first pass that
+keeps a tombstone, or a marker of a transaction without data, sets the batch's delete horizon to now
+plus ``delete.retention.ms``; later passes do not move it. If the retention is so long that no
+timestamp can express the horizon, none is set, and tombstones and markers stay forever.
 """
 
 import logging
@@ -55,7 +55,7 @@ class BatchFilter:
         self.keyless_dropped = 0
 
     def keep(self, batch: SourceBatch, verdict: Verdict) -> KeptBatch | None:
-        """Return the batch that takes the place of this one, None if nothing of it stays."""
+        """Return the batch that replaces this one; None if nothing of it is kept."""
         header = batch.header
         if verdict.drops_records and not verdict.keeps_empty:
             return None
@@ -69,7 +69,7 @@ class BatchFilter:
         return KeptBatch(build.rebuild_empty(header), header.max_timestamp, header.next_offset)
 
     def _keep_records(self, batch: SourceBatch, verdict: Verdict) -> KeptBatch | None:
-        """Return a batch with the records that stay, None if none does."""
+        """Return a batch with the records that are kept; None if there are none."""
         header, payload = batch.header, batch.payload()
         try:
             if header.is_control:
@@ -114,7 +114,7 @@ class BatchFilter:
             first_timestamp = header.base_timestamp + _first_delta(payload, retained)
             max_timestamp = max(header.base_timestamp + retained.max_delta, NO_TIMESTAMP)
         base_timestamp = first_timestamp if horizon_ms is None else horizon_ms
-        # With LogAppendTime the records' own deltas have no meaning and stay as they are.
+        # With LogAppendTime the records' own deltas have no meaning, so they are not changed.
         shift = 0 if is_append_time else header.base_timestamp - base_timestamp
         data = build.rebuild(
             header,
@@ -135,13 +135,13 @@ class BatchFilter:
 
 
 def _whole(header: BatchHeader, payload: Buffer) -> Retained:
-    """Return that all records of a control batch stay."""
+    """Return that all records of a control batch are kept."""
     delta = header.max_timestamp - header.base_timestamp
     return Retained([(0, len(payload))], header.record_count, 0, False, delta)
 
 
 def _first_delta(payload: Buffer, retained: Retained) -> int:
-    """Return the timestamp delta of the first record that stays."""
+    """Return the timestamp delta of the first record that is kept."""
     data = bytes(payload[retained.ranges[0][0] : retained.ranges[0][0] + HEADER_SIZE])
     _, position = read_varint(data, 0)
     return read_varint(data, position + 1, 70)[0]

@@ -1,11 +1,11 @@
-"""The choice of the compacted log that is cleaned next, and of what of it may be cleaned.
+"""Chooses the compacted log to clean next, and which of its segments may be cleaned.
 
-Pure: a log is given as the facts about its segments, and the time as an argument. Rules:
-the dirty part of a log begins at the end of its last pass. A pass cleans whole segments, and none
-that is active, holds records above the last stable offset, or has a record younger than
-``min.compaction.lag.ms``. A log is due when the cleanable share of its bytes exceeds
-``min.cleanable.dirty.ratio``, or when ``max.compaction.lag.ms`` has passed since its first dirty
-record. The sizes are counted as Apache Kafka counts them, so that both choose the same log.
+Pure: the arguments are facts about a log's segments, and the time. Rules: the dirty part of a log
+starts at the end of its last pass. A pass cleans whole segments, but not the active segment, nor a
+segment with records above the last stable offset or younger than ``min.compaction.lag.ms``. A log
+is due when the cleanable share of its bytes exceeds ``min.cleanable.dirty.ratio``, or when
+``max.compaction.lag.ms`` has passed since its first dirty record. Sizes are counted as in Apache
+Kafka, so that both choose the same log.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,17 +21,17 @@ K = TypeVar("K")
 
 
 class SegmentFacts(NamedTuple):
-    """The facts about one segment; the last segment of a log is the active one."""
+    """The facts about one segment; a log's last segment is the active one."""
 
     base_offset: int
     size: int
     """Bytes of the log file."""
     largest_timestamp_ms: int = -1
-    """The largest timestamp of the segment's records, -1 if no record has one; read only with a
-    ``min.compaction.lag.ms``."""
+    """The largest timestamp of the segment's records, -1 if no record has one; used only if
+    ``min.compaction.lag.ms`` is set."""
     first_timestamp_ms: int = -1
-    """The largest timestamp of the first batch, -1 if unknown; read only with a
-    ``max.compaction.lag.ms``."""
+    """The largest timestamp of the first batch, -1 if unknown; used only if
+    ``max.compaction.lag.ms`` is set."""
 
 
 @attrs.frozen(kw_only=True)
@@ -43,41 +43,43 @@ class LogFacts:
     end_offset: int
     last_stable_offset: int
     clean_end: int | None
-    """The end of the part that passes have cleaned, from the checkpoint; None without one."""
+    """The end of the part that passes have cleaned, from the checkpoint; None if it has no
+    entry."""
     config: LogConfig
 
 
 @attrs.frozen(kw_only=True)
 class Assessment:
-    """The range and size of a pass over a log at one moment."""
+    """The range and size of the pass over a log that would be possible at one moment."""
 
     first_dirty: int
     """The offset from which keys are mapped."""
     end_offset: int
-    """The first offset that is not cleaned, a segment's base offset."""
+    """The end of the range to clean, exclusive; a segment's base offset."""
     clean_bytes: int
-    """Bytes of the segments that begin below :attr:`first_dirty`."""
+    """Bytes of the segments whose base offset is below :attr:`first_dirty`."""
     cleanable_bytes: int
-    """Bytes of the segments between the segment of :attr:`first_dirty` and :attr:`end_offset`."""
+    """Bytes of the segments from the one that contains :attr:`first_dirty` up to
+    :attr:`end_offset`."""
     delay_ms: int
-    """The time by which ``max.compaction.lag.ms`` is exceeded, else 0."""
+    """By how much ``max.compaction.lag.ms`` is exceeded; 0 if it is not."""
     is_due: bool
     retry_ms: int
-    """The wall time at which the assessment changes by itself, :data:`NEVER_MS` if it does not."""
+    """The wall time at which the assessment changes by itself; :data:`NEVER_MS` if it does not."""
     is_blocked: bool
-    """True while the last stable offset alone keeps closed segments from being cleaned."""
+    """True while only the last stable offset keeps closed segments from being cleaned."""
 
     @property
     def cleanable_ratio(self) -> float:
-        """The share of bytes that a pass would clean, 0 for an empty log."""
+        """The share of bytes that a pass would clean; 0 for an empty log."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
 
 def first_dirty_offset(clean_end: int | None, start_offset: int, end_offset: int) -> int:
-    """Return the offset at which the dirty part begins.
+    """Return the offset at which the dirty part starts.
 
-    A checkpoint outside the log is void: then everything is dirty.
+    A checkpoint outside the log is ignored: then everything is dirty.
     """
     if clean_end is None or not start_offset <= clean_end <= end_offset:
         return start_offset
@@ -85,7 +87,7 @@ def first_dirty_offset(clean_end: int | None, start_offset: int, end_offset: int
 
 
 def dirty_segments(segments: Sequence[K], bases: Sequence[int], first_dirty: int) -> Sequence[K]:
-    """Return the closed segments that may hold offsets from ``first_dirty`` on.
+    """Return the closed segments that may hold offsets from ``first_dirty`` onwards.
 
     ``bases`` are the base offsets of ``segments``.
     """
@@ -135,7 +137,8 @@ def assess(log: LogFacts, now_ms: int) -> Assessment:
 def _delay(dirty: Iterable[SegmentFacts], max_lag_ms: int, now_ms: int) -> tuple[int, int]:
     """Return by how much the oldest dirty segment exceeds the lag, and when it will exceed it.
 
-    The second value is :data:`NEVER_MS` if the segment already does, or none has a timestamp.
+    The second value is :data:`NEVER_MS` if the segment already exceeds the lag, or if no segment
+    has a timestamp.
     """
     times = (segment.first_timestamp_ms for segment in dirty)
     earliest = min((time for time in times if time > 0), default=None)
@@ -146,6 +149,6 @@ def _delay(dirty: Iterable[SegmentFacts], max_lag_ms: int, now_ms: int) -> tuple
 
 
 def dirtiest(assessments: Mapping[K, Assessment]) -> K | None:
-    """Return the due log with the largest cleanable share, None if no log is due."""
+    """Return the due log with the largest cleanable share; None if no log is due."""
     due = (log for log, assessment in assessments.items() if assessment.is_due)
     return max(due, key=lambda log: assessments[log].cleanable_ratio, default=None)

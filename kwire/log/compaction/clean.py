@@ -1,8 +1,8 @@
-"""One cleaning pass over a log: closed segments in, new segments beside them out.
+"""One cleaning pass over a log: reads closed segments and writes new segments beside them.
 
-Rules: the log is not changed; the caller puts each group's files in place of the segments before it
-asks for the next group, so at most one group takes room twice. Behaviour is that of Apache Kafka's
-``Cleaner``. A pass that ends early, or fails, leaves files with the suffix ``.cleaned``.
+Rules: the log is not changed. The caller replaces a group's segments by the new files before it
+requests the next group, so at most one group uses disk space twice. The behaviour is that of Apache
+Kafka's ``Cleaner``. A pass that ends early or fails leaves files with the suffix ``.cleaned``.
 """
 
 from collections.abc import Generator, Sequence
@@ -32,9 +32,9 @@ def clean(
 ) -> Generator[CleanedGroup, ActiveProducers | None, CleaningSummary]:
     """Clean a log group by group; each step writes one group's files and yields their description.
 
-    ``pace`` is called with the bytes of each read and write, and may wait. A value that is sent in
-    replaces the job's active producers for the next group. Raises
-    :class:`kwire.log.compaction.job.CleaningFailed` for damaged segments and OSError.
+    ``pace`` is called with the size of each read and write, and may wait. A value that is sent to
+    the generator replaces the job's active producers for the next group. Raises
+    :class:`kwire.log.compaction.job.CleaningFailed` for damaged segments, and OSError.
     """
     keys = map_keys(disk, job, pace)
     cleaning = _Pass(disk, job, keys, pace)
@@ -74,7 +74,7 @@ class _Pass:
         self._transactions = TransactionState(entries_of(disk, job, job.segments))
 
     def groups(self) -> list[list[SourceSegment]]:
-        """Return the segments up to the last mapped offset, grouped."""
+        """Return the segments up to the last mapped offset, in groups."""
         sizes = {entry.name: entry.size for entry in self._disk.entries(self._job.directory)}
         candidates = [
             Candidate(
@@ -142,7 +142,7 @@ class _Pass:
     def _judge(
         self, batch: SourceBatch, active_producers: ActiveProducers, aborted: list[AbortedTxn]
     ) -> Verdict:
-        """Judge a batch by its transaction; an abort marker that stays adds its entry."""
+        """Judge a batch by its transaction; collect the entry of an abort marker that is kept."""
         header = batch.header
         if header.is_control:
             control_type = batch.control_type()

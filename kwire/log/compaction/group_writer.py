@@ -1,7 +1,8 @@
 """The files of one new segment, written beside the log as ``.cleaned``.
 
-Rules: batches are gathered to writes of the job's buffer size; the indexes are in memory until the
-end and get the same entries as those of an appended segment. Nothing of the log itself is touched.
+Rules: batches are collected into writes of the job's buffer size. The indexes stay in memory until
+the end; they get the same entries as those of an appended segment. The log's own files are not
+touched.
 """
 
 from kwire.log.compaction.batch_filter import KeptBatch
@@ -19,11 +20,11 @@ class GroupWriter:
     __slots__ = ("_buffer", "_directory", "_disk", "_job", "_log", "_pace", "_segment", "_written")
 
     def __init__(self, disk: Disk, job: CleaningJob, base_offset: int, pace: Pace) -> None:
-        """Create the log file, replacing the content of one that an earlier pass left behind."""
+        """Create the log file, or truncate one that an earlier pass left behind."""
         self._disk = disk
         self._job = job
         self._pace = pace
-        # It keeps the account of the batches; its own files are not opened.
+        # Only keeps account of the batches; its own files are not opened.
         self._segment = Segment(disk, job.directory, base_offset, 0, job.config)
         self._segment.start_indexes()
         self._buffer = bytearray()
@@ -39,7 +40,7 @@ class GroupWriter:
 
     @property
     def largest_timestamp(self) -> tuple[int, int]:
-        """The largest timestamp and its offset, -1 and the base offset if no batch has one."""
+        """The largest timestamp and its offset; without one, -1 and the base offset."""
         return self._segment.max_timestamp, self._segment.max_timestamp_offset
 
     def append(self, batch: KeptBatch) -> None:
@@ -56,7 +57,7 @@ class GroupWriter:
         segment.note(len(batch.data), batch.next_offset, batch.max_timestamp, segment.interval)
 
     def finish(self, aborted: list[AbortedTxn], modified_ms: int) -> tuple[str, ...]:
-        """Write what is left and the indexes, and sync all files; return their suffixes."""
+        """Write the remaining batches and the indexes, sync all files; return their suffixes."""
         self._write()
         segment = self._segment
         segment.close_indexes()

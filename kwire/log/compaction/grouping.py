@@ -1,7 +1,7 @@
-"""The choice which neighbouring segments become one segment.
+"""Chooses which neighbouring segments are merged into one.
 
-Rules: no I/O. A new segment is no larger than ``segment.bytes`` even if everything stays, its
-indexes no larger than ``segment.index.bytes``, and all its offsets fit the 31 bits that the indexes
+Rules: no I/O. Even if everything is kept, a new segment is at most ``segment.bytes`` large, its
+indexes at most ``segment.index.bytes``, and all its offsets fit in the 31 bits that the indexes
 have for them.
 """
 
@@ -12,7 +12,7 @@ RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
 
 class Candidate(NamedTuple):
-    """A segment to be grouped."""
+    """A segment that may be merged with its neighbours."""
 
     base_offset: int
     end_offset: int
@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
 def groups(
     segments: Sequence[Candidate], *, segment_bytes: int, index_bytes: int
 ) -> list[list[Candidate]]:
-    """Return the segments in groups, in order; a segment that is too large is a group itself."""
+    """Return the segments in groups, in order; a segment that is too large is its own group."""
     grouped: list[list[Candidate]] = []
     size = index_size = time_index_size = 0
     for segment in segments:
@@ -50,7 +50,7 @@ def groups(
 def _may_share_indexes(first: Candidate, segment: Candidate) -> bool:
     """Return whether the indexes of ``first`` can hold the offsets of a later segment.
 
-    An empty segment has none, whatever its distance.
+    An empty segment has no offsets, so it always fits.
     """
     last_offset = segment.end_offset - 1
     return not segment.size or last_offset - first.base_offset <= RELATIVE_OFFSET_MAX

@@ -1,6 +1,6 @@
 """The description of a cleaning pass, and its results.
 
-Rule of this file: values only, which can be pickled, because a pass may run in another process.
+Rule: this file contains only values that can be pickled, because a pass may run in another process.
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from kwire.log.config import LogConfig
 from kwire.log.formats.txn_index import AbortedTxn
 
 ActiveProducers = Mapping[int, tuple[int, int | None]]
-"""Epoch and last data offset of each active producer, by producer id.
+"""The epoch and the last data offset of each active producer, by producer id.
 
-The offset is None for a producer whose only batch left is a control batch.
+The offset is None if the producer's only remaining batch is a control batch.
 """
 
 
 class CleaningFailed(Exception):
-    """A pass cannot go on because of what the segments hold, such as a damaged batch.
+    """A pass cannot continue because of the segments' content, such as a damaged batch.
 
-    The segments are unchanged. Another attempt would fail as well; errors of the operating system
-    stay :class:`OSError`.
+    The segments are unchanged, and another attempt would fail too. Errors of the operating system
+    are raised as :class:`OSError` instead.
     """
 
 
@@ -45,64 +45,66 @@ class CleaningJob:
     directory: str
     """The partition's directory, relative to the disk's root."""
     segments: tuple[SourceSegment, ...]
-    """Every closed segment, from the log's first one to the last cleanable one, in order."""
+    """All closed segments in order, from the log's first to the last cleanable one."""
     next_base: int
-    """The base offset of the segment behind the last of :attr:`segments`."""
+    """The base offset of the segment after the last of :attr:`segments`."""
     first_dirty: int
     """The offset from which keys are mapped."""
     end_offset: int
-    """The first uncleanable offset, a segment's base offset: nothing from it on is mapped."""
+    """The first offset that must not be cleaned or mapped; a segment's base offset."""
     now_ms: int
     """The wall clock at the start of the pass."""
     later_aborted: tuple[AbortedTxn, ...]
     """The aborted transactions that begin below :attr:`next_base` and end at or above it.
 
-    Their index entries are in segments that the pass does not read, in the order of the markers.
+    Their index entries are in segments that the pass does not read. They are in the order of their
+    markers.
     """
     config: LogConfig
     memory_bytes: int
     """The size of the offset map (``log.cleaner.dedupe.buffer.size`` divided by the threads)."""
     load_factor: float
-    """The part of the map's slots that may be in use (``log.cleaner.io.buffer.load.factor``)."""
+    """The largest share of the map's slots that may be in use
+    (``log.cleaner.io.buffer.load.factor``)."""
     buffer_bytes: int
-    """The size of a read, and of a write (half of a thread's ``log.cleaner.io.buffer.size``)."""
+    """The size of each read and write (half of a thread's ``log.cleaner.io.buffer.size``)."""
     active_producers: ActiveProducers
     bytes_per_second: float
-    """The limit of bytes read and written; infinite if there is none."""
+    """The largest number of bytes read and written per second; infinite without a limit."""
 
 
 @attrs.frozen(kw_only=True)
 class CleanedGroup:
-    """The files that replace a group of segments, all written and synced as ``.cleaned``."""
+    """The files that replace a group of segments, all written as ``.cleaned`` and synced."""
 
     base_offset: int
     """The base offset of the new segment, and of the first of :attr:`sources`."""
     sources: tuple[int, ...]
     """The base offsets of the segments that it replaces."""
     size: int
-    """Bytes of the new log file; 0 if nothing is left of the segments."""
+    """Bytes of the new log file; 0 if no record of the segments is kept."""
     suffixes: tuple[str, ...]
-    """The files that exist, each named by the base offset, this suffix and ``.cleaned``."""
+    """The suffixes of the written files, which are named base offset, suffix, ``.cleaned``."""
     largest_timestamp_ms: int
-    """The largest timestamp of the new segment's records, -1 if no record has one."""
+    """The largest timestamp of the new segment's records; -1 if no record has one."""
     largest_timestamp_offset: int
-    """The last offset of the first batch with that timestamp, else the base offset."""
+    """The last offset of the first batch with that timestamp; without one, the base offset."""
     modified_ms: int
-    """The time of modification that the new log file gets: that of the last source."""
+    """The modification time for the new log file: that of the last source segment."""
     bytes_read: int
     bytes_written: int
     records_read: int
     records_kept: int
     keyless_dropped: int
-    """Records without a key, which a compacted log does not keep."""
+    """The number of dropped records without a key, which a compacted log does not keep."""
 
 
 @attrs.frozen(kw_only=True)
 class CleaningSummary:
-    """A whole pass."""
+    """The result of a whole pass."""
 
     clean_end: int
-    """The first dirty offset from now on: all keys below it were mapped."""
+    """The new first dirty offset: all keys below it were mapped."""
     map_bytes_read: int
     """Bytes that were read to fill the offset map."""
     bytes_read: int
@@ -112,4 +114,4 @@ class CleaningSummary:
     records_kept: int
     keyless_dropped: int
     map_utilization: float
-    """The part of the offset map's slots in use at the end, 0 to 1."""
+    """The share of the offset map's slots that were in use at the end, 0 to 1."""

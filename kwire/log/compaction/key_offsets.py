@@ -1,8 +1,8 @@
-"""The newest offset of each key in the dirty part of a log, which decides which records stay.
+"""The newest offset of each key in the dirty part of a log, which decides which records are kept.
 
-Rules: only committed data is mapped, from the first dirty offset on. Every key up to ``latest`` is
-mapped. If the map is full, that is an offset inside a batch, and the pass ends there; the next one
-begins behind it.
+Rules: only committed data is mapped, from the first dirty offset onwards. Every key up to
+``latest`` is mapped. If the map becomes full, ``latest`` is an offset inside a batch; the pass ends
+there, and the next pass starts after it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,14 @@ class KeyOffsets:
 
     offsets: OffsetMap
     latest: int
-    """The last offset up to which every key is mapped."""
+    """The offset up to which every key is mapped, inclusive."""
     bytes_read: int
     utilization: float
-    """The part of the slots in use that the job's memory has room for, 0 to 1."""
+    """The share of the slots that the job's memory has room for and that are in use, 0 to 1."""
 
 
 def map_keys(disk: Disk, job: CleaningJob, pace: Pace) -> KeyOffsets:
-    """Map the keys of the dirty segments until the end or until the map is full."""
+    """Map the keys of the dirty segments up to their end, or until the map is full."""
     offsets = OffsetMap(_memory_bytes(job), job.load_factor)
     ends = segment_ends(job)
     dirty = [
@@ -61,7 +61,7 @@ def map_keys(disk: Disk, job: CleaningJob, pace: Pace) -> KeyOffsets:
 
 
 def segment_ends(job: CleaningJob) -> list[int]:
-    """Return for each segment of a job the base offset of the next one."""
+    """Return the end of each of a job's segments: the base offset of the next segment."""
     bases = [segment.base_offset for segment in job.segments]
     return [*bases, job.next_base][1:]
 
@@ -69,20 +69,20 @@ def segment_ends(job: CleaningJob) -> list[int]:
 def entries_of(
     disk: Disk, job: CleaningJob, segments: Sequence[SourceSegment]
 ) -> Iterator[AbortedTxn]:
-    """Yield the aborted transactions that have data in the job's last segments."""
+    """Yield the aborted transactions that have data in ``segments``, the job's last ones."""
     own = (aborted_transactions(disk, job.directory, segment) for segment in segments)
     return chain(chain.from_iterable(own), job.later_aborted)
 
 
 def _memory_bytes(job: CleaningJob) -> int:
-    """Return the size of the map: no more than one key for each dirty offset needs."""
+    """Return the size of the map, which need not exceed one key per dirty offset."""
     keys_max = max(job.end_offset - job.first_dirty, 0)
     slots = int(keys_max / job.load_factor) + _SLOTS_MIN
     return min(job.memory_bytes, slots * SLOT_BYTES)
 
 
 class _Filling:
-    """The state of the filling of a map."""
+    """The state while a map is filled."""
 
     __slots__ = ("_first_dirty", "_offsets", "_transactions", "bytes_read", "latest")
 
@@ -96,7 +96,7 @@ class _Filling:
         self.bytes_read = 0
 
     def add(self, batch: SourceBatch) -> bool:
-        """Map the keys of a batch; return whether there was room for all of them."""
+        """Map the keys of a batch; return whether the map had room for all of them."""
         header = batch.header
         self.bytes_read += header.size
         if header.is_control:
@@ -121,10 +121,10 @@ class _Filling:
 
 
 def _last_mapped(payload: Buffer, header: BatchHeader, offsets: OffsetMap, first_dirty: int) -> int:
-    """Return the offset of the last record that was mapped of a batch without room for all, or -1.
+    """Return the last offset of a batch that was mapped before the map was full, or -1.
 
-    The records before it are mapped as well. It is needed once in a pass: a batch with more keys
-    than the map would otherwise keep all passes from getting on.
+    The records before it are mapped too. This runs at most once per pass. Without it, a batch with
+    more keys than the map can hold would keep all passes from making progress.
     """
     last = -1
     for record in unpacked_records(bytes(payload), header):

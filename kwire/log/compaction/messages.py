@@ -1,22 +1,22 @@
 """The messages between a node and a cleaner's process, over the process's stdin and stdout.
 
-Each is four bytes with its length, big-endian, then a pickled tuple. Both ends are the same code
-and no other process has the pipes, so unpickling is safe.
+A message is its length in four bytes, big-endian, then a pickled tuple. Both ends run the same
+code and no other process has the pipes, so unpickling is safe.
 
 ==================================== ==============================================================
 to the cleaner                       meaning
 ==================================== ==============================================================
 ``("clean", root, job)``             clean a log of the log directory ``root``
-``("next",)``                        the last group is in place, go on with the next one
-``("next", active_producers)``       the same, with the active producers as they are now
-end of file                          end at once, even in the middle of a group
+``("next",)``                        the last group is in place; continue with the next
+``("next", active_producers)``       the same, with the current active producers
+end of file                          exit at once, even in the middle of a group
 ------------------------------------ --------------------------------------------------------------
 from the cleaner
 ------------------------------------ --------------------------------------------------------------
 ``("group", CleanedGroup)``          the files of a group are written; waits for ``next``
 ``("done", CleaningSummary)``        the pass is complete; waits for another ``clean``
-``("failed", text)``                 the pass met damage; waits for another ``clean``
-``("os", errno, strerror, filename)`` the operating system refused a call; waits likewise
+``("failed", text)``                 the pass found damage; waits for another ``clean``
+``("os", errno, strerror, filename)`` a system call failed; waits for another ``clean``
 ==================================== ==============================================================
 """
 
@@ -44,7 +44,7 @@ Answer: TypeAlias = (
 
 
 def pack(message: Request | Answer) -> bytes:
-    """Return a message with its length in front."""
+    """Return a message preceded by its length."""
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return HEADER.pack(len(body)) + body
 

@@ -1,8 +1,8 @@
-"""Reading a source segment: its whole batches one after the other, and its aborted transactions.
+"""Reads a source segment: its whole batches in order, and its aborted transactions.
 
-Rules: a pass must not give damaged bytes a new checksum, nor drop a record because of a damaged
+Rules: a pass must neither give damaged bytes a new checksum nor drop a record because of a damaged
 batch. So every batch is checked, and damage ends the pass (:class:`CleaningFailed`). A read is as
-large as the job says, or as the one batch that needs more.
+large as the job's buffer size, or as large as a single batch that does not fit in that.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -17,7 +17,7 @@ from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, B
 from kwire.records.iterate import PAYLOAD_LIMIT, BadRecords, unpacked_records
 
 Pace = Callable[[int], None]
-"""A function called with the bytes of each read and write; it may wait, to keep to a rate."""
+"""A function that is called with the size of each read and write; it may wait to limit the rate."""
 
 
 class SourceBatch(NamedTuple):
@@ -28,7 +28,7 @@ class SourceBatch(NamedTuple):
     """The batch with its header."""
     path: str
     position: int
-    """The position in the file; ``path`` and this are for errors."""
+    """The position in the file; this and ``path`` are for error messages."""
 
     @property
     def place(self) -> str:
@@ -43,7 +43,7 @@ class SourceBatch(NamedTuple):
             raise CleaningFailed(f"a batch does not decompress ({error}): {self.place}") from None
 
     def control_type(self) -> int | None:
-        """Return the type of a control batch's record, None if the batch is empty."""
+        """Return the type of a control batch's record; None if the batch is empty."""
         if not self.header.record_count:
             return None
         try:
@@ -79,7 +79,7 @@ class SegmentReader:
         self._pace = pace
 
     def batches(self) -> Generator[SourceBatch, None, None]:
-        """Yield every batch; raises :class:`CleaningFailed` where the next one cannot be one."""
+        """Yield every batch; raises :class:`CleaningFailed` at one that is damaged or cut off."""
         file = self._disk.open(self._path)
         try:
             position, read_bytes, size = 0, self._buffer_bytes, self._source.size
@@ -108,7 +108,7 @@ class SegmentReader:
             file.close()
 
     def _check(self, header: BatchHeader, position: int, end_offset: int) -> None:
-        """Raise for a header that cannot follow ``end_offset`` at this position."""
+        """Raise CleaningFailed for a header that cannot be valid at this position."""
         place = f"file={self._path} position={position}"
         if header.magic != 2:
             raise CleaningFailed(
@@ -134,7 +134,7 @@ def aborted_transactions(disk: Disk, directory: str, source: SourceSegment) -> I
         return
     path = f"{directory}/{names.stem(source.base_offset)}{names.TXN_INDEX}"
     try:
-        # All at once: the file may have been replaced by the time of the next entry.
+        # Read all at once: the file may be replaced before the next entry is read.
         data = disk.read(path)
     except FileNotFoundError:
         raise CleaningFailed(f"the index of aborted transactions is missing: {path}") from None

@@ -1,9 +1,9 @@
-"""The logs of one directory that are being cleaned, may not be cleaned now, or never again.
+"""The logs of one directory that are being cleaned, must not be cleaned now, or cannot be cleaned.
 
-Rules: a partition has at most one pass, and a new one begins only when the processes and files of
-the last one are gone. Whoever cuts, moves or removes a log pauses it first: that aborts its pass
-and lets none begin before the last pause has ended. A log that a pass could not read stays as it
-is until a restart.
+Rules: a partition has at most one pass, and a new pass starts only once the processes and files of
+the last one are gone. Code that cuts, moves or removes a log pauses it first: this aborts its pass
+and lets none start until the last pause has ended. A log that a pass could not read is excluded
+until a restart.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,38 +19,39 @@ class CleaningStates:
     """The states of one directory's logs."""
 
     uncleanable: dict[TopicPartition, PartitionLog] = attrs.field(init=False, factory=dict)
-    """Logs whose passes fail because of what they hold."""
+    """Logs whose passes fail because of their content."""
     _passes: dict[TopicPartition, Callable[[], None]] = attrs.field(init=False, factory=dict)
     """The running passes, each with the function that aborts it."""
     _pauses: dict[PartitionLog, int] = attrs.field(init=False, factory=dict)
     _waiting: set[PartitionLog] = attrs.field(init=False, factory=set)
-    """Logs for which a pass was refused or aborted; they are announced when the pauses end."""
+    """Logs for which a pass was rejected or aborted; they are marked as changed after the
+    pauses."""
 
     def is_cleaning(self, log: PartitionLog) -> bool:
-        """Return whether a pass over the partition's log runs, or has not ended yet."""
+        """Return whether a pass over the partition's log has started and not ended yet."""
         return log.partition in self._passes
 
     def may_clean(self, log: PartitionLog) -> bool:
-        """Return whether a pass over a log may begin."""
+        """Return whether a pass over a log may start."""
         return not (self.is_cleaning(log) or log in self._pauses or self.is_uncleanable(log))
 
     def is_uncleanable(self, log: PartitionLog) -> bool:
-        """Return whether passes over a log fail until a restart."""
+        """Return whether the log is excluded from cleaning until a restart."""
         return self.uncleanable.get(log.partition) is log
 
     def note_uncleanable(self, log: PartitionLog) -> None:
-        """Let no pass over a log begin before a restart."""
+        """Exclude a log from cleaning until a restart."""
         self.uncleanable[log.partition] = log
 
     def announce_later(self, log: PartitionLog) -> bool:
-        """Have a log announced as changed when its pauses end; return whether it is paused."""
+        """Mark a paused log as changed once its pauses end; return whether it is paused."""
         if log in self._pauses:
             self._waiting.add(log)
         return log in self._pauses
 
     @contextmanager
     def cleaning(self, log: PartitionLog, abort: Callable[[], None]) -> Iterator[None]:
-        """Return a context for a pass, which ``abort`` asks to end; :meth:`may_clean` was true."""
+        """Return a context for a pass, which ``abort`` asks to end; needs :meth:`may_clean`."""
         assert self.may_clean(log)
         self._passes[log.partition] = abort
         try:
@@ -60,10 +61,10 @@ class CleaningStates:
 
     @contextmanager
     def pause(self, log: PartitionLog) -> Iterator[None]:
-        """Return a context in which no pass over a log begins; a running one is aborted.
+        """Return a context in which no pass over a log starts; a running pass is aborted.
 
-        The pass may still be ending inside the context: it replaces no segment any more, because
-        the caller holds the log's claim or has found it idle.
+        The pass may still be ending inside the context, but it can no longer replace a segment,
+        because the caller holds the log's claim or has found the log idle.
         """
         self._pauses[log] = self._pauses.get(log, 0) + 1
         self.abort(log)
@@ -84,7 +85,7 @@ class CleaningStates:
             abort()
 
     def forget(self, log: PartitionLog) -> None:
-        """Abort the pass over a log that was removed; what is known of the log is dropped."""
+        """Abort the pass over a log that was removed, and drop the log's states."""
         self.abort(log)
         self._waiting.discard(log)
         if self.is_uncleanable(log):

@@ -1,9 +1,10 @@
-"""The transactions that a cleaning pass meets while it goes through a log from its start.
+"""The transactions that a cleaning pass encounters while it reads a log from its start.
 
-Rules: no I/O. Transactional data is aborted if an index entry says so, else it counts as committed:
-nothing at or above the last stable offset is cleaned. A marker stays as long as the pass has seen
-data of its transaction, because readers need both; a batch that an earlier pass emptied counts as
-data. The state holds for a whole pass, because a transaction may span several groups.
+Rules: no I/O. Transactional data is aborted if an index entry says so, otherwise it counts as
+committed, because nothing at or above the last stable offset is cleaned. A marker is kept if the
+pass has seen data of its transaction, because readers need both; a batch that an earlier pass
+emptied counts as data. The state is kept for a whole pass, because a transaction may span several
+groups.
 """
 
 import heapq
@@ -15,30 +16,30 @@ from kwire.records.header import BatchHeader
 
 
 class TransactionState:
-    """Open transactions at the current offset of a pass."""
+    """The open transactions at the current offset of a pass."""
 
     __slots__ = ("_aborted", "_committed", "_entries", "_has_data", "_last_stable_offset", "_next")
 
     def __init__(self, entries: Iterator[AbortedTxn]) -> None:
-        """``entries`` are those of all segments from the current one on, in the markers' order.
+        """``entries``: the index entries from the current segment onwards, in the markers' order.
 
-        They are taken as they are needed.
+        They are consumed as they are needed.
         """
         self._entries = entries
         self._last_stable_offset = -1
         self._next: list[tuple[int, AbortedTxn]] = []
-        """The aborted transactions that begin at a later offset: a heap by first offset."""
+        """The aborted transactions that begin at a later offset: a heap ordered by first offset."""
         self._aborted: dict[int, AbortedTxn] = {}
-        """The aborted transaction that is open, by producer id."""
+        """The open aborted transaction of each producer, by producer id."""
         self._has_data: set[int] = set()
-        """The producers of open aborted transactions of which data was seen."""
+        """The producers of open aborted transactions whose data the pass has seen."""
         self._committed: set[int] = set()
-        """The producers of open committed transactions of which data was seen."""
+        """The producers of open committed transactions whose data the pass has seen."""
 
     def load(self, end_offset: int) -> None:
-        """Take the entries of all aborted transactions that begin below ``end_offset``.
+        """Read the entries of all aborted transactions that begin below ``end_offset``.
 
-        The last stable offset of an entry says that all later ones begin at or above it.
+        All later entries begin at or above the last stable offset of an entry.
         """
         while self._last_stable_offset < end_offset:
             entry = next(self._entries, None)
@@ -61,9 +62,9 @@ class TransactionState:
     def on_control(
         self, header: BatchHeader, control_type: int | None
     ) -> tuple[bool, AbortedTxn | None]:
-        """Account for a control batch with a record of this type, or with none.
+        """Account for a control batch whose record has this type, or that is empty (None).
 
-        Return whether no data of its transaction is left, and the entry that the new index gets.
+        Return whether no data of its transaction is left, and the entry for the new index, if any.
         """
         self._begin(header.last_offset)
         producer_id = header.producer_id

@@ -1,12 +1,12 @@
 """The main function of a cleaner's process, which cleans one log at a time for its node.
 
-Rules: it uses as little as possible of what the node needs: it runs at the lowest priority for CPU
-and, on Linux, as a batch process. It ends when its stdin ends, also in the middle of a group: the
-node may close the pipe or die at any time, and what it has written is only ``.cleaned`` files. It
-ignores the Ctrl-C that a terminal sends to it as well: the node ends it. It imports no trio. While
-it cleans a log it locks the partition's directory: the worker of a node that was killed may live
-for a moment beside that of the next node, and both would write the same files.
-The messages are in :mod:`kwire.log.compaction.messages`.
+Rules: it uses as few of the node's resources as possible: it runs with the lowest CPU priority and,
+on Linux, as a batch process. It exits when its stdin ends, even in the middle of a group: the node
+may close the pipe or die at any time, and the worker has only written ``.cleaned`` files. It
+ignores a Ctrl-C, which a terminal also sends to it, because the node ends it. It does not import
+trio. While it cleans a log it locks the partition's directory: the worker of a killed node may
+briefly coexist with that of the next node, and both would write the same files. The messages are in
+:mod:`kwire.log.compaction.messages`.
 """
 
 import os
@@ -25,15 +25,15 @@ from kwire.log.disk import RealDisk
 
 NICENESS: Final = 19
 CHECK_S: Final = 0.05
-"""The longest time between two looks at stdin while a group is cleaned."""
+"""The longest time between two checks of stdin while a group is cleaned."""
 
 
 class Closed(Exception):
-    """The node has closed the pipe, or sent a message while a group was cleaned."""
+    """The node has closed the pipe, or sent a message while a group was being cleaned."""
 
 
 class Throttle:
-    """Keeps the bytes read and written to a rate, and notices when the node is gone."""
+    """Limits the rate of bytes read and written, and notices when the node is gone."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class Throttle:
         wait_input: Callable[[float], bool],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``wait_input`` waits up to some seconds and returns whether stdin ended meanwhile."""
+        """``wait_input`` waits some seconds and returns whether stdin became readable."""
         self._rate = bytes_per_second
         self._wait_input = wait_input
         self._now = now
         self._free_at = self._checked_at = now()
 
     def __call__(self, size: int) -> None:
-        """Account for bytes read or written, and wait if that was too fast."""
+        """Account for bytes read or written, and wait if the rate is exceeded."""
         now = self._now()
         self._free_at = max(self._free_at, now) + size / self._rate
         delay_s = self._free_at - now
@@ -77,13 +77,13 @@ class Worker:
                     case ("clean", str(root), CleaningJob() as job):
                         self._clean(root, job)
                     case other:
-                        raise ValueError(f"a request that is not expected now: {other!r}")
+                        raise ValueError(f"unexpected request: {other!r}")
 
     def _clean(self, root: str, job: CleaningJob) -> None:
-        """Run one pass; a failure is answered, and the next job may be another log's."""
+        """Run one pass and report its result; a failed pass does not end the worker."""
         throttle = Throttle(job.bytes_per_second, self._wait_input)
         disk = RealDisk(root)
-        disk.full = True  # What the node has in reserve is for the node alone.
+        disk.full = True  # The reserved space is only for the node.
         groups = clean(disk, job, throttle)
         active_producers: ActiveProducers | None = None
         lock = -1
@@ -106,9 +106,10 @@ class Worker:
                 os.close(lock)
 
     def _lock(self, path: str) -> int:
-        """Lock a directory, which the end of this process unlocks; return the descriptor.
+        """Lock a directory until this process exits; return the descriptor.
 
-        Where directories cannot be locked, -1: then the node's own order of passes has to do.
+        Return -1 if directories cannot be locked; then only the node's own order of passes protects
+        it.
         """
         try:
             import fcntl
@@ -128,14 +129,14 @@ class Worker:
                 return lock
 
     def _read_next(self) -> ActiveProducers | None:
-        """Wait until the group is in place; return the active producers if the node sent them."""
+        """Wait until the group is in place; return the active producers if new ones were sent."""
         match self._read():
             case ("next",):
                 return None
             case ("next", Mapping() as active_producers):
                 return active_producers
             case other:
-                raise ValueError(f"a request that is not expected now: {other!r}")
+                raise ValueError(f"unexpected request: {other!r}")
 
     def _read(self) -> Request:
         size = HEADER.unpack(self._read_exactly(HEADER.size))[0]
@@ -155,15 +156,15 @@ class Worker:
         self._answers.flush()
 
     def _wait_input(self, delay_s: float) -> bool:
-        """Wait; return whether stdin ended, which ends the wait."""
+        """Wait; return True as soon as stdin has input or ends."""
         if os.name == "nt":
-            time.sleep(delay_s)  # Its select knows sockets only; the node kills the process.
+            time.sleep(delay_s)  # Its select supports only sockets; the node kills the process.
             return False
         return bool(select.select([self._requests], [], [], delay_s)[0])
 
 
 def lower_priority() -> None:
-    """Leave the CPU to others where the system can do that."""
+    """Give other processes priority for the CPU, if the system supports that."""
     with suppress(AttributeError, OSError):
         os.nice(NICENESS)
     with suppress(AttributeError, OSError):
@@ -171,7 +172,7 @@ def lower_priority() -> None:
 
 
 def main() -> None:
-    """Serve the node at stdin and stdout; what else is printed goes to stderr."""
+    """Serve the node over stdin and stdout; any other output goes to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lower_priority()
     answers = os.fdopen(os.dup(1), "wb")

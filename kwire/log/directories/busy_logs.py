@@ -1,11 +1,11 @@
-"""The logs of one directory on which a thread works, or that are about to be cut.
+"""The logs of one directory that a thread is working on, or that are about to be cut.
 
 Rules: a log is not truncated, closed, renamed or removed while a thread works on it. A log has at
-most one flush and one write of queued batches at a time; both may run together. A task that waits
-for these threads goes before the log's next flush and next write: a log that is always being
-flushed or written would keep it waiting for ever. Long before a cut its task claims the log: from
-then on flushes and writes go on, and everything else waits. A claim aborts the log's compaction,
-unless it is compaction's own claim, under which segments are replaced.
+most one flush and one write of queued batches at a time; both may run concurrently. A task that
+waits for these threads precedes the log's next flush and next write; otherwise a log that is
+constantly flushed or written would keep it waiting forever. Before a cut, its task claims the log:
+from then on only flushes and writes continue, and everything else waits. A claim aborts the log's
+compaction, unless compaction itself claims the log to replace segments.
 """
 
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ class RunningFlush:
 
 @attrs.define(eq=False)
 class Waiters:
-    """The tasks that wait until no thread works on one log."""
+    """The tasks that wait until no thread works on a log."""
 
     count: int = 0
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -37,15 +37,16 @@ class Waiters:
 
 @attrs.define(eq=False)
 class BusyLogs:
-    """The running flushes, writes and cuts by log; each event is set when that work has ended."""
+    """The running flushes, writes and cuts by log; an event is set when its work has ended."""
 
     flushes: dict[PartitionLog, RunningFlush] = attrs.field(init=False, factory=dict)
     writes: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     cuts: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     queues: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
-    """Logs whose queued batches a task writes; the event is set when some of them are written."""
+    """Logs whose queued batches a task is writing; the event is set when some of them are
+    written."""
     cleaning: CleaningStates = attrs.field(init=False, factory=CleaningStates)
-    """The logs that are being compacted, or may not be."""
+    """The logs that are being compacted, or must not be."""
     _waiters: dict[PartitionLog, Waiters] = attrs.field(init=False, factory=dict)
 
     def __contains__(self, log: PartitionLog) -> bool:
@@ -54,19 +55,19 @@ class BusyLogs:
     async def wait_idle(self, log: PartitionLog) -> None:
         """Block until no thread works on a log and no task is about to cut it.
 
-        The caller changes the log before it awaits anything else.
+        The caller must change the log before it awaits anything else.
         """
         while log in self:
             await self.wait_cut(log)
             await self.wait_threads(log)
 
     async def wait_cut(self, log: PartitionLog) -> None:
-        """Block while the current claim on a log lasts, if there is one."""
+        """Block while another task has claimed the log."""
         if log in self.cuts:
             await self.cuts[log].wait()
 
     async def wait_threads(self, log: PartitionLog) -> None:
-        """Block until no thread works on a log; the next flush and write begin after that."""
+        """Block until no thread works on a log; new flushes and writes have to wait for this."""
         waiters = self._waiters.setdefault(log, Waiters())
         waiters.count += 1
         try:
@@ -82,7 +83,7 @@ class BusyLogs:
     async def wait_turn(self, log: PartitionLog) -> bool:
         """Block while tasks wait for a log's threads; return whether there were any.
 
-        The caller is about to begin a flush or a write; after a wait the log may have changed.
+        Call it before starting a flush or a write; after a wait the log may have changed.
         """
         if log not in self._waiters:
             return False
@@ -92,7 +93,7 @@ class BusyLogs:
 
     @asynccontextmanager
     async def claim(self, log: PartitionLog, *, by_compaction: bool = False) -> AsyncIterator[None]:
-        """Claim a log that is about to be cut; before the cut, :meth:`wait_threads`."""
+        """Claim a log that is about to be cut; call :meth:`wait_threads` before the cut."""
         with ExitStack() as pause:
             if not by_compaction:
                 pause.enter_context(self.cleaning.pause(log))

@@ -1,8 +1,9 @@
 """The writer of one log directory's checkpoint files, which runs only after a change.
 
-Rules: a directory has its own tasks, so that one that hangs holds up no other; its files have one
-writer at a time, and a file whose content is unchanged is not rewritten. Each task has a wake-up
-event of its own: while one of them writes, the other may be woken. No task wakes without a change.
+Rules: each directory has its own tasks, so that a directory that hangs does not hold up the others.
+Its files have one writer at a time, and a file whose content is unchanged is not rewritten. Each
+task has its own wake-up event, because one task may be woken while the other is writing. No task
+wakes without a change.
 """
 
 import logging
@@ -25,7 +26,7 @@ from kwire.waits import Signal
 logger = logging.getLogger(__name__)
 
 LINES_AT_ONCE: Final = 100
-"""Lines of a checkpoint between two looks at the clock."""
+"""The number of lines of a checkpoint between two readings of the clock."""
 
 
 @attrs.define(eq=False)
@@ -35,7 +36,7 @@ class _Write:
     files: dict[str, None] = attrs.field(factory=dict)
     ended: trio.Event = attrs.field(factory=trio.Event)
     is_stored: bool | None = None
-    """Whether the files are on disk; None if the write was cancelled."""
+    """True if the files are on disk, False if not; None if the write was cancelled."""
 
 
 @attrs.define(eq=False)
@@ -47,14 +48,14 @@ class Checkpointer:
     in_thread: InThread
     _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
     _changed: Signal = attrs.field(init=False, factory=Signal)
-    """Set by a change; cleared when the high watermarks are about to be written."""
+    """Set by a change; cleared before the high watermarks are written."""
     _offsets_changed: Signal = attrs.field(init=False, factory=Signal)
     """The same signal for recovery points and log start offsets."""
     _contents: dict[str, bytes] = attrs.field(init=False, factory=dict)
-    """The content last written to each file."""
+    """The content that was last written to each file."""
     _running: _Write | None = attrs.field(init=False, default=None)
     _next: _Write = attrs.field(init=False, factory=_Write)
-    """The write that begins when the running one has ended."""
+    """The write that starts once the running one has ended."""
 
     def mark(self, log: PartitionLog) -> None:
         """Record that a log has changed since its last checkpoint."""
@@ -62,7 +63,7 @@ class Checkpointer:
         self._wake()
 
     def forget(self, log: PartitionLog) -> None:
-        """Drop a removed log from the changed ones."""
+        """Remove a deleted log from the changed ones."""
         self._changed_logs.discard(log)
 
     def _wake(self) -> None:
@@ -70,7 +71,7 @@ class Checkpointer:
         self._offsets_changed.set()
 
     async def keep_high_watermarks(self, interval_s: float) -> None:
-        """Write the high watermarks at most once in an interval, until cancelled."""
+        """Write the high watermarks at most once per interval, until cancelled."""
         while True:
             await self._changed.wait()
             await trio.sleep(interval_s)
@@ -83,7 +84,7 @@ class Checkpointer:
             await self.write(names.HIGH_WATERMARKS)
 
     async def keep_recovery_points(self, interval_s: float) -> None:
-        """Write recovery points and log starts at most once in an interval, until cancelled."""
+        """Write recovery points and log start offsets once per interval, until cancelled."""
         while True:
             await self._offsets_changed.wait()
             await trio.sleep(interval_s)
@@ -94,9 +95,9 @@ class Checkpointer:
             await self.write(*files)
 
     async def write(self, *files: str) -> bool:
-        """Write the files whose content has changed; return whether all of it is on disk.
+        """Write the files whose content has changed; return whether all of them are on disk.
 
-        While a write runs, all callers wait for the next one, which begins after their changes.
+        While a write runs, all callers wait for the next one, which starts after their changes.
         """
         write = self._next
         write.files.update(dict.fromkeys(files))
@@ -110,7 +111,7 @@ class Checkpointer:
                 finally:
                     self._running = None
                     write.ended.set()
-        if write.is_stored is None:  # The task that wrote was cancelled.
+        if write.is_stored is None:  # The task that was writing was cancelled.
             return await self.write(*files)
         return write.is_stored
 
@@ -125,7 +126,7 @@ class Checkpointer:
             if not directory.online:
                 return False
             if fresh:
-                # A write that fails may have replaced some of the files all the same.
+                # A failed write may still have replaced some of the files.
                 for name, _ in fresh:
                     self._contents.pop(name, None)
                 await self.in_thread(directory.disk, partial(directory.write_checkpoints, fresh))
@@ -143,7 +144,7 @@ class Checkpointer:
         return True
 
     async def _text(self, name: str) -> bytes:
-        """Return a checkpoint's content, made in slices; each line is correct when it is made."""
+        """Return a checkpoint's content, built in slices; each line is current when it is built."""
         slices = Slices(self.clock.now)
         lines = []
         for count, line in enumerate(self.directory.lines(name), 1):

@@ -1,8 +1,8 @@
-"""The workers of compaction: a child process of low priority, or a thread of the disk.
+"""The workers of compaction: a child process with low priority, or a thread of the disk.
 
 Rules: a pass reads the closed segments of a log and writes ``.cleaned`` files; it changes nothing
-else. Leaving the context of a pass ends it: the child is killed and waited for, so that none of its
-writes can follow. A child whose pass is complete is kept for the next one.
+else. Leaving the context of a pass ends it: the child is killed and waited for, so that it cannot
+write anything afterwards. A child that has completed its pass is kept for the next one.
 """
 
 import os
@@ -30,9 +30,9 @@ CHUNK: Final = 64 << 10
 Pass = Generator[CleanedGroup, ActiveProducers | None, CleaningSummary]
 Clean = Callable[[Disk, CleaningJob, Callable[[int], None]], Pass]
 Step = Callable[[ActiveProducers | None], Awaitable[CleanedGroup | CleaningSummary]]
-"""Do the next group of a pass; raises OSError, CleaningFailed or :class:`WorkerEnded`.
+"""Runs the next group of a pass; raises OSError, CleaningFailed or :class:`WorkerEnded`.
 
-The argument replaces the job's active producers, if it is not None.
+The argument replaces the job's active producers, unless it is None.
 """
 
 
@@ -41,13 +41,13 @@ class WorkerEnded(Exception):
 
 
 class CleaningRunner(Protocol):
-    """A worker, which runs one pass after the other."""
+    """A worker, which runs one pass after another."""
 
     def running(self, disk: Disk, root: str, job: CleaningJob) -> AbstractAsyncContextManager[Step]:
         """Return a context in which a pass runs; ``root`` is the path of the disk's directory."""
 
     async def close(self) -> None:
-        """End the worker; the next pass starts it again."""
+        """End the worker; the next pass restarts it."""
 
 
 @attrs.define(eq=False)
@@ -153,7 +153,7 @@ class ProcessRunner:
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": _python_path()},
             )
-        except OSError as error:  # It says nothing about the log directory.
+        except OSError as error:  # The log directory is not at fault.
             raise WorkerEnded(f"cannot start the compaction process: {error}") from error
 
     async def _send(self, data: bytes) -> None:
@@ -180,7 +180,7 @@ class ProcessRunner:
 
 
 def _python_path() -> str:
-    """Return the search path of modules for the child: this package's own directory first."""
+    """Return the child's search path for modules, starting with the directory of this package."""
     root = str(Path(__file__).resolve().parents[3])
     rest = os.environ.get("PYTHONPATH", "")
     return f"{root}{os.pathsep}{rest}" if rest else root

@@ -1,9 +1,9 @@
-"""One log directory: its lock, its partitions' logs, its checkpoints, its clean stop.
+"""One log directory: its lock, its partitions' logs, its checkpoints, its clean shutdown.
 
-Synchronous; :mod:`kwire.log.service` decides when and in which thread. Rules: a directory belongs
-to one broker at a time. A topic's data is identified by the topic id, so a directory left by an
-older topic of the same name is put aside, never reused. Every step of a deletion may be the last
-one before a crash: the next start removes or ignores a directory with a mark in its name.
+Synchronous; :mod:`kwire.log.service` decides when, and in which thread, its methods run. Rules: a
+directory belongs to one broker at a time. A topic's data is identified by the topic id, so the
+directory of an older topic with the same name is set aside, never reused. A crash may follow any
+step of a deletion: the next start removes or ignores a directory whose name has a mark.
 """
 
 import logging
@@ -26,8 +26,9 @@ logger = logging.getLogger(__name__)
 LOST_ID: Final = b"\xff" * 16
 """The topic id of a log whose ``partition.metadata`` was torn by a crash.
 
-Every flush syncs that file, so no record in the log was acknowledged as durable. The log may also
-be of an older topic with the same name, deleted just before a power loss. No topic owns it.
+Every flush syncs that file, so no record in the log was acknowledged as durable. The log may even
+belong to an older topic with the same name, deleted just before a power loss. It belongs to no
+topic.
 """
 
 
@@ -49,17 +50,17 @@ class LogDirectory:
     directory_id: bytes = ZERO_UUID
     logs: dict[TopicPartition, PartitionLog] = attrs.Factory(dict)
     deleted_directories: list[str] = attrs.Factory(list)
-    """Directories of deleted partitions, to be removed."""
+    """Directories of deleted partitions, still to be removed."""
     unopened: dict[TopicPartition, Unopened] = attrs.Factory(dict)
-    """Partitions that are here but cannot be read; their files are left as they are."""
+    """Partitions whose files are here but cannot be read; the files are left unchanged."""
     retired: dict[TopicPartition, set[str]] = attrs.Factory(dict)
     """Retired partitions, with the checkpoint files on disk that may still name them."""
     is_loaded: bool = False
-    """Whether :attr:`logs` and :attr:`unopened` have every partition that the directory holds."""
+    """True once :attr:`logs` and :attr:`unopened` contain every partition in the directory."""
     previous_epoch: int = -1
-    """The epoch of the broker's last clean stop, else -1; set when the directory is loaded."""
+    """The broker epoch at the last clean shutdown, else -1; set when the directory is loaded."""
     on_offline: Callable[["LogDirectory"], None] = lambda directory: None
-    """Called once, when the directory has failed; its logs then raise storage errors."""
+    """Called once when the directory has failed; its logs raise storage errors from then on."""
     _lock: Lock | None = None
     _is_failure_noted: bool = False
 
@@ -78,8 +79,7 @@ class LogDirectory:
         return True
 
     def has_failed_sync(self) -> bool:
-        """Return whether an fsync has failed here since the last start that could sync
-        everything."""
+        """Return whether an fsync has failed here and no later start has synced everything."""
         try:
             self.disk.read(FAILED_SYNC)
         except FileNotFoundError:
@@ -87,7 +87,7 @@ class LogDirectory:
         return True
 
     def holds(self, log: PartitionLog) -> bool:
-        """Return whether a log is still here; if not, its files may be gone."""
+        """Return whether a log is still in this directory; if not, its files may be gone."""
         return self.logs.get(log.partition) is log
 
     def lock(self) -> None:
@@ -99,7 +99,7 @@ class LogDirectory:
     def load(
         self, config_of: Callable[[str], LogConfig], now_ms: int
     ) -> Generator[None, None, None]:
-        """Open every partition in slices, removing the marker of the last clean stop first."""
+        """Remove the clean-shutdown marker, then open every partition in slices."""
         self.lock()
         clean = self._take_marker()
         stored = {name: self._read(name) for name in _OFFSETS}
@@ -118,11 +118,11 @@ class LogDirectory:
             yield from self._load(entry.name, partition, offsets, config_of, now_ms)
             yield
         for file, named in stored.items():
-            # A crash came between the end of a partition and the next write of this file.
+            # The broker crashed after removing a partition and before rewriting this file.
             for partition in named.keys() - self.logs.keys() - self.unopened.keys():
                 self.retired.setdefault(partition, set()).add(file)
         if any(clean_ends.get(p) != log.clean_state.clean_end for p, log in self.logs.items()):
-            # The old offset would count again once the log has grown past it.
+            # The old offset would become valid again once the log has grown past it.
             content = self.checkpoint(names.CLEANER_OFFSETS)
             self.write_checkpoints([(names.CLEANER_OFFSETS, content)])
         self.is_loaded = True
@@ -169,7 +169,7 @@ class LogDirectory:
     def create(
         self, partition: TopicPartition, topic_id: bytes, config: LogConfig, now_ms: int
     ) -> PartitionLog:
-        """Create a new partition's log, without a sync: an empty log can be created again."""
+        """Create a partition's log without a sync, because an empty log can be recreated."""
         directory = names.directory(*partition)
         self.disk.make_directory(directory)
         if partition in self.retired:
@@ -183,15 +183,15 @@ class LogDirectory:
         return log
 
     def adopt(self, log: PartitionLog, topic_id: bytes) -> None:
-        """Assign a log from before topics had ids to this topic."""
+        """Assign a log from the time before topic ids to this topic."""
         path = f"{log.segments.directory}/{names.PARTITION_METADATA}"
         self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=True)
         log.topic_id = topic_id
 
     def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> str:
-        """Take a partition out and mark its directory; return the directory's new name.
+        """Remove a partition and mark its directory; return the directory's new name.
 
-        The indexes of its last segment are written: Kafka warns of a segment without them.
+        The indexes of its last segment are written, because Kafka warns of a segment without them.
         """
         self.retired[partition] = _files_naming(self._clean_end(partition))
         marked = names.marked_directory(*partition, unique.hex(), suffix)
@@ -208,7 +208,7 @@ class LogDirectory:
         return marked
 
     def _clean_end(self, partition: TopicPartition) -> int | None:
-        """Return the cleaner's checkpoint of a partition, None if the file does not name it."""
+        """Return the cleaner's checkpoint of a partition; None if the file does not name it."""
         log = self.logs.get(partition)
         if log is None:
             return self.unopened[partition].offsets.clean_end
@@ -220,7 +220,7 @@ class LogDirectory:
         return set().union(*self.retired.values())
 
     def lines(self, name: str) -> Iterator[str]:
-        """Yield the lines of the checkpoint file of this name, each made when it is requested.
+        """Yield the lines of the checkpoint file ``name``, each built when it is requested.
 
         A partition without an entry in this file yields an empty string.
         """
@@ -228,23 +228,22 @@ class LogDirectory:
         for partition, log in list(self.logs.items()):
             offset = _OFFSETS[name](log)
             yield "" if offset is None else line(partition, offset)
-        for partition, unopened in list(self.unopened.items()):  # kept until it can be read
+        for partition, unopened in list(self.unopened.items()):  # Kept until it can be read.
             stored = _STORED[name](unopened.offsets)
             yield line(partition, stored) if stored else ""
 
     def checkpoint(self, name: str) -> bytes:
-        """Return the content of the checkpoint file of this name."""
+        """Return the content of the checkpoint file ``name``."""
         return checkpoints.offsets_text([line for line in self.lines(name) if line])
 
     def is_named_again(self, partition: TopicPartition) -> bool:
-        """Return whether checkpoints on disk may hold offsets of an earlier log of the same
-        name."""
+        """True if checkpoints may still hold the offsets of an earlier log of this name."""
         return partition in self.retired and partition in self.logs
 
     def forget_retired(
         self, file: str, retired: Iterable[tuple[TopicPartition, set[str]]]
     ) -> list[str]:
-        """Note that a checkpoint file names these partitions no longer; return stale markers."""
+        """Record that a checkpoint file no longer names these partitions; return stale markers."""
         markers = []
         for partition, files in retired:
             files.discard(file)
@@ -256,7 +255,7 @@ class LogDirectory:
         return markers
 
     def remove_markers(self, markers: Iterable[str]) -> None:
-        """Remove marker files. Not in a thread: another log may have the name by its turn."""
+        """Remove marker files. Not in a thread, because another log might have the name by then."""
         for marker in markers:
             self.disk.remove(marker)
 
@@ -272,7 +271,7 @@ class LogDirectory:
             self.disk.replace(name, text, sync=True)
 
     def finish(self, broker_epoch: int) -> None:
-        """Write the checkpoints and the clean-stop marker, once every log is closed and synced."""
+        """Write the checkpoints and the clean-shutdown marker; all logs must be synced."""
         checkpoint_names = [names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS]
         if names.CLEANER_OFFSETS in self.stale_files:
             checkpoint_names.append(names.CLEANER_OFFSETS)
@@ -294,25 +293,25 @@ class LogDirectory:
             self._lock = None
 
     def _partition(self, name: str) -> TopicPartition | None:
-        """Return the partition whose log is to be opened in this directory, if any."""
+        """Return the partition whose log has to be opened from this directory, if any."""
         if name.endswith(names.DELETE_DIRECTORY):
             self.deleted_directories.append(name)
             return None
         parsed = names.parse_directory(name)
         if parsed is None:
-            logger.info("skipped directory of no partition path=%s/%s", self.name, name)
+            logger.info("skipped directory that is not a partition path=%s/%s", self.name, name)
             return None
         return None if parsed[0] == METADATA_TOPIC else TopicPartition(*parsed)
 
     def _is_foreign(self, name: str) -> bool:
-        """Return whether a directory without a topic id holds files, but no segment."""
+        """Return whether a directory without a topic id holds files but no segment."""
         files = [entry.name for entry in self.disk.entries(name)]
         return bool(files) and not any(map(_of_a_segment, files))
 
     def _take_marker(self) -> bool:
-        """Remove the clean-stop marker; return whether there was one, and no sync has failed.
+        """Remove the clean-shutdown marker; return whether it existed and no sync has failed.
 
-        From now on the directory is not clean until the next clean stop.
+        From then on the directory does not count as clean until the next clean shutdown.
         """
         try:
             marker = self.disk.read(names.CLEAN_SHUTDOWN)
@@ -347,13 +346,13 @@ def _of_a_segment(file: str) -> bool:
 
 
 def _start(log: PartitionLog) -> int | None:
-    """Return a log's start offset if it is not that of the first segment, else None.
+    """Return a log's start offset, or None if the name of the first segment already gives it.
 
-    Otherwise the first segment's name gives it. The start offset is below the first segment while
-    everything is about to be cut: the power may be lost before the name of the next segment is
-    durable. Until their removal is synced, removed files can reappear after a power loss, so then
-    the start offset is returned too. It is not above the offset of a cut that is about to be made:
-    recovery would remove what is appended there.
+    The start offset is below the first segment while everything is about to be cut, because a power
+    loss may come before the name of the next segment is durable. It is also returned until the
+    removal of old segments is synced, because their files can reappear after a power loss. It is
+    never above the offset of a cut that is about to be made: recovery would remove records that are
+    appended there.
     """
     cut_offset = log.flush_state.cut_offset
     start = log.start_offset if cut_offset is None else min(log.start_offset, cut_offset)
@@ -362,12 +361,12 @@ def _start(log: PartitionLog) -> int | None:
 
 
 def _files_naming(clean_end: int | None) -> set[str]:
-    """Return the checkpoint files that may name a partition with this cleaner's checkpoint."""
+    """Return the checkpoint files that may name a partition with this cleaner checkpoint."""
     return {name for name in _OFFSETS if name != names.CLEANER_OFFSETS or clean_end is not None}
 
 
 def _stored_clean_end(log: PartitionLog) -> int | None:
-    """Return a log's first dirty offset; during a cut, what is appended after it is dirty."""
+    """Return a log's first dirty offset; during a cut, records appended after it count as dirty."""
     clean_end, cut_offset = log.clean_state.clean_end, log.flush_state.cut_offset
     if clean_end is None or cut_offset is None:
         return clean_end

@@ -1,9 +1,9 @@
 """The flushes of one directory's logs: on request, after ``flush.ms``, and after a roll.
 
 Rules: a log has one flush at a time, and one fsync serves every caller that waits for it. A caller
-waits for no flush after the one that serves it, and tasks that wait for the log to become idle go
-before the next flush: a log that is always being flushed keeps no task waiting for ever. A flush
-cannot be cancelled once its thread runs. A flush that finds no descriptors is retried.
+waits for no flush beyond the one that serves it. Tasks that wait for the log to become idle precede
+the next flush, so that a log that is flushed constantly does not keep them waiting forever. A flush
+cannot be cancelled once its thread runs. A flush that fails for lack of descriptors is retried.
 """
 
 import logging
@@ -27,7 +27,7 @@ from kwire.waits import Signal
 logger = logging.getLogger(__name__)
 
 FLUSH_NEVER_MS: Final = 1 << 40
-"""A ``flush.ms`` above this is "never"."""
+"""A ``flush.ms`` above this means "never"."""
 
 
 @attrs.define(eq=False)
@@ -39,21 +39,21 @@ class LogFlusher:
     in_thread: InThread
     busy: BusyLogs
     timers: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
-    """The times at which ``flush.ms`` of a log is over."""
+    """The time at which each log's ``flush.ms`` expires."""
     _unsynced_since: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
-    """The append time of the first unsynced record, for logs with a ``flush.ms``."""
+    """The append time of the first unsynced record, for logs with a finite ``flush.ms``."""
     _rolled: dict[PartitionLog, None] = attrs.field(init=False, factory=dict)
-    """Logs with closed segments, or removed names, to sync; in order."""
+    """Logs whose closed segments or removed names have to be synced, in order."""
     _roll: Signal = attrs.field(init=False, factory=Signal)
 
     async def flush(
         self, log: PartitionLog, end_offset: int | None = None, *, indexes: bool = False
     ) -> None:
-        """Return once everything written by now is durable.
+        """Return once everything that has been written by now is durable.
 
-        It waits for a slow directory's queued writes below ``end_offset``. ``indexes`` includes the
-        index files of closed segments, which recovery could rebuild. Raises KafkaStorageError when
-        ``end_offset`` was truncated meanwhile.
+        If the directory is slow, this waits for queued writes below ``end_offset``. ``indexes``
+        includes the index files of closed segments, which recovery could rebuild. Raises
+        KafkaStorageError if the log was truncated below ``end_offset`` meanwhile.
         """
         state, busy = log.flush_state, self.busy
         target = log.writer.written_offset if end_offset is None else end_offset
@@ -86,7 +86,7 @@ class LogFlusher:
             raise KafkaStorageError(f"{log.partition}: truncated below {target}")
 
     def on_change(self, log: PartitionLog) -> None:
-        """Start ``flush.ms`` at the first unsynced record; later changes do not restart it."""
+        """Start the ``flush.ms`` timer at the first unsynced record; no change restarts it."""
         if log.flush_state.recovery_point >= log.end_offset:
             self._unsynced_since.pop(log, None)
             return
@@ -96,12 +96,12 @@ class LogFlusher:
         self.timers.arm(log, since + log.config.flush_ms / 1000)
 
     def on_roll(self, log: PartitionLog) -> None:
-        """Have the closed segments of a log, or its removed names, synced soon."""
+        """Schedule a sync of a log's closed segments or removed names."""
         self._rolled[log] = None
         self._roll.set()
 
     def forget(self, log: PartitionLog) -> None:
-        """Drop a removed log from the work to do."""
+        """Cancel all work for a removed log."""
         self._rolled.pop(log, None)
         self._unsynced_since.pop(log, None)
         self.timers.disarm(log)
@@ -124,7 +124,7 @@ class LogFlusher:
                         self.timers.arm(log, due)
 
     async def flush_rolled(self) -> None:
-        """Sync closed segments, so that recovery does not have to read them; until cancelled."""
+        """Sync closed segments until cancelled, so that recovery does not have to read them."""
         while True:
             await self._roll.wait()
             self._roll.clear()
@@ -141,7 +141,7 @@ class LogFlusher:
                     self.on_roll(log)
 
     def _retry_timed(self, log: PartitionLog) -> None:
-        """Retry a flush for ``flush.ms`` that could not begin, after a delay."""
+        """Retry a flush for ``flush.ms`` that could not start, after a delay."""
         if log in self._unsynced_since:
             self._unsynced_since[log] = self.clock.now() + RETRY_SECONDS
             self.on_change(log)
@@ -171,9 +171,9 @@ class LogFlusher:
     async def _try_flush(
         self, log: PartitionLog, end_offset: int | None, *, indexes: bool = False
     ) -> bool:
-        """Flush a log if it is still here; False if it failed for want of descriptors.
+        """Flush a log if it is still here; return False if it failed for lack of descriptors.
 
-        In that case a retry may work.
+        In that case a retry may succeed.
         """
         if not self.directory.holds(log):
             return True

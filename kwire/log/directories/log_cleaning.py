@@ -1,10 +1,10 @@
 """One compaction pass over one log of a directory.
 
-Rules: everything that the pass reads is flushed first, and the recovery point is stored above it: a
-recovery does not judge the gaps that compaction leaves. A pass replaces segments only while nothing
-was removed from the log since it began, and while the log is still compacted. The cleaner's
-checkpoint is written last, when the new segments are durable. However a pass ends, its files that
-are not in place are removed before another one begins.
+Rules: everything that the pass reads is flushed first, and the recovery point is stored above it,
+so that recovery does not have to judge the gaps that compaction leaves. A pass replaces segments
+only if nothing was removed from the log since the pass began, and if the log is still compacted.
+The cleaner's checkpoint is written last, once the new segments are durable. However a pass ends,
+its files that are not in place are removed before the next pass starts.
 """
 
 import logging
@@ -62,7 +62,7 @@ class LogCleaning:
     # -- choice
 
     def may_clean(self, log: PartitionLog) -> bool:
-        """Return whether a pass over a log may begin now."""
+        """Return whether a pass over a log may start now."""
         is_here = self.directory.online and self.directory.holds(log)
         return is_here and log.config.cleanup_compact and self.busy.cleaning.may_clean(log)
 
@@ -100,7 +100,7 @@ class LogCleaning:
             return segment.largest_timestamp()
 
     async def _first_timestamp(self, segment: Segment) -> int:
-        """Return the first batch's timestamp; after a restart a thread reads it."""
+        """Return the first batch's timestamp, which a thread reads after a restart."""
         if segment.first_timestamp < 0 < segment.size:
             segment.file.pin()
             try:
@@ -116,10 +116,10 @@ class LogCleaning:
     async def clean(
         self, log: PartitionLog, runner: CleaningRunner, settings: CleanerSettings
     ) -> CleaningSummary | None:
-        """Clean a log if it is due; return None if it is not, or the pass was aborted.
+        """Clean a log if it is due; return None if it is not due, or if the pass was aborted.
 
-        :meth:`may_clean` was true. Raises OSError, KafkaStorageError, CleaningFailed and
-        WorkerEnded; the log is whole then.
+        :meth:`may_clean` must be true. Raises OSError, KafkaStorageError, CleaningFailed and
+        WorkerEnded; the log is intact then.
         """
         summary: CleaningSummary | None = None
         scope = trio.CancelScope()
@@ -167,7 +167,7 @@ class LogCleaning:
         return result
 
     async def _complete(self, log: PartitionLog, summary: CleaningSummary) -> None:
-        """Store the cleaner's checkpoint; the log may be cut again meanwhile."""
+        """Store the cleaner's checkpoint; meanwhile the log may be cut again."""
         await self.checkpoints.write(names.CLEANER_OFFSETS)
         logger.info(
             "compacted partition=%s clean_end=%d bytes=%d/%d records=%d/%d",

@@ -1,11 +1,11 @@
-"""The truncation of one directory's logs, for followers whose leader has another log.
+"""The truncation of one directory's logs, for followers whose log differs from the leader's.
 
-Rules: a log is claimed for the whole of its truncation. Its producers' state is rebuilt first, in
-slices and beside the one in use; the log serves reads meanwhile, takes flushes and, should its
-broker become the leader, appends. Then the offsets in the checkpoints are lowered. The cut itself
-is made in one piece, and only if it is still wanted then; across many segments it is made in steps,
-each of which leaves a whole log. If it is no longer wanted, the checkpoints get the log's own
-offsets again: a lower start offset would undo an acknowledged DeleteRecords at the next crash.
+Rules: a log is claimed for its whole truncation. First the producer state is rebuilt in slices,
+beside the state in use; meanwhile the log serves reads, accepts flushes and, if its broker becomes
+the leader, appends. Then the offsets in the checkpoints are lowered. The cut itself is made in one
+piece, and only if it is still wanted at that time. A cut across many segments is made in steps,
+each of which leaves a valid log. If the cut is no longer wanted, the checkpoints get the log's own
+offsets back: a lower start offset would undo an acknowledged DeleteRecords at the next crash.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ from kwire.log.producers import ProducerStates
 from kwire.log.threads import InThread
 
 STEP_SEGMENTS: Final = 16
-"""Segments that one step of a cut removes at most."""
+"""The largest number of segments that one step of a cut removes."""
 
 
 def _always() -> bool:
@@ -48,17 +48,18 @@ class LogTruncation:
     async def truncate(
         self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool] = _always
     ) -> bool:
-        """Remove everything from ``offset`` on; return whether there was anything.
+        """Remove everything from ``offset`` onwards; return whether there was anything.
 
-        ``is_wanted`` is called last, when no thread works on the log any more: a follower that
-        became the leader meanwhile must not truncate.
+        ``is_wanted`` is called last, once no thread works on the log any more: a follower that has
+        become the leader meanwhile must not truncate.
 
         Writes that wait for room on a full disk are removed too: the producer state is rebuilt from
-        what is written, and the queued batches were not acknowledged. So the log may end below
+        the written data, and the queued batches were not acknowledged. So the log may end below
         ``offset``.
 
-        Before the cut, the recovery point and the log start on disk are lowered to it. The batches
-        that are appended next are not synced, and a start above the end would remove them.
+        Before the cut, the recovery point and the log start offset on disk are lowered to it.
+        Otherwise the batches that are appended next would count as synced, and a start offset above
+        the log end would remove them.
         """
         is_cut = False
         async with self.busy.claim(log):
@@ -84,7 +85,7 @@ class LogTruncation:
     ) -> bool:
         """Remove all records and continue at ``offset``; return whether that was done.
 
-        ``is_wanted`` as for :meth:`truncate`.
+        ``is_wanted`` is used as in :meth:`truncate`.
         """
         async with (
             self.busy.claim(log),
@@ -96,9 +97,9 @@ class LogTruncation:
             return True
 
     async def _drop_segments(self, log: PartitionLog, is_wanted: Callable[[], bool]) -> bool:
-        """Drop all segments but the last one, in slices; return whether that is still wanted.
+        """Drop all segments but the last, in slices; return whether the cut is still wanted.
 
-        The oldest come first, as in retention, so the log is whole in between.
+        The oldest segment goes first, as in retention, so the log is valid after each step.
         """
         slices = Slices(self.clock.now)
         while len(log.segments) > 1:
@@ -107,17 +108,17 @@ class LogTruncation:
             await slices.pause()
             await self.busy.wait_threads(log)
             if not self._may_cut(log, is_wanted):
-                log.on_roll(log)  # The directory is to be synced.
+                log.on_roll(log)  # The directory must be synced.
                 return False
         return True
 
     async def _rebuild_producers(
         self, log: PartitionLog, end_offset: int, is_wanted: Callable[[], bool]
     ) -> ProducerStates | None:
-        """Return the state of the producers below ``end_offset``, built beside the one in use.
+        """Return the producer state below ``end_offset``, built beside the state in use.
 
-        Appends may go on meanwhile. None if there are no producers, or the cut is not wanted any
-        more. Raises KafkaStorageError.
+        Appends may continue meanwhile. Return None if there are no producers, or if the cut is no
+        longer wanted. Raises KafkaStorageError.
         """
         if not len(log.producers):
             return None
@@ -141,7 +142,7 @@ class LogTruncation:
         return None
 
     async def _read(self, log: PartitionLog, read: Read) -> bytes | None:
-        """Make a read in a thread."""
+        """Run a read in a thread and return its result."""
         results: list[bytes | None] = []
         await self.in_thread(log.disk, lambda: results.append(read()))
         return results[0]
@@ -150,11 +151,11 @@ class LogTruncation:
     async def _lowered_checkpoints(
         self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]
     ) -> AsyncIterator[bool]:
-        """Lower the offsets on disk to ``offset``; the value is whether the log may be cut there.
+        """Lower the offsets on disk to ``offset``; yield whether the log may now be cut there.
 
-        Then no thread works on the log, the offsets are stored, and the cut is still wanted, which
-        is asked again after each wait. The caller cuts before it waits for anything else. If the
-        log may not be cut, the log's own offsets are on disk again.
+        If it may, no thread works on the log, the offsets are stored, and the cut is still wanted,
+        which is checked after each wait. The caller must cut before it waits for anything else. If
+        the log must not be cut, its own offsets are stored again.
         """
         state, is_stored, files = log.flush_state, False, list[str]()
         state.cut_offset = offset
@@ -180,13 +181,13 @@ class LogTruncation:
                 self.checkpoints.mark(log)  # After a cancellation the lowered offsets are on disk.
 
     def _may_cut(self, log: PartitionLog, is_wanted: Callable[[], bool]) -> bool:
-        """Return whether the cut is still wanted, and the log has not been deleted."""
+        """Return whether the cut is still wanted and the log has not been deleted."""
         is_here = self.directory.holds(log) and log not in self.deleted_logs
         return is_here and is_wanted()
 
 
 def _lowered_files(log: PartitionLog, offset: int) -> list[str]:
-    """Return the checkpoint files that may name an offset above a cut at ``offset``."""
+    """Return the checkpoint files that may contain an offset above a cut at ``offset``."""
     files = [names.RECOVERY_POINTS, names.LOG_STARTS]
     if (log.clean_state.clean_end or 0) > log.segments[log.segments.index_of(offset)].base_offset:
         files.append(names.CLEANER_OFFSETS)
@@ -194,5 +195,5 @@ def _lowered_files(log: PartitionLog, offset: int) -> list[str]:
 
 
 def _cut_end(log: PartitionLog, offset: int) -> int:
-    """Return the end of the log after a truncation to ``offset``, or to what is written."""
+    """Return where the log ends after a truncation to ``offset``; queued writes are dropped too."""
     return min(offset, log.writer.written_offset) if log.writer.queue else offset

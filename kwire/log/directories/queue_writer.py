@@ -1,10 +1,10 @@
-"""The writer of the batches that are queued because their directory is slow.
+"""The writer of batches that are queued because their directory is slow.
 
-Rules: a log with queued batches has one task, which gives one job at a time to a thread. A job that
-fails while the directory stays online is retried after a while, even if nothing is appended: a
-follower fetches nothing before its queue is written, and idempotent producers only repeat what is
-queued. Without queued batches nothing wakes up. Before :meth:`DirectoryService.run` and after it
-there are no tasks: the batches are then written at once.
+Rules: a log with queued batches has one task, which gives a thread one job at a time. A job that
+fails while the directory stays online is retried after a delay, even if nothing is appended: a
+follower fetches nothing before its queue is written, and idempotent producers only resend batches
+that are queued. Without queued batches nothing wakes up. Before and after
+:meth:`DirectoryService.run` there are no tasks; batches are then written synchronously.
 """
 
 import logging
@@ -34,14 +34,14 @@ class QueueWriter:
     in_thread: InThread
     busy: BusyLogs
     on_written: Callable[[PartitionLog], None] = _ignore
-    """Called when queued batches of a log have been written."""
+    """Called when queued batches of a log were written."""
     nursery: trio.Nursery | None = attrs.field(init=False, default=None)
-    """The tasks that write; None while the directory's tasks do not run."""
+    """Runs the writing tasks; None while the directory's tasks are not running."""
     _retried: set[PartitionLog] = attrs.field(init=False, factory=set)
-    """Logs whose queue is to be written again after a failure."""
+    """Logs whose failed write is waiting to be retried."""
 
     def start(self, log: PartitionLog) -> None:
-        """Begin to write the queued batches of a log, unless a task does so already."""
+        """Start writing the queued batches of a log, unless a task is already doing so."""
         if log in self.busy.queues:
             return
         if self.nursery is None:
@@ -88,9 +88,9 @@ class QueueWriter:
         return True
 
     def _retry_later(self, log: PartitionLog) -> None:
-        """Write the queue again after a delay, and once the disk has room, while it is online.
+        """Schedule a retry after a delay, once the disk has room, while the directory is online.
 
-        Meanwhile the log is idle, so that it can be truncated or deleted, which may make room.
+        Meanwhile the log is idle, so that it can be truncated or deleted, which may free space.
         """
         if self.nursery is not None and self.directory.online and log not in self._retried:
             self._retried.add(log)
@@ -108,11 +108,11 @@ class QueueWriter:
             self.start(log)
 
     def _has_queue(self, log: PartitionLog) -> bool:
-        """Return whether a log of this directory has queued batches that could be written."""
+        """Return whether a log has queued batches that can still be written here."""
         is_here = self.directory.online and self.directory.holds(log)
         return is_here and bool(log.writer.queue.queue)
 
 
 def _has_room(log: PartitionLog) -> bool:
-    """Return whether the next job may run: a cut needs no room, and batches not the reserve."""
+    """Return whether the next job may run: a cut needs no room; batches leave the reserve."""
     return isinstance(log.writer.queue.queue[0], Cut) or log.writer.has_room()

@@ -1,9 +1,9 @@
-"""The repeated write of what a failed fsync may have left in the page cache only.
+"""Rewrites data that a failed fsync may have left only in the page cache.
 
-The kernel reports a failed fsync once and then takes the pages for clean: a later fsync succeeds
-without writing them, so a process that finds them intact in the cache must not trust it. Rules: at
-the start that finds the mark (:data:`kwire.log.disk_health.FAILED_SYNC`), everything that no
-earlier fsync covers is written once more and synced, before the logs are used. The mark goes last.
+The kernel reports a failed fsync once and then considers the pages clean: a later fsync succeeds
+without writing them, so a process that finds the data intact in the cache must not trust it. Rules:
+a start that finds the mark (:data:`kwire.log.disk_health.FAILED_SYNC`) rewrites and syncs
+everything that no earlier fsync covers, before the logs are used. The mark is removed last.
 """
 
 from functools import partial
@@ -18,9 +18,9 @@ READ_BYTES: Final = 1 << 20
 
 
 async def write_again(log: PartitionLog, in_thread: InThread) -> None:
-    """Write a recovered log's bytes above its recovery point again, for its next flush to sync.
+    """Rewrite a recovered log's bytes above its recovery point, which its next flush then syncs.
 
-    Recovery has written the indexes again, and the producer snapshots of later segments. Raises
+    Recovery has already rewritten the indexes, and the producer snapshots of later segments. Raises
     OSError.
     """
     segments, point = log.segments, log.flush_state.recovery_point
@@ -51,7 +51,7 @@ def _copy(file: File, position: int, end_position: int) -> None:
 
 
 def _rewrite(disk: Disk, path: str) -> None:
-    """Write a small file in place again, if it is there."""
+    """Rewrite a small file in place, if it exists."""
     try:
         data = disk.read(path)
     except FileNotFoundError:

@@ -1,18 +1,18 @@
-"""Puts one compacted segment in the place of those it was made from.
+"""Replaces segments of a log by the compacted segment that was made from them.
 
-Rules: no crash leaves a mixture, and no reader sees one. The ``.cleaned`` files are renamed to
-``.swap`` and the directory is synced; from then on every start completes the swap. The sources are
-renamed to ``.deleted``, in ascending order, so that a crash leaves the newest of them: a value
-never outlives its tombstone. Then the ``.swap`` files get their final names, and the directory is
-synced. Reads that hold a source continue with its renamed files until those are removed.
+Rules: a crash leaves no mixture of old and new files, and no reader sees one. The ``.cleaned``
+files are renamed to ``.swap`` and the directory is synced; from then on every start completes the
+swap. The sources are renamed to ``.deleted``, in ascending order, so that a crash leaves the newest
+of them: a value never outlives its tombstone. Then the ``.swap`` files get their final names, and
+the directory is synced. Reads that hold a source continue with its renamed files until the files
+are removed.
 
-An error between the first of these renames and the last takes the directory offline: the log lacks
-files, and what was written to it until a start completes the swap would be replaced.
+An error after the first and before the last of these renames takes the directory offline: the log
+lacks files, and anything written to it before a start completes the swap would be overwritten.
 
-The log is claimed meanwhile, so nothing cuts or removes it. The renames of the sources are made on
-the event loop, a few at a time, because each must change the names in memory in the same moment;
-the others, and the syncs, are made in a thread of the directory. The list of segments changes in
-one step.
+The log is claimed meanwhile, so nothing cuts or removes it. The sources are renamed on the event
+loop, a few at a time, because the names in memory must change in the same moment; the other
+renames, and the syncs, run in a thread of the directory. The list of segments changes in one step.
 """
 
 import logging
@@ -57,15 +57,15 @@ class _Renames:
     disk: Disk
     directory: str
     files: Sequence[str]
-    """The names that the files get in the end; the log file comes first."""
+    """The final names of the files; the log file comes first."""
     is_final: bool = False
-    """Whether all files have their final names."""
+    """True once all files have their final names."""
 
     def prepare(self) -> None:
         """Rename ``.cleaned`` to ``.swap`` and make that durable; undo it after an error.
 
-        A ``.cleaned`` file of an earlier pass, as of a process that outlived its node, is removed:
-        a recovery would take the group for incomplete.
+        Other ``.cleaned`` files, such as those of a process that outlived its node, are removed:
+        with them, recovery would treat the group as incomplete.
         """
         try:
             for file in self.files:
@@ -79,9 +79,9 @@ class _Renames:
             raise
 
     def _undo(self) -> None:
-        """Remove the ``.swap`` files; if one stays, the directory fails, as it would be put in.
+        """Remove the ``.swap`` files; if one stays, fail the directory: a start would use it.
 
-        The log file goes last: alone, another file would count as one of a source.
+        The log file is removed last: without it, another ``.swap`` file would count as a source's.
         """
         try:
             for file in reversed(self.files):
@@ -91,7 +91,7 @@ class _Renames:
             raise
 
     def finish(self) -> None:
-        """Rename ``.swap`` to the final names and make that durable; may be called again."""
+        """Rename ``.swap`` to the final names and make that durable; can be called repeatedly."""
         if not self.is_final:
             for file in self.files:
                 path = f"{self.directory}/{file}"
@@ -110,16 +110,16 @@ class SegmentSwap:
     busy: BusyLogs
     removals: Removals
     _count: int = attrs.field(init=False, default=0)
-    """The number of swaps; files that were replaced by different swaps get different names."""
+    """The number of swaps; it makes the names of replaced files unique to their swap."""
 
     async def swap(
         self, log: PartitionLog, group: CleanedGroup, is_valid: Callable[[], bool]
     ) -> None:
-        """Replace the sources of a group; once begun, a swap is not cancelled.
+        """Replace the sources of a group; once started, a swap cannot be cancelled.
 
-        ``is_valid`` is called last. Raises :class:`PassVoid`, and OSError or KafkaStorageError,
-        after which the group is either not replaced at all, or replaced, or the directory is
-        offline.
+        ``is_valid`` is called last before the swap. Raises :class:`PassVoid`, OSError or
+        KafkaStorageError. After an error the group is either replaced or unchanged, or the
+        directory is offline.
         """
         async with self.busy.claim(log, by_compaction=True):
             if not self.directory.holds(log) or not is_valid():
@@ -158,20 +158,21 @@ class SegmentSwap:
         return paths
 
     def _fail(self, disk: Disk, error: OSError | KafkaStorageError) -> None:
-        """Take the directory offline in the middle of a swap, whatever the error was.
+        """Take the directory offline because of an error in the middle of a swap.
 
-        The log lacks files, and the next start completes the swap: nothing may change before it.
+        The log lacks files, and the next start completes the swap: nothing may change before that.
         """
         disk.fail(error if isinstance(error, OSError) else OSError(str(error)))
         self.directory.note_failure()
 
 
 _RENAMED: Final = names.SEGMENT_SUFFIXES
-"""The order in which files get their names: while the log file lacks its own, all others do."""
+"""The order in which files get their names: the log file is last to lose and first to get its
+own."""
 
 
 def _sources(log: PartitionLog, group: CleanedGroup) -> list[Segment]:
-    """Return the segments to replace; raise :class:`PassVoid` if they are not the log's."""
+    """Return the segments to replace; raise :class:`PassVoid` if the log has changed."""
     first = log.segments.index_of(group.base_offset)
     sources = log.segments[first : first + len(group.sources)]
     if tuple(segment.base_offset for segment in sources) != group.sources:
@@ -182,9 +183,9 @@ def _sources(log: PartitionLog, group: CleanedGroup) -> list[Segment]:
 
 
 def _rename_source(log: PartitionLog, segment: Segment, mark: str, *, is_first: bool) -> list[str]:
-    """Rename the files of a source, which is read from there from now on; return their paths.
+    """Rename the files of a source, which reads them there from now on; return their paths.
 
-    The snapshot of the producers at the first source's base offset stays, because the new segment
+    The producer snapshot at the first source's base offset keeps its name, because the new segment
     begins there too.
     """
     suffixes: tuple[str, ...] = names.SEGMENT_SUFFIXES

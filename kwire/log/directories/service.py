@@ -1,6 +1,6 @@
-"""One log directory at work: its logs are watched, its tasks run, and it stops cleanly.
+"""One log directory in operation: watches its logs, runs its tasks, and shuts down cleanly.
 
-Rules: each directory has one of these, and tasks and threads of its own, so that a directory that
+Rules: each directory has one service, with its own tasks and threads, so that a directory that
 hangs does not hold up another. Without changes only retention wakes up.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSED_AT_ONCE: Final = 16
-"""Logs that a stop syncs together; their files stay open until that is done."""
+"""The number of logs that a shutdown syncs together; their files stay open until then."""
 
 
 def _ignore(_: PartitionLog) -> None: ...
@@ -59,7 +59,7 @@ class DirectoryService:
     settings: LogSettings
     in_thread: InThread
     random_below: Callable[[int], int]
-    """Returns a number from 0 to below its argument."""
+    """Returns a random number from 0 up to, but not including, its argument."""
     busy: BusyLogs = attrs.field(init=False, factory=BusyLogs)
     checkpoints: Checkpointer = attrs.field(init=False)
     removals: Removals = attrs.field(init=False)
@@ -71,7 +71,7 @@ class DirectoryService:
     on_compactable: Callable[[PartitionLog], None] = attrs.field(init=False, default=_ignore)
     """Called when a compacted log may have become due."""
     deleted_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
-    """Deleted logs on which a thread still works."""
+    """Deleted logs that a thread is still working on."""
 
     def __attrs_post_init__(self) -> None:
         directory, clock, in_thread, busy = self.directory, self.clock, self.in_thread, self.busy
@@ -86,7 +86,7 @@ class DirectoryService:
 
     @property
     def cleaning(self) -> "LogCleaning":
-        """The compaction of the logs here; it is loaded with the first compacted log."""
+        """The compaction of this directory's logs; imported for the first compacted log."""
         if self._cleaning is None:
             from kwire.log.directories.log_cleaning import LogCleaning
             from kwire.log.directories.segment_swap import SegmentSwap
@@ -127,13 +127,13 @@ class DirectoryService:
             self._watch(log)
 
     async def _write_again(self) -> None:
-        """Make durable what a failed sync of an earlier run has left in the page cache only.
+        """Rewrite data that a failed sync of an earlier run has left only in the page cache.
 
-        The mark stays for partitions that could not be opened.
+        The mark stays if some partitions could not be opened.
         """
         from kwire.log.directories import rewriting  # Almost no start needs it.
 
-        logger.warning("writing again what a failed sync left directory=%s", self.directory.name)
+        logger.warning("rewriting the data of a failed sync directory=%s", self.directory.name)
         for log in self.directory.logs.values():
             await rewriting.write_again(log, self.in_thread)
             await self.flusher.flush(log, indexes=True)
@@ -155,7 +155,7 @@ class DirectoryService:
     def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> None:
         """Mark the directory of a partition's log; with ``-delete`` its files are removed later.
 
-        No thread may work on the log: its files are closed.
+        No thread may be working on the log, because its files are closed.
         """
         log = self.directory.logs.get(partition)
         path = self.directory.retire(partition, unique, suffix)
@@ -170,7 +170,7 @@ class DirectoryService:
         """Return once the start offsets of these logs are on disk; raises KafkaStorageError.
 
         A write during a cut may store the cut's offset instead. So if a log was being cut at any
-        time during the write, the start offset is written again after the cut.
+        time during the write, its start offset is rewritten after the cut.
         """
         files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
         directory = self.directory
@@ -188,7 +188,7 @@ class DirectoryService:
                 await self.busy.wait_cut(log)
 
     def _watch(self, log: PartitionLog) -> None:
-        """Take up the notifications of a log."""
+        """Subscribe to the notifications of a log."""
         log.changes.on_change = partial(self._on_change, log)
         log.writer.on_queued = partial(self.writer.start, log)
         log.on_roll = self._on_roll
@@ -210,11 +210,11 @@ class DirectoryService:
     def _remove_later(
         self, log: PartitionLog, segments: Sequence[Segment], paths: list[str]
     ) -> None:
-        """Remove the files of segments that were cut off: the file system needs a while for it."""
+        """Remove the files of segments that were cut off later, because this takes a while."""
         self.removals.add(log.disk, paths, log.config.file_delete_delay_ms, segments)
 
     def _on_change(self, log: PartitionLog) -> None:
-        """Note that a log has changed since its last checkpoint, or that its disk has failed."""
+        """Record that a log has changed since its last checkpoint, or that its disk has failed."""
         if self.directory.note_failure():
             return
         self.checkpoints.mark(log)
@@ -257,14 +257,14 @@ class DirectoryService:
                 self.writer.nursery = None
 
     def _remove_deleted(self) -> None:
-        """Remove what the last run deleted and had not removed yet."""
+        """Remove directories that the last run deleted but had not removed yet."""
         paths, self.directory.deleted_directories = self.directory.deleted_directories, []
         self.removals.add(self.directory.disk, paths, DEFAULTS.file_delete_delay_ms)
 
-    # -- clean stop
+    # -- clean shutdown
 
     async def close(self, unique: Callable[[], bytes], broker_epoch: int) -> None:
-        """Write and sync everything, then the marker of a clean stop, and unlock the directory."""
+        """Write and sync everything, write the clean-shutdown marker and unlock the directory."""
         directory = self.directory
         logs = list(directory.logs.values()) if directory.online else []
         try:
@@ -273,7 +273,7 @@ class DirectoryService:
             if directory.online:
                 await self.in_thread(directory.disk, partial(directory.finish, broker_epoch))
         except (OSError, KafkaStorageError) as error:
-            logger.error("clean stop failed directory=%s error=%s", directory.name, error)
+            logger.error("clean shutdown failed directory=%s error=%s", directory.name, error)
         directory.unlock()
 
     async def _close_logs(self, logs: Sequence[PartitionLog], unique: Callable[[], bytes]) -> None:

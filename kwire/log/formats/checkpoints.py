@@ -1,8 +1,8 @@
-"""The small text files of a log directory, and the handling of torn ones.
+"""The small text files of a log directory, and how torn files are handled.
 
 Offset checkpoints are hints: a file that cannot be read counts as empty, and recovery computes its
 content from the log. ``meta.properties`` names the node and cluster that own the directory, so it
-must be readable. All files are replaced whole.
+must be readable. Files are always replaced as a whole.
 """
 
 import json
@@ -20,7 +20,7 @@ Offsets = dict[TopicPartition, int]
 
 
 class CorruptFile(ValueError):
-    """A file that the broker cannot do without is damaged."""
+    """A file that the broker needs is damaged."""
 
 
 def offset_line(partition: TopicPartition, offset: int) -> str:
@@ -34,7 +34,7 @@ def offsets_text(lines: Sequence[str]) -> bytes:
 
 
 def parse_offsets(data: bytes) -> Offsets:
-    """Read an offset checkpoint; ValueError when anything in it is wrong."""
+    """Parse an offset checkpoint; raises ValueError if anything in it is wrong."""
     lines = data.decode().split("\n")
     if len(lines) < 3 or lines[0] != VERSION or lines[-1]:
         raise ValueError("not an offset checkpoint")
@@ -48,7 +48,7 @@ def parse_offsets(data: bytes) -> Offsets:
 
 
 def read_offsets(disk: Disk, name: str) -> tuple[Offsets, str | None]:
-    """Return the checkpoint, empty if missing or damaged, and a description of the damage."""
+    """Return the checkpoint (empty if missing or damaged) and a description of the damage."""
     try:
         return parse_offsets(disk.read(name)), None
     except FileNotFoundError:
@@ -76,7 +76,7 @@ class MetaProperties:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Parse Java properties as Kafka's files use them: ``key=value`` lines, ``#`` comments."""
+    """Parse Java properties as in Kafka's files: ``key=value`` lines, ``#`` comments."""
     properties = {}
     for line in text.splitlines():
         line = line.strip()
@@ -87,7 +87,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
-    """Read ``meta.properties``; raises :class:`CorruptFile` naming a missing or wrong property."""
+    """Parse ``meta.properties``; raises :class:`CorruptFile`, naming the bad property."""
     try:
         properties = parse_properties(data.decode())
         version = int(properties.get("version", "-1"))
@@ -115,7 +115,7 @@ def partition_metadata_text(topic_id: bytes) -> bytes:
 
 
 def parse_partition_metadata(data: bytes) -> bytes:
-    """Return the topic id; raises ValueError when the file is torn."""
+    """Return the topic id; raises ValueError if the file is torn."""
     lines = dict(line.split(": ", 1) for line in data.decode().splitlines() if ": " in line)
     if lines.get("version") != "0" or "topic_id" not in lines:
         raise ValueError("not a partition.metadata file")
@@ -123,12 +123,12 @@ def parse_partition_metadata(data: bytes) -> bytes:
 
 
 def clean_shutdown_text(broker_epoch: int) -> bytes:
-    """Return the content of ``.kafka_cleanshutdown``, the marker of this broker's clean stop."""
+    """Return the content of ``.kafka_cleanshutdown``, the marker of a clean shutdown."""
     return f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode()
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """Return the broker epoch at the clean stop, -1 when the marker has none."""
+    """Return the broker epoch at the clean shutdown; -1 if the marker has none."""
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError):

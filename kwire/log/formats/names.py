@@ -8,10 +8,10 @@ TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 ABORTED: Final = ".aborted"
-"""An empty file beside an index of aborted transactions: if the index is lost, it is made again.
+"""An empty file beside an index of aborted transactions: if the index is lost, it is rebuilt.
 
-Kafka's format has no such index for a segment without aborted transactions. Apache Kafka takes no
-notice of the file.
+Without this file a missing index would look normal, because a segment without aborted transactions
+has none in Kafka's format. Apache Kafka ignores the file.
 """
 SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ABORTED)
 GROWING: Final = ".growing.tmp"
@@ -47,7 +47,7 @@ def stem(offset: int) -> str:
 
 
 def stem_offset(name: str) -> int | None:
-    """Return the offset in a segment file's name, None if there is none."""
+    """Return the offset in a segment file's name; None if it does not start with one."""
     digits = name[:20]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
 

@@ -1,8 +1,9 @@
 """The sparse map from offsets to file positions: ``.index``.
 
-Eight bytes an entry: offset minus the segment's base, position of a batch in the log file, both
-int32. The offset is that of the last record of the batch at the position. Entries only grow, so a
-lookup is a binary search; over memory for the active segment, over the file for the others.
+Each entry has eight bytes: the offset minus the segment's base, and the position of a batch in the
+log file, both int32. The offset is that of the last record of the batch at the position. Entries
+only increase, so a lookup is a binary search: in memory for the active segment, in the file for the
+others.
 """
 
 import struct
@@ -15,27 +16,28 @@ from kwire.records.header import Buffer
 ENTRY: Final = struct.Struct(">ii")
 ENTRY_SIZE: Final = ENTRY.size
 SPAN: Final = 2048
-"""Entries that the last step reads at once: 16 KB cost less than eleven reads of one entry."""
+"""The number of entries that the last step reads at once: 16 KB cost less than eleven small
+reads."""
 Read = Callable[[int, int], Buffer]
-"""A read of entries, given the number of the first one and their count."""
+"""A function that reads entries, given the number of the first entry and their count."""
 
 
 def memory(data: bytes | bytearray, size: int) -> Read:
-    """Return a reader of entries of ``size`` bytes in memory."""
+    """Return a reader of entries in memory; an entry has ``size`` bytes."""
     return lambda first, count: data[first * size : (first + count) * size]
 
 
 def on_disk(read: ReadAt, size: int) -> Read:
-    """Return a reader of entries of ``size`` bytes in a file."""
+    """Return a reader of entries in a file; an entry has ``size`` bytes."""
     return lambda first, count: read(first * size, count * size)
 
 
 def last_before(
     read: Read, count: int, entry: struct.Struct, is_before: Callable[[int], bool]
 ) -> tuple[int, int] | None:
-    """The last of the entries that come first: those whose first field ``is_before``.
+    """Return the last of the leading entries whose first field ``is_before``; None without one.
 
-    No entry is read where there is none: the file may be missing.
+    If ``count`` is 0, nothing is read: the file may be missing.
     """
     if not count:
         return None
@@ -62,7 +64,7 @@ def last_before(
 
 
 def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:
-    """Return absolute offset and position of all entries; a cut-off last one is left out."""
+    """Return absolute offset and position of all entries; an incomplete last entry is left out."""
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     return [
         (base_offset + offset, position) for offset, position in ENTRY.iter_unpack(data[:whole])
@@ -75,7 +77,7 @@ def floor(read: Read, count: int, relative: int) -> tuple[int, int] | None:
 
 
 def at_position(read: Read, count: int, position: int) -> tuple[int, int] | None:
-    """Return the first entry whose position is at least this one."""
+    """Return the first entry whose position is at least ``position``."""
     low, high = 0, count
     while high - low > SPAN:
         middle = (low + high) // 2
@@ -115,8 +117,8 @@ def is_below(entry: Buffer, relative: int, position: int) -> bool:
 def has_sane_ends(read: Read, count: int, log_size: int) -> bool:
     """Return whether the first and last entries are in order and inside a log file of this size.
 
-    Apache Kafka's ``sanityCheck``: its cost is the same for any count. A lookup compares the entry
-    that it finds with the batch there.
+    This is Apache Kafka's ``sanityCheck``; its cost does not depend on the count. A lookup also
+    compares the entry that it finds with the batch at that position.
     """
     if not count:
         return True

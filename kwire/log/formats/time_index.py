@@ -1,8 +1,8 @@
 """The sparse map from timestamps to offsets: ``.timeindex``.
 
-Twelve bytes an entry: the largest timestamp of the segment so far (int64) and the last offset of
-the first batch that has it, minus the base offset (int32). Both grow from entry to entry, and the
-last entry of a closed segment is its largest timestamp.
+Each entry has twelve bytes: the largest timestamp of the segment so far (int64), and the last
+offset of the first batch that has it, minus the base offset (int32). Both increase from entry to
+entry, and the last entry of a closed segment holds its largest timestamp.
 """
 
 import struct
@@ -16,7 +16,7 @@ ENTRY_SIZE: Final = ENTRY.size
 
 
 def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:
-    """Return timestamp and absolute offset of all entries; a cut-off last one is left out."""
+    """Return timestamp and absolute offset of all entries; an incomplete last entry is left out."""
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     return [
         (timestamp, base_offset + offset) for timestamp, offset in ENTRY.iter_unpack(data[:whole])
@@ -29,7 +29,7 @@ def before(read: Read, count: int, timestamp: int) -> tuple[int, int] | None:
 
 
 def last(data: Buffer) -> tuple[int, int]:
-    """Return the last entry, (-1, 0) if there is none."""
+    """Return the last entry; (-1, 0) if there is none."""
     if len(data) < ENTRY_SIZE:
         return -1, 0
     entry: tuple[int, int] = ENTRY.unpack_from(data, len(data) - ENTRY_SIZE)
@@ -42,7 +42,7 @@ def is_below(entry: Buffer, relative: int) -> bool:
 
 
 def has_sane_ends(read: Read, count: int) -> bool:
-    """Return whether the first and last entries are in order; see the offset index."""
+    """Return whether the first and last entries are in order, as in the offset index."""
     if not count:
         return True
     first, last = ENTRY.unpack(read(0, 1)), ENTRY.unpack(read(count - 1, 1))

@@ -1,8 +1,8 @@
 """The aborted transactions of a segment: ``.txnindex``.
 
-One entry of 34 bytes per abort marker, in the segment that holds the marker and in the markers'
-order. ``last_stable_offset`` is the last stable offset after the marker was written: a reader that
-stays below it needs no later entry.
+Each abort marker has one entry of 34 bytes, in the segment that holds the marker and in the order
+of the markers. ``last_stable_offset`` is the last stable offset after the marker was written: a
+reader that stays below it needs no later entry.
 """
 
 import struct
@@ -14,10 +14,10 @@ from kwire.records.header import Buffer
 ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_SIZE: Final = ENTRY.size
 _FIRST_OFFSET: Final = "10xq16x"
-"""An entry of which only the first offset is unpacked."""
+"""The struct codes of an entry of which only the first offset is unpacked."""
 VERSION: Final = 0
 BLOCK: Final = 128
-"""The entries that a search skips or looks at together."""
+"""The number of entries that a search skips or examines together."""
 
 
 class AbortedTxn(NamedTuple):
@@ -34,13 +34,13 @@ def pack(entry: AbortedTxn) -> bytes:
 
 
 def entries(data: Buffer) -> list[AbortedTxn]:
-    """Return all whole entries."""
+    """Return all complete entries."""
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     return [AbortedTxn._make(fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
 
 
 def plausible(data: bytes, base_offset: int) -> bool:
-    """Return whether the file is whole and its markers are in ascending order in the segment."""
+    """Return whether the file has only whole entries, with ascending markers inside the segment."""
     if len(data) % ENTRY_SIZE:
         return False
     previous = base_offset - 1
@@ -54,8 +54,9 @@ def plausible(data: bytes, base_offset: int) -> bool:
 class BlockMinima:
     """The smallest first offset of each block of entries, computed when a search needs it.
 
-    A transaction that stays open for long holds the last stable offset back, and a search goes
-    through the entries of all that end meanwhile: it skips blocks that begin past its range.
+    A transaction that stays open for a long time holds back the last stable offset, and a search
+    has to examine the entries of all transactions that end meanwhile. It skips blocks whose
+    transactions all begin past its range.
     """
 
     __slots__ = ("_minima",)
@@ -74,7 +75,7 @@ class BlockMinima:
         return least
 
     def below(self, offset: int, entries: "Entries", blocks: Iterable[int]) -> list[int]:
-        """Return those of the blocks that have a first offset below ``offset``."""
+        """Return the blocks that have a first offset below ``offset``."""
         get = self._minima.get
         return [
             block
@@ -84,7 +85,7 @@ class BlockMinima:
 
 
 class MemoryEntries(list[AbortedTxn]):
-    """The entries of a segment that is appended to."""
+    """The entries of the active segment."""
 
     __slots__ = ("minima",)
 
@@ -103,7 +104,7 @@ class MemoryEntries(list[AbortedTxn]):
 
 
 class PackedEntries(Sequence[AbortedTxn]):
-    """The entries of a file, unpacked where a search looks at them."""
+    """The entries of a file, unpacked when a search examines them."""
 
     __slots__ = ("data", "minima")
 
@@ -117,7 +118,7 @@ class PackedEntries(Sequence[AbortedTxn]):
         self.data += pack(entry)
 
     def summarize(self) -> None:
-        """Compute all block minima; a thread can do it before another one uses the entries."""
+        """Compute all block minima; a thread can do this before another thread uses the entries."""
         for block in range(len(self) // BLOCK):
             self.minima.of(self, block)
 

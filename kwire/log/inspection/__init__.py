@@ -1,1 +1,1 @@
-"""Commands that read the files of logs and change nothing: their content, and their damage."""
+"""Commands that read the files of logs and change nothing: they show content and find damage."""

@@ -1,9 +1,10 @@
-"""The verdict of ``kwire check-log``: damage in the files of a log, by file, offset and reason.
+"""The checks of ``kwire check-log``: damage in the files of a log, by file, offset and reason.
 
 It only reads, and holds one batch and the indexes of one segment in memory. Rules: a damaged batch
-does not hide the batches behind it, unless its length is impossible; an index is compared with the
-batches that it points to; the torn end that a crash leaves, which recovery cuts off, is reported as
-well. An index may name a later batch than the one at its position, as those of Kafka up to 4.0 do.
+does not hide the batches after it, unless its length is impossible. An index is compared with the
+batches that it points to. The torn end that a crash leaves, which recovery would cut off, is
+reported too. An index entry may name a later batch than the one at its position, as in Kafka up to
+4.0.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -23,18 +24,18 @@ from kwire.records.iterate import BadRecords, unpacked_records
 
 READ_BYTES: Final = 1 << 20
 PAYLOAD_MAX: Final = 256 << 20
-"""The largest decompressed payload that is looked into, in bytes."""
+"""The largest decompressed payload that is checked, in bytes."""
 T = TypeVar("T")
-# Any: offsets and timestamps, or pairs of them, which have an order.
+# Any: offsets and timestamps, or pairs of them, which can be ordered.
 Ordered: TypeAlias = Any
 NO_EPOCHS: Final = (b"", b"0\n0\n")
-"""The files of leader epochs of a log without batches."""
+"""The content of the leader epochs file of a log without batches."""
 INDEX_SUFFIXES: Final = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
 
 
 @attrs.frozen
 class Damage:
-    """One finding: where it is, and what is wrong there."""
+    """One piece of damage: where it is, and what is wrong there."""
 
     path: Path
     reason: str
@@ -54,7 +55,7 @@ class Damage:
 
 @attrs.define
 class Check:
-    """A check of logs, with the count of what it has read so far."""
+    """A check of logs, which counts what it has read so far."""
 
     segment_count: int = 0
     batch_count: int = 0
@@ -63,7 +64,7 @@ class Check:
     def run(self, path: Path) -> Iterator[Damage]:
         """Check a ``.log`` file, a partition's directory, or a directory of partitions.
 
-        Raises OSError for a path that cannot be read, ValueError for one without a log.
+        Raises OSError for a path that cannot be read, and ValueError for a path without a log.
         """
         if path.is_file():
             if not _is_segment(path):
@@ -94,7 +95,7 @@ class Check:
     def _segment(self, path: Path, end_offset: int) -> Generator[Damage, None, int]:
         """Check a segment and its indexes; the log before it ends at ``end_offset``.
 
-        The generator's value is the offset behind the segment's last batch.
+        Return the offset after the segment's last batch.
         """
         self.segment_count += 1
         base_offset = int(path.stem)
@@ -128,16 +129,16 @@ class Check:
 
 
 class _Batches:
-    """The batches of one file, up to the first length that no batch can have."""
+    """The batches of one file, up to the first impossible length."""
 
     def __init__(self, path: Path, file: IO[bytes], size: int) -> None:
         self._path = path
         self._file = file
         self._size = size
         self.end = 0
-        """The position behind the last batch."""
+        """The position after the last batch."""
         self.problem: Damage | None = None
-        """The reason why the batches end before the end of the file."""
+        """The reason why the batches end before the end of the file, if they do."""
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader, bytes]]:
         buffer, start = b"", 0
@@ -172,7 +173,7 @@ class _Batches:
 
 
 def _records_problem(header: BatchHeader, data: bytes) -> str | None:
-    """Return what is wrong with the content of one batch; None if it is sound."""
+    """Return what is wrong with the content of one batch; None if it is valid."""
     if not crc_ok(data, 0, header):
         return "wrong CRC"
     try:
@@ -188,7 +189,7 @@ def _records_problem(header: BatchHeader, data: bytes) -> str | None:
 
 
 class _Indexes:
-    """The index files of one segment, compared with its batches while these are read."""
+    """The index files of one segment, which are compared with its batches as these are read."""
 
     def __init__(self, log: Path, base_offset: int) -> None:
         self.damage: list[Damage] = []
@@ -210,7 +211,7 @@ class _Indexes:
             self._note(names.TXN_INDEX, "the file is missing")
 
     def compare(self, position: int, header: BatchHeader) -> Iterator[Damage]:
-        """Compare the entries that concern a batch with it."""
+        """Compare a batch with the entries that concern it."""
         while self._offset is not None and self._offset[1] <= position:
             offset, at = self._offset
             self._offset = next(self._offsets, None)
@@ -237,7 +238,7 @@ class _Indexes:
                 yield self._at(names.TXN_INDEX, reason, marker.last_offset)
 
     def finish(self, end_offset: int) -> Iterator[Damage]:
-        """Report entries behind the last batch."""
+        """Report entries after the last batch."""
         if self._offset is not None:
             reason = f"no batch begins at position {self._offset[1]}"
             yield self._at(names.INDEX, reason, self._offset[0])
@@ -248,9 +249,9 @@ class _Indexes:
             yield self._at(names.TXN_INDEX, reason, self._marker.last_offset)
 
     def _load(self, suffix: str, entry_bytes: int) -> bytes:
-        """Return the content of an index file, empty if there is none.
+        """Return the content of an index file; empty if the file does not exist.
 
-        Apache Kafka reserves zeros behind the entries while a segment is active.
+        Apache Kafka reserves zeros after the entries while a segment is active.
         """
         try:
             data = self._paths[suffix].read_bytes()
@@ -262,7 +263,7 @@ class _Indexes:
         return data[: -(-used // entry_bytes) * entry_bytes]
 
     def _ascending(self, suffix: str, entries: list[T], key: Callable[[T], Ordered]) -> list[T]:
-        """Return the entries, none of them if they do not ascend: they could not be compared."""
+        """Return the entries, or none if they do not ascend and so cannot be compared."""
         keys = [key(entry) for entry in entries]
         if all(before < after for before, after in pairwise(keys)):
             return entries
@@ -277,7 +278,7 @@ class _Indexes:
 
 
 def _small_file_problem(path: Path) -> str | None:
-    """Return what is wrong with one of a partition's other files, by its checksum or its form."""
+    """Return what is wrong with another file of the partition, by its checksum or format."""
     try:
         if path.name.endswith(names.SNAPSHOT):
             read_snapshot(path.read_bytes())

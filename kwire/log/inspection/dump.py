@@ -1,6 +1,6 @@
 """The text of ``kwire dump-log``: the content of one file of a log, line by line.
 
-It only reads. It reports damage as a line and goes on where it can.
+It only reads. It reports damage as a line and continues where it can.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ CODECS: Final = {
 
 
 Meaning = Callable[[bytes | None], object]
-"""A decoder of a record's value; raises ValueError for a value of another kind."""
+"""Decodes a record's value; raises ValueError for a value of another kind."""
 
 
 def dump(path: str, *, records: bool = False, meaning: Meaning | None = None) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The files of one segment: their names, and where they are.
 
-Rules: a partition's directory may be renamed while its log is open; only this module keeps the
+Rules: a partition's directory may be renamed while its log is open; only this module stores the
 directory's path for a segment. The files of a removed segment are renamed, and a new segment may
-take their names: whoever still reads the removed one finds its files under their new names.
+take over their names; code that is still reading the removed segment finds its files under the new
+names.
 """
 
 import logging
@@ -28,13 +29,13 @@ class SegmentFiles:
         self.directory = directory
         self._stem = names.stem(base_offset)
         self._mark = ""
-        """The end of the files' names: empty, or one that means that they are removed soon."""
+        """The end of the files' names: empty, or a mark that they will be removed soon."""
         self._next_mark: str | None = None
-        """The mark that the files are being renamed to."""
+        """The mark of a rename in progress."""
 
     @property
     def is_removed(self) -> bool:
-        """Return whether the files were renamed, so that they are about to be removed."""
+        """True once the files were renamed, because they will be removed."""
         return bool(self._mark)
 
     def name(self, suffix: str) -> str:
@@ -49,7 +50,7 @@ class SegmentFiles:
         return f"{self.directory}/{self._stem}{suffix}{self._mark}"
 
     def unmarked_path(self, suffix: str) -> str:
-        """Return the path of a file that is not renamed with the segment's files."""
+        """Return the path of a file whose name does not change with the segment's mark."""
         return f"{self.directory}/{self._stem}{suffix}"
 
     def open(self, suffix: str, *, create: bool = False) -> File:
@@ -58,7 +59,7 @@ class SegmentFiles:
     def open_now(self, suffix: str) -> File:
         """Open and pin a file of this segment, in any thread; raises FileNotFoundError.
 
-        :meth:`open` alone gives a thread the file that has the name when it is first used.
+        With :meth:`open` a thread would get the file that has the name when it is first used.
         """
 
         def open_pinned(path: str) -> File:
@@ -79,17 +80,17 @@ class SegmentFiles:
         return True
 
     def read(self, suffix: str) -> bytes:
-        """Return a file's content, empty if there is no file; in any thread."""
+        """Return a file's content, empty if the file does not exist; in any thread."""
         try:
             return self._find(suffix, self.disk.read, _drop)
         except FileNotFoundError:
             return b""
 
     def _find(self, suffix: str, look: Callable[[str], T], discard: Callable[[T], None]) -> T:
-        """Look at a file of this segment, which the event loop may be renaming meanwhile.
+        """Call ``look`` with a file of this segment, which may be renamed meanwhile.
 
-        What was found counts only if the name was still this segment's afterwards: a new segment
-        takes it once the mark has changed. Raises FileNotFoundError.
+        The result counts only if the name still belonged to this segment afterwards, because a new
+        segment may take the name once the mark has changed. Raises FileNotFoundError.
         """
         while True:
             marks = self._mark, self._next_mark
@@ -119,10 +120,9 @@ class SegmentFiles:
     ) -> list[str]:
         """Add ``mark`` to the names of the existing files; return their new paths.
 
-        ``mark`` ends with ``.deleted``: a restart removes such files. If the first file cannot be
-        renamed, nothing has changed. Of the others, with ``may_leave``, one that cannot be renamed
-        is removed or, if that fails too, left for the next start, which all are on a failed disk.
-        Raises OSError.
+        ``mark`` must end with ``.deleted``, because a restart removes such files. Raises OSError;
+        if the first file cannot be renamed, nothing has changed. With ``may_leave``, another file
+        that cannot be renamed is removed or, if that fails too, left for the next start.
         """
         paths: list[str] = []
         self._next_mark = mark

@@ -1,7 +1,7 @@
-"""The blocks that a segment's log file gets ahead of its batches.
+"""The blocks that are reserved for a segment's log file ahead of its batches.
 
-An append into blocks that were not reserved costs a multiple. Small files reserve none: thousands
-of idle partitions would fill the disk.
+An append into blocks that are not reserved takes several times as long. Small files reserve none,
+because thousands of idle partitions would fill the disk.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from kwire.log.config import LogConfig
 from kwire.log.disk import File
 
 ALLOCATE_FROM: Final = 1 << 20
-"""The smallest file that is allocated ahead."""
+"""The smallest file size for which blocks are reserved."""
 ALLOCATE_STEP: Final = 16 << 20
 
 
@@ -23,10 +23,10 @@ class ReservedSpace:
         self.end = ALLOCATE_FROM
         """The position up to which a write needs no call of :meth:`extend`."""
         self.is_trimmed = True
-        """Whether the file has no blocks behind its last batch."""
+        """True if the file has no blocks after its last batch."""
 
     def extend(self, file: File, position: int, size: int, config: LogConfig) -> None:
-        """Reserve blocks for ``size`` more bytes at ``position``, and for some that may follow."""
+        """Reserve blocks for ``size`` bytes at ``position``, and for some later appends."""
         end = position + size
         if config.preallocate:
             reserved_end = max(config.segment_bytes, end)
@@ -39,6 +39,6 @@ class ReservedSpace:
             self.is_trimmed = False
 
     def reset(self) -> None:
-        """Note that the file was cut after its last batch: nothing is reserved."""
+        """Record that the file was cut after its last batch, so that nothing is reserved."""
         self.end = ALLOCATE_FROM
         self.is_trimmed = True

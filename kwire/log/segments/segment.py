@@ -6,7 +6,7 @@ rebuilds them for any segment that may hold unsynced data. The other segments' i
 (:mod:`kwire.log.segments.indexes`).
 
 ``size`` is the position of the next batch, ``written`` the end of what readers may see. They differ
-only while a slow directory writes behind.
+only while a slow directory has queued writes.
 """
 
 from array import array
@@ -27,12 +27,12 @@ from kwire.log.segments.reserved_space import ReservedSpace
 from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
 
 RECENT_MAX: Final = 512
-"""Batches at the end whose positions are kept in memory, so that they need no index lookup."""
+"""The number of last batches whose positions are in memory, so that they need no index lookup."""
 CHUNK: Final = 8 * 1024
 WARM_TAIL: Final = 1 << 20
 """The last bytes appended, which are assumed to be in the page cache."""
 UNKNOWN_TIMESTAMP: Final = -2
-"""A segment's largest timestamp until it is looked up in the time index."""
+"""A segment's largest timestamp before it is looked up in the time index."""
 INT32_MAX: Final = (1 << 31) - 1
 _INDEX_STATE: Final = (
     "_recent_next",
@@ -42,7 +42,7 @@ _INDEX_STATE: Final = (
     "max_timestamp",
     "max_timestamp_offset",
 )
-"""The attributes that follow from the batches, beside the indexes."""
+"""The attributes, besides the indexes, that are computed from the batches."""
 
 
 class WrongIndex(Exception):
@@ -79,22 +79,22 @@ class Segment:
     ) -> None:
         self.base_offset = base_offset
         self.last_offset_max = base_offset + INT32_MAX
-        """The largest offset of a record here: the indexes have 31 bits for relative offsets."""
+        """The largest possible offset here: relative offsets have 31 bits in the indexes."""
         self.files = SegmentFiles(disk, directory, base_offset)
         self.file = self.files.open(names.LOG)
         self.space = ReservedSpace()
         self.indexes = SegmentIndexes(self.files)
         self.repair: Repair | None = None
-        """The indexes that are built in place of wrong ones; dropped when the segment is cut."""
+        """The indexes built to replace wrong ones; dropped when the segment is cut."""
         self.size = self.written = size
         self.interval = config.index_interval_bytes
         self.created_ms = self.modified_ms = 0
         self.roll_jitter_ms = 0
-        """Drawn for each segment, so that the logs of a broker do not roll all at once."""
+        """Drawn for each segment, so that a broker's logs do not all roll at the same time."""
         self.first_timestamp = -1
-        """The first batch's largest timestamp, the start of ``segment.ms``; -1 if not known."""
+        """The first batch's largest timestamp, from which ``segment.ms`` counts; -1 if unknown."""
         self.max_timestamp = UNKNOWN_TIMESTAMP
-        """The largest timestamp, -1 when no record has one."""
+        """The largest timestamp; -1 if no record has one."""
         self.max_timestamp_offset = base_offset
         self._since_index = 0
         """Bytes of batches since the last entry of the offset index."""
@@ -119,14 +119,14 @@ class Segment:
         return paths
 
     def move(self, directory: str) -> None:
-        """Follow a rename of the partition's directory."""
+        """Update the paths after the partition's directory was renamed."""
         self.files.directory = directory
         self.file.path = self.files.path(names.LOG)
 
     # -- appending
 
     def create(self, now_ms: int) -> None:
-        """Create the empty file, replacing an existing one's content."""
+        """Create the empty file, or empty an existing one."""
         self.file = self.files.open(names.LOG, create=True)
         if self.file.size():
             self.file.truncate(0)
@@ -135,7 +135,7 @@ class Segment:
         self.start_indexes()
 
     def start_indexes(self) -> None:
-        """Begin with empty indexes: a new segment, or one to be rebuilt."""
+        """Start with empty indexes, for a new segment or a rebuild."""
         self.indexes.start()
         self._recent_next, self._recent_position = array("q"), array("q")
         self._since_index = 0
@@ -149,7 +149,7 @@ class Segment:
             self.indexes.load()
 
     def note(self, size: int, next_offset: int, timestamp: int, interval: int) -> None:
-        """Account for a batch at the end, with the index entries that Kafka adds."""
+        """Account for a batch at the end, adding the index entries that Kafka adds."""
         position, last = self.size, next_offset - 1
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
@@ -173,7 +173,7 @@ class Segment:
         self.size = position + size
 
     def write(self, parts: Sequence[Buffer], uses_reserve: bool) -> None:
-        """Write a batch after the last one; if the disk is full, remove what was written of it."""
+        """Write batches after the last one; if the disk is full, remove what was partly written."""
         try:
             self.file.write(parts, self.size)
         except OSError as error:
@@ -188,7 +188,7 @@ class Segment:
     # -- closing
 
     def close_indexes(self) -> None:
-        """Append the last time index entry, which only a restart follows with another."""
+        """Append the last time index entry; only a restarted segment adds another after it."""
         self.activate()
         if self.max_timestamp >= 0:
             relative = self.max_timestamp_offset - self.base_offset
@@ -210,24 +210,24 @@ class Segment:
     def write_index_files(self) -> None:
         """Write the indexes, and release the space that the log file reserved.
 
-        A thread may do it, with the log file pinned, while nothing is appended or truncated.
+        A thread may call it, with the log file pinned, while nothing is appended or truncated.
         """
         self.indexes.write()
         if not self.space.is_trimmed:
             self.file.truncate(self.size)
 
     def drop_indexes(self) -> None:
-        """Drop the indexes from memory; they are on disk."""
+        """Drop the indexes from memory; they must be on disk."""
         self.repair = None
         self.space.reset()
         self.indexes.drop()
         self._recent_next, self._recent_position = array("q"), array("q")
 
     def reindex(self, *, wait: bool = True) -> None:
-        """Replace offset and time index by ones from the batches, because the old ones are wrong.
+        """Rebuild the offset and time index from the batches, because the current ones are wrong.
 
-        Without ``wait`` it raises :class:`WouldWait` until a thread has built them. An error leaves
-        the old ones, and the next search that notices them tries again.
+        If ``wait`` is false, it raises :class:`WouldWait` until a thread has built them. After an
+        error the old indexes stay, and the next search that notices them retries.
         """
         repair = self.repair = self.repair or Repair(self)
         if repair.built is None:
@@ -252,7 +252,7 @@ class Segment:
         self.max_timestamp, relative = self.indexes.last_timestamp()
         self.max_timestamp_offset = self.base_offset + relative
         for _, header in self.scan(self.floor(end_offset)[0], min(position, self.written)):
-            if header.max_timestamp > self.max_timestamp:  # after the last index entry
+            if header.max_timestamp > self.max_timestamp:  # After the last index entry.
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
         if not position:
@@ -261,9 +261,9 @@ class Segment:
     # -- reading
 
     def locate(self, offset: int, *, wait: bool = True) -> tuple[int, int] | None:
-        """Return position and size of the first batch that ends past ``offset``.
+        """Return position and size of the first batch that ends past ``offset``, if written.
 
-        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+        If ``wait`` is false, it raises :class:`WouldWait` instead of waiting for the disk.
         """
         ends = self._recent_next
         index = bisect_right(ends, offset)
@@ -286,7 +286,7 @@ class Segment:
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Yield position and header of each batch from ``position``, a batch's start, to ``end``.
 
-        By default it ends where readers may see no more.
+        By default it stops at the end of what readers may see.
         """
         end = self.written if end is None else end
         return _scan(reader(self.file, wait=wait), position, end)
@@ -294,14 +294,17 @@ class Segment:
     def scan_from_entry(
         self, position: int, last_offset: int | None, *, wait: bool = True
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Do the same from an entry's position (:meth:`floor`); raises :class:`WrongIndex`."""
+        """Do the same as :meth:`scan` from an entry's position (see :meth:`floor`).
+
+        Raises :class:`WrongIndex`.
+        """
         return _check(self.scan(position, wait=wait), self.base_offset, last_offset)
 
     def end_before(self, position: int, *, wait: bool = True) -> int | None:
-        """Return an offset above all batches before ``position``; None without an entry there.
+        """Return an offset above all batches before ``position``; None without an index entry.
 
-        It is above them by less than two entries of the index.  Without ``wait`` it raises
-        :class:`WouldWait` rather than wait for the disk.
+        It is above them by less than two index entries. If ``wait`` is false, it raises
+        :class:`WouldWait` instead of waiting for the disk.
         """
         entry = self.indexes.at_position(position, wait=wait)
         if entry is None:
@@ -320,7 +323,7 @@ class Segment:
         return self.file.is_cached(position, size)
 
     def largest_timestamp(self, *, wait: bool = True) -> int:
-        """Return the largest timestamp, -1 if no record has one; ``wait``: see :meth:`reindex`."""
+        """Return the largest timestamp, -1 without one; for ``wait`` see :meth:`reindex`."""
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
             largest, relative = self.indexes.last_timestamp()
             if largest < 0 and self.size and self.indexes.has_lost_time_index():
@@ -330,16 +333,16 @@ class Segment:
         return self.max_timestamp
 
     def load_first_timestamp(self) -> int:
-        """Return the timestamp at which ``segment.ms`` starts, -1 for an empty segment."""
+        """Return the timestamp from which ``segment.ms`` counts; -1 for an empty segment."""
         if self.first_timestamp < 0 < self.size:
             for _, header in islice(self.scan(), 1):
                 self.first_timestamp = header.max_timestamp
         return self.first_timestamp
 
     def floor(self, offset: int, *, wait: bool = True) -> tuple[int, int | None]:
-        """Return the position to scan for ``offset`` from, and the last offset of the batch there.
+        """Return where to start a scan for ``offset``, and the last offset of the batch there.
 
-        The last offset is None at the beginning, and -1 if the index entry is out of range.
+        The last offset is None at the start of the file, and -1 if the index entry is out of range.
         """
         entry = self.indexes.floor(offset - self.base_offset, wait=wait)
         if entry is None:
@@ -351,7 +354,7 @@ class Segment:
 
 
 class Repair:
-    """Offset and time index of a segment, built in a thread beside those that are wrong."""
+    """The offset and time index of a segment, built in a thread to replace wrong ones."""
 
     __slots__ = ("_end", "_files", "_interval", "_is_active", "_is_stored", "_start", "built")
 
@@ -362,10 +365,11 @@ class Repair:
         self._is_active = segment.has_indexes
         self._is_stored = False
         self.built: Segment | None = None
-        """A copy of the segment, up to its end at the beginning, with its indexes in memory."""
+        """A copy of the segment up to its end at the start of the repair, with its indexes in
+        memory."""
 
     def build(self, file: File | None = None) -> None:
-        """Build the indexes, unless that was done, with a file of its own or of the caller."""
+        """Build the indexes unless that was done, from ``file`` or a newly opened one."""
         if self.built is not None:
             return
         files = self._files
@@ -391,10 +395,10 @@ class Repair:
         self.built = built
 
     def replace_indexes(self, segment: Segment) -> None:
-        """Replace the segment's indexes: on disk by a rename, in memory by the longer ones.
+        """Replace the segment's indexes: on disk by a rename, or in memory.
 
-        The segment may have been appended to meanwhile. A removed segment gets them in memory:
-        another segment may have the names of its files.
+        The rest of an active segment's batches is added to them. A removed segment gets its indexes
+        in memory, because another segment may now have the names of its files.
         """
         built = self.built
         assert built is not None
@@ -414,12 +418,12 @@ class Repair:
             setattr(segment, name, getattr(built, name))
 
     def _temporary(self, suffix: str) -> str:
-        """Return the path of a file that is not adopted yet; after a cut another is written."""
+        """Return the path of a file that is not adopted yet; it differs after a cut."""
         return self._files.unmarked_path(f"{suffix}.{self._end}{TEMPORARY}")
 
 
 def _note_batches(segment: Segment, batches: Iterator[tuple[int, BatchHeader]]) -> None:
-    """Account for batches that are in the segment's file."""
+    """Account for batches that are already in the segment's file."""
     for position, header in batches:
         segment.size = position
         segment.note(header.size, header.next_offset, header.max_timestamp, segment.interval)
@@ -428,10 +432,10 @@ def _note_batches(segment: Segment, batches: Iterator[tuple[int, BatchHeader]]) 
 def _check(
     batches: Iterator[tuple[int, BatchHeader]], base_offset: int, last_offset: int | None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield batches from an index entry's position on; raise once they contradict its offset.
+    """Yield batches from an index entry's position onwards; raise once they contradict its offset.
 
-    The offset may be that of a later batch than the first one: up to 4.0.0, Kafka made an entry for
-    an append, which may have several batches.
+    The offset may be that of a later batch than the first: up to 4.0.0, Kafka made one entry per
+    append, which may have several batches.
     """
     if last_offset is None:
         yield from batches

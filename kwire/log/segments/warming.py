@@ -1,8 +1,8 @@
-"""The reads of a thread that bring into the page cache what a lookup needs (kwire.log.cold).
+"""Reads, for a thread, that bring the data of a lookup into the page cache (kwire.log.cold).
 
-A job opens files of its own: the segment may be cut, removed or closed meanwhile. What it reads is
-discarded, except for the aborted transactions, which take a while to summarize, and for rebuilt
-indexes: the segment adopts them if it has not changed.
+A job opens its own files, because the segment may be cut, removed or closed meanwhile. The data
+read is discarded, with two exceptions: aborted transactions, which take a while to summarize, and
+rebuilt indexes, which the segment adopts if it has not changed.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ def _start(segment: Segment, offset: int) -> int | None:
 
 
 def lookups(segment: Segment, *offsets: int) -> Job:
-    """Return a job that reads what :meth:`Segment.locate` of these offsets needs.
+    """Return a job that reads what :meth:`Segment.locate` needs for these offsets.
 
-    It also builds the indexes that are to replace wrong ones.
+    It also builds the indexes that will replace wrong ones.
     """
     repair = segment.repair
     shadow = _shadow(segment)
@@ -77,7 +77,8 @@ def end_before(segment: Segment, position: int) -> Job:
 def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: int) -> Job:
     """Return a job that reads what a read_committed fetch of this range needs.
 
-    The range begins in the first of the segments. Its lookup is read too: it has not been tried.
+    The range begins in the first of the segments. The job also covers the lookup of the range's
+    end, which has not been tried yet.
     """
     loads = [load for s in segments if (load := s.indexes.aborted.load_in_thread()) is not None]
     return partial(
@@ -96,7 +97,7 @@ def read_aborted(segments: Sequence[Segment], end_offset: int) -> Job:
 
 
 def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
-    """Read aborted transactions, up to the segment after which none touches the range."""
+    """Read aborted transactions, up to the last segment whose entries can overlap the range."""
     for load in loads:
         entries = load.run()
         if entries and entries[len(entries) - 1].last_stable_offset >= end_offset:
@@ -104,6 +105,6 @@ def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
 
 
 def ages(segment: Segment) -> Job:
-    """Return a job after which :meth:`Segment.largest_timestamp` reads no batches."""
+    """Return a job after which :meth:`Segment.largest_timestamp` need not read any batches."""
     repair = segment.repair
     return partial(run_all, [] if repair is None else [repair.build])

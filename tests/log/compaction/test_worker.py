@@ -160,7 +160,7 @@ def test_request_out_of_turn_is_an_error(tmp_path) -> None:
     (tmp_path / "requests").write_bytes(pack(("next",)))
     with (
         open(tmp_path / "requests", "rb", buffering=0) as requests,
-        pytest.raises(ValueError, match="not expected"),
+        pytest.raises(ValueError, match="unexpected request"),
     ):
         Worker(requests.fileno(), BytesIO()).run()
 
