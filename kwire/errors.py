@@ -27,7 +27,7 @@ class KafkaError(Exception):
         self.text = text
         """The error message for the client; if it is None, the client uses its own."""
         self.record_errors: tuple[tuple[int, str], ...] = ()
-        """The records because of which a produced batch is rejected: index and reason."""
+        """The index of each record for which a produced batch is rejected, and the reason."""
 
 
 BY_CODE: Final[dict[int, type[KafkaError]]] = {}

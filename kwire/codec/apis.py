@@ -25,7 +25,7 @@ class ListenerType(enum.Flag):
 
 @attrs.frozen(kw_only=True)
 class Api:
-    """One API key."""
+    """One API: its key, versions and listeners, and its message classes."""
 
     key: int
     name: str

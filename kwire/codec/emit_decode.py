@@ -73,7 +73,10 @@ def _join(path: str, name: str) -> str:
 
 
 class _Emit:
-    """The emitters, and the pending run of fixed-size fields that one unpack will read."""
+    """The state while a decoder is generated: its source, and the pending run.
+
+    The run is the fixed-size fields that the next unpack will read.
+    """
 
     def __init__(
         self, source: Source, version: int, flexible: bool, *, viewed: bool, in_steps: bool
@@ -290,7 +293,7 @@ class _Emit:
             self.known_tags(instance, layout, count, path)
 
     def known_tags(self, instance: str, layout: Layout, count: str, path: str) -> None:
-        """Write the read of fields with known tags; Kafka ignores their announced sizes too."""
+        """Write the read of fields with known tags; like Kafka, ignore their announced sizes."""
         tag, width = self.source.variable("tag"), self.source.variable("n")
         unknown = self.source.variable("a")
         self.source.add(f"{unknown} = []")

@@ -78,7 +78,10 @@ def _join(path: str, name: str) -> str:
 
 
 class _Emit:
-    """The emitters, and the pending run of fixed-size fields that one pack will write."""
+    """The state while an encoder is generated: its source, and the pending run.
+
+    The run is the fixed-size fields that the next pack will write.
+    """
 
     def __init__(
         self, source: Source, version: int, flexible: bool, drops: bool, in_steps: bool

@@ -161,10 +161,10 @@ def field(
 ) -> FieldValue:
     """Describe one field.
 
-    ``versions`` have the field. In ``nullable`` versions it may be null; in ``tagged`` versions
-    (all, if this is empty and a ``tag`` is given) it is sent as that tag. If a version lacks the
-    field, an ``ignorable`` value is dropped; for other fields any value but the default is an
-    error.
+    ``versions``: the versions that have the field. In ``nullable`` versions it may be null. In
+    ``tagged`` versions (by default all, if there is a ``tag``) it is sent as that tag. If a version
+    lacks the field, an ``ignorable`` value is dropped; for other fields any value but the default
+    is an error.
     """
     return _Declared(versions, default, factory, nullable, tag, tagged, ignorable, compact)
 
@@ -217,7 +217,7 @@ class Message:
     unknown_tags: Tags
 
     def __init__(self, **values: object) -> None:
-        """Generate the class's own ``__init__`` and call it; runs once, for its first object."""
+        """On the first call, generate the class's own ``__init__``, and call that."""
         cls = type(self)
         cls.__init__ = _initializer(cls)  # type: ignore[method-assign]
         cls.__init__(self, **values)

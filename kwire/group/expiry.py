@@ -151,7 +151,7 @@ def _chunks(shard: ShardState, group_id: str, topic: str) -> Iterator[list[int]]
 def _remove(
     shard: ShardState, group_id: str, topic: str, partitions: list[int], is_over: IsOver
 ) -> Decision:
-    """Return the removal of expired offsets, except those that an open transaction may change.
+    """Return the decision to remove expired offsets, except those that a transaction may change.
 
     A tombstone would also drop the transaction's offset, which may belong to a recreated topic.
     """

@@ -1,4 +1,4 @@
-"""AlterConfigs (API key 33): replaces settings, and resets those that are not named."""
+"""AlterConfigs (API key 33): replaces all settings; a setting that is not named is reset."""
 
 from typing import Final
 

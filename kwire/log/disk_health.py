@@ -1,10 +1,10 @@
-"""The effect of an operating system error on a log directory; only this module decides it.
+"""Decides what an operating system error means for a log directory; only this module does.
 
 A process out of descriptors and a volume out of room are temporary: the call fails, the directory
-stays online. A missing name concerns that name only. Every other error, and every failed fsync
+stays online. A missing name concerns only that name. Every other error, and every failed fsync
 whatever its reason, takes the directory offline until the broker is restarted: the content of the
-page cache is then unknown, so no later sync proves that the data is on disk. A mark that
-it leaves is for the next start (:mod:`kwire.log.directories.rewriting`).
+page cache is then unknown, so no later sync proves that the data is on disk. The directory then
+gets a mark for the next start (:mod:`kwire.log.directories.rewriting`).
 """
 
 import enum
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 RESERVE: Final = ".kwire_reserve"
 RESERVE_BYTES: Final = 4 << 20
 FAILED_SYNC: Final = ".kwire_failed_sync"
-"""The mark that an fsync has failed: the next start writes again what may be in the cache only."""
+"""The mark that an fsync has failed: the next start rewrites data that may be only in the cache."""
 RETRY_SECONDS: Final = 1.0
 """The delay before a failed flush or write is retried in a directory that is still online."""
 
@@ -34,7 +34,7 @@ class DiskErrorKind(enum.Enum):
     MISSING = enum.auto()
     """There is no such file or directory."""
     BROKEN = enum.auto()
-    """The directory cannot be relied on any more."""
+    """The directory can no longer be relied on."""
 
 
 _KINDS: Final = {
@@ -50,7 +50,7 @@ _DISK_ERRORS: Final = frozenset(
 
 
 def classify(error: OSError) -> DiskErrorKind:
-    """Return the kind of an error of any call but fsync, after which a directory is broken."""
+    """Return the kind of an error; a directory whose fsync failed is broken whatever the kind."""
     return _KINDS.get(error.errno or 0, DiskErrorKind.BROKEN)
 
 
@@ -67,7 +67,7 @@ def lacks_descriptors(error: BaseException) -> bool:
 
 @contextmanager
 def ignore_no_room() -> Iterator[None]:
-    """Suppress the error inside the context if the volume has no room, and no other error."""
+    """Suppress the error inside the context if the volume has no room, but no other error."""
     try:
         yield
     except OSError as error:
@@ -79,14 +79,14 @@ class DiskHealth:
     """The health of a log directory; the base of the real disk and of the simulated one.
 
     A directory reserves :data:`RESERVE_BYTES` of its volume in a file. The first call that finds no
-    room releases them, for the metadata log, checkpoints and deletions. From then on records are
-    not appended until the reserve can be allocated again with as much left over.
+    room releases them, for the metadata log, checkpoints and deletions. After that, records are not
+    appended until the reserve can be allocated again with as much room left over.
     """
 
     failed: OSError | None = None
     """The error that broke the directory."""
     full: bool = False
-    """Whether the reserve was released; :meth:`has_room` checks whether there is room again."""
+    """True if the reserve was released; :meth:`has_room` checks whether there is room again."""
 
     def check(self) -> None:
         """Raise OSError if this directory has failed."""
@@ -94,7 +94,11 @@ class DiskHealth:
             raise OSError(self.failed.errno, f"{self} is offline: {self.failed}")
 
     def judge(self, error: OSError, *, by_sync: bool = False) -> None:
-        """Mark the directory as failed or full if an error means that; ``by_sync``: from fsync."""
+        """Mark the directory as failed or full if ``error`` means that.
+
+        ``by_sync``: the error came from an fsync, after which the directory always counts as
+        failed.
+        """
         kind = classify(error)
         if by_sync:
             self.mark_failed_sync()
@@ -134,9 +138,9 @@ class DiskHealth:
         raise NotImplementedError
 
     def mark_failed_sync(self) -> None:
-        """Create the mark, if the disk lets it be created; it is not synced.
+        """Create the mark, if the disk allows it; the mark is not synced.
 
-        A loss of power may remove it: with the page cache, what it warns of is gone as well.
+        A power loss may remove it, but then it also empties the page cache that the mark warns of.
         """
         raise NotImplementedError
 

@@ -86,7 +86,7 @@ class LeaderEpochs:
         return True
 
     def truncate_start(self, start_offset: int) -> bool:
-        """Remove epochs that ended before ``start_offset``, where the remaining ones now begin.
+        """Remove the epochs below ``start_offset``; the first remaining epoch now begins there.
 
         Return whether anything changed.
         """

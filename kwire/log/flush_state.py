@@ -215,7 +215,7 @@ class FlushState:
         unsynced.closed.clear()
 
     def close(self, log_end_offset: int) -> None:
-        """Write what the next flush would write; nothing is appended to the log after this."""
+        """Write what the next flush would write; nothing may be appended to the log afterwards."""
         segments = self._segments
         for name, encode in self.unsynced.files.items():
             if encode is not None:

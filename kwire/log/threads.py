@@ -1,7 +1,7 @@
 """Calls that wait for a disk, made in threads: a few at a time for each log directory.
 
-Rule: the directories share no limit. A disk that hangs may keep its own threads for ever, and no
-call of another directory waits for one of them.
+Rule: the directories share no limit. A disk that hangs may block its own threads forever, but never
+a call of another directory.
 """
 
 from collections.abc import Awaitable, Callable

@@ -43,7 +43,7 @@ _FENCED: Final = frozenset(
 
 
 class Brokers(Protocol):
-    """The leaders of the partitions to which markers are sent."""
+    """The brokers that lead the partitions of transactions."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         """Return the partition's leader or NO_LEADER; None if the partition does not exist."""

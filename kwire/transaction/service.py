@@ -165,7 +165,7 @@ class TransactionCoordinator:
     async def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return an error code per partition: 0 if it is in the producer's transaction."""
+        """Return the error code of each partition, 0 if the partition is in the transaction."""
         return await self._read(
             transactional_id, lambda shard: shard.verify(transactional_id, producer, partitions)
         )

@@ -136,7 +136,7 @@ def add_partitions(
 def verify_partitions(
     transaction: Transaction | None, producer: Producer, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    """Return an error code per partition: 0 if it is in the producer's transaction."""
+    """Return the error code of each partition, 0 if the partition is in the transaction."""
     current = _check_owner(transaction, producer)
     return {
         partition: NONE if partition in current.partitions else TransactionAbortable.code

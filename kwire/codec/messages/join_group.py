@@ -70,7 +70,7 @@ class JoinGroupResponse:
 
 
 def widen_request(request: JoinGroupRequest, version: int) -> JoinGroupRequest:
-    """Set the abilities that the client's version implies, and version 0's rebalance timeout."""
+    """Set the client's abilities by its version; in version 0 also the rebalance timeout."""
     request.knows_member_id_required = version >= 4
     request.can_skip_assignment = version >= 9
     if version == 0:

@@ -50,7 +50,7 @@ class LogTruncation:
     ) -> bool:
         """Remove everything from ``offset`` onwards; return whether there was anything.
 
-        ``is_wanted`` is called last, once no thread works on the log any more: a follower that has
+        ``is_wanted`` is called last, once no thread is working on the log: a follower that has
         become the leader meanwhile must not truncate.
 
         Writes that wait for room on a full disk are removed too: the producer state is rebuilt from

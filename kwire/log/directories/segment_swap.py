@@ -183,7 +183,7 @@ def _sources(log: PartitionLog, group: CleanedGroup) -> list[Segment]:
 
 
 def _rename_source(log: PartitionLog, segment: Segment, mark: str, *, is_first: bool) -> list[str]:
-    """Rename the files of a source, which reads them there from now on; return their paths.
+    """Rename the files of a source, which is read from them as before; return their paths.
 
     The producer snapshot at the first source's base offset keeps its name, because the new segment
     begins there too.

@@ -261,9 +261,10 @@ class Segment:
     # -- reading
 
     def locate(self, offset: int, *, wait: bool = True) -> tuple[int, int] | None:
-        """Return position and size of the first batch that ends past ``offset``, if written.
+        """Return position and size of the first batch that ends past ``offset``.
 
-        If ``wait`` is false, it raises :class:`WouldWait` instead of waiting for the disk.
+        Return None if it is not written yet. Without ``wait``, raise :class:`WouldWait` instead of
+        waiting for the disk.
         """
         ends = self._recent_next
         index = bisect_right(ends, offset)
