@@ -1,1 +1,1 @@
-"""A broker's registration, heartbeats and shutdown, as the controller sees them."""
+"""A broker's registration, heartbeats and shutdown: the broker's side of its session."""

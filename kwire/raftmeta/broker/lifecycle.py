@@ -1,8 +1,8 @@
-"""A broker's registration, heartbeats and shutdown, run as the broker's state machine decides.
+"""The task that sends a broker's registration, heartbeats and shutdown requests.
 
-:mod:`kwire.raftmeta.broker.state` decides which request is due. A broker whose own process has the
-only controller lives as long as that controller, so it sends nothing while it is idle; any other
-sends a heartbeat to the active controller every ``broker.heartbeat.interval.ms``.
+:mod:`kwire.raftmeta.broker.state` decides which request is due. If the only controller runs in the
+broker's own process, the two live and die together, so an idle broker sends nothing. Otherwise the
+broker sends a heartbeat to the active controller every ``broker.heartbeat.interval.ms``.
 """
 
 import logging
@@ -34,7 +34,7 @@ from kwire.waits import Signal
 logger = logging.getLogger(__name__)
 
 IsGone = Callable[[], Awaitable[bool]]
-"""Returns whether no node is left that could be the active controller."""
+"""Returns True if no remaining node could be the active controller."""
 
 
 async def _never() -> bool:
@@ -44,9 +44,9 @@ async def _never() -> bool:
 GIVE_UP_SECONDS: Final = 4.0
 """Longer than an election takes."""
 LOOK_SECONDS: Final = 0.1
-"""Seconds without an answer after which a leaving broker checks if a controller can answer."""
+"""How long a leaving broker waits for an answer before it checks that a controller can answer."""
 NOT_CAUGHT_UP: Final = -1
-"""The metadata offset of a heartbeat that unfences no broker."""
+"""The metadata offset in a heartbeat that must not unfence the broker."""
 CORDONS_SINCE: Final = 30
 """4.3-IV0, the first metadata.version with cordoned directories in registrations (KIP-1066)."""
 
@@ -68,16 +68,16 @@ class LocalController(Protocol):
 
     @property
     def may_wait_for_voters(self) -> bool:
-        """Whether it is active, but other voters have to acknowledge what it writes."""
+        """True if it is active, but other voters must acknowledge what it writes."""
 
     def keep_session(self, broker_id: int) -> bool:
         """Keep a broker's session open without heartbeats; return whether that is possible.
 
-        It is possible while this controller is active and no other node can be.
+        It is possible while this controller is active and no other node can become active.
         """
 
     async def wait_replaceable(self) -> None:
-        """Wait until it is not the active controller, or another node could be."""
+        """Wait until this controller is not active, or another node could become active."""
 
 
 @attrs.define(kw_only=True)
@@ -88,7 +88,7 @@ class BrokerLifecycle:
     cluster_id: str
     incarnation_id: bytes
     endpoints: Sequence[Endpoint]
-    """The advertised endpoints, with the ports that are really bound."""
+    """The advertised endpoints, with the ports that are actually bound."""
     features: Mapping[str, tuple[int, int]]
     log_dirs: Sequence[bytes]
     publisher: MetadataPublisher
@@ -100,16 +100,16 @@ class BrokerLifecycle:
     broker: BrokerState = attrs.field(init=False)
     """The state machine that decides which request is due."""
     lease: SessionLease = attrs.field(init=False)
-    """The time until which this broker may act as the leader that its metadata say it is."""
+    """The time until which this broker may serve as leader of the partitions it leads."""
     _running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _sooner: Signal = attrs.field(factory=Signal)
-    """Set when a heartbeat became due earlier."""
+    """Set when the next heartbeat becomes due earlier."""
     _unanswered_since: float | None = None
-    """The time of the first request after the last answer; None if no answer is missing."""
+    """When the first request after the last answer was sent; None if no answer is outstanding."""
     _was_over: bool = False
-    """Whether the lease was over after the last request."""
+    """True if the lease was over after the last request."""
     _last_refusal: str = ""
-    """The error that was logged last; an error that repeats is logged once."""
+    """The last logged error; a repeated error is logged only once."""
 
     def __attrs_post_init__(self) -> None:
         registration = broker_registration(
@@ -135,9 +135,9 @@ class BrokerLifecycle:
         return AllocateProducerIdsRequest(broker_id=self.config.node_id, broker_epoch=self.epoch)
 
     async def start(self, previous_epoch: int = -1) -> None:
-        """Register, and return once the broker is unfenced: then it can serve clients.
+        """Register the broker and return once it is unfenced and can serve clients.
 
-        ``previous_epoch`` is the epoch of the incarnation before this one, if it stopped cleanly.
+        ``previous_epoch`` is the epoch of the previous incarnation, if that one stopped cleanly.
         Raises BrokerIdNotRegistered after ``initial.broker.registration.timeout.ms``.
         """
         broker = self.broker
@@ -161,7 +161,7 @@ class BrokerLifecycle:
         logger.info("broker unfenced id=%d epoch=%d", self.config.node_id, self.epoch)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send heartbeats until cancelled or stopped; a single node that is unfenced sends none."""
+        """Send heartbeats until cancelled or stopped; an unfenced single node sends none."""
         with self._running:
             task_status.started()
             while True:
@@ -179,13 +179,13 @@ class BrokerLifecycle:
                 await self._exchange()
 
     def directory_failed(self, directory_id: bytes) -> None:
-        """Report an offline log directory to the controller in a heartbeat at once."""
+        """Report an offline log directory to the controller at once, in an extra heartbeat."""
         self.broker.directory_failed(directory_id, self.clock.now())
         if self.broker.has_unreported_directory:
             self._sooner.set()
 
     def on_image_published(self, image: MetadataImage) -> None:
-        """Send a heartbeat at once if this broker was fenced while it serves."""
+        """Send a heartbeat at once if this broker was fenced while serving."""
         own = image.brokers.get(self.config.node_id)
         is_own = own is not None and own.epoch == self.epoch and own.fenced
         if is_own and self.broker.state is State.RUNNING:
@@ -193,9 +193,9 @@ class BrokerLifecycle:
             self._sooner.set()
 
     async def _wait_session_end(self, local: LocalController) -> None:
-        """Block while no node but this one can be the active controller, and this broker serves.
+        """Wait while this broker serves and no other node can be the active controller.
 
-        A heartbeat that becomes due earlier also ends it.
+        Also returns when a heartbeat becomes due earlier.
         """
         async with trio.open_nursery() as nursery:
 
@@ -208,7 +208,7 @@ class BrokerLifecycle:
             nursery.start_soon(end_after, self._sooner.wait)
 
     async def _wait_put_out(self) -> None:
-        """Wait until this incarnation is fenced or no longer registered."""
+        """Wait until this incarnation is fenced or unregistered."""
         await self.publisher.wait_for(lambda image: not self._serves(image))
 
     def _serves(self, image: MetadataImage) -> bool:
@@ -216,17 +216,17 @@ class BrokerLifecycle:
         return own is not None and own.epoch == self.epoch and not own.fenced
 
     def _keep_session(self) -> bool:
-        """Keep the session without heartbeats if the only controller is local; return whether."""
+        """Keep the session without heartbeats if possible; return whether it is kept."""
         is_kept = self.local is not None and self.local.keep_session(self.config.node_id)
         if is_kept:
             self.lease.keep(self.clock.now())
         return is_kept
 
     async def stop(self) -> bool:
-        """Run the controlled shutdown: hand leaderships over, then be fenced.
+        """Run the controlled shutdown: hand over leaderships, then get fenced.
 
-        Return whether that was done. It is given up at once if no majority of the controllers'
-        processes is running, and otherwise after the time that an election may take.
+        Return whether that succeeded. Stops trying at once if too few controller processes run to
+        form a majority, otherwise after ``GIVE_UP_SECONDS`` without an answer.
         """
         self._running.cancel()
         broker = self.broker
@@ -252,7 +252,7 @@ class BrokerLifecycle:
                 attempts.cancel()
 
     async def _exchange(self) -> None:
-        """Send one request when it is due, and process the answer."""
+        """Wait until the next request is due, send it and process the answer."""
         self._sooner.clear()
         with trio.move_on_after(max(0.0, self.broker.due - self.clock.now())):
             await self._sooner.wait()
@@ -279,14 +279,14 @@ class BrokerLifecycle:
             self._insist_without_lease()
 
     async def _extend_lease(self, error: errors.KafkaError) -> None:
-        """Serve on if no controller answers because too few of them run."""
+        """Extend the lease if the request timed out because too few controllers are running."""
         self.lease.begin_request()
         asked_at = self.clock.now()
         if isinstance(error, errors.RequestTimedOut) and await self.is_gone():
             self.lease.on_controllers_ended(asked_at, self.clock.now())
 
     def _insist_without_lease(self) -> None:
-        """Send the next heartbeat soon if the lease is over; log when it ends and is renewed."""
+        """Send heartbeats sooner while the lease is over; log its end and its renewal."""
         is_over = self.lease.is_over(self.clock.now())
         if is_over:
             self.broker.due = min(self.broker.due, self.clock.now() + INSISTING_SECONDS)
@@ -298,7 +298,7 @@ class BrokerLifecycle:
         self._was_over = is_over
 
     def _check_incarnation(self, error: errors.KafkaError) -> None:
-        """Raise DuplicateBrokerRegistration if a newer incarnation holds this id.
+        """Raise DuplicateBrokerRegistration if a newer incarnation uses this broker id.
 
         A broker that is no longer registered may register again.
         """
@@ -323,11 +323,11 @@ class BrokerLifecycle:
         return self.broker.state.name if self.broker.registered else "UNREGISTERED"
 
     async def _send(self, now: float, *, knows_fencing: bool) -> Answer:
-        """Return the active controller's answer.
+        """Send the due request and return the active controller's answer.
 
-        A local controller may have lost the other voters, so its answer is awaited only for a
-        heartbeat interval, or as long as a session lasts if it is to a registration: a repeated one
-        has a new epoch.
+        A local controller may have lost the other voters. The broker then waits only one heartbeat
+        interval for the answer, or one session timeout for the answer to a registration, because a
+        repeated registration gets a new epoch.
         """
         image = self.publisher.applied
         cordons = image.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE

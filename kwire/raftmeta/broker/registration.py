@@ -22,7 +22,7 @@ def broker_registration(
     features: Mapping[str, tuple[int, int]],
     log_dirs: Sequence[bytes],
 ) -> BrokerRegistrationRequest:
-    """Build a broker's registration; ``endpoints`` have the ports that are really bound."""
+    """Build a broker's registration; ``endpoints`` must have the ports that are actually bound."""
     request = BrokerRegistrationRequest
     return request(
         broker_id=config.node_id,
@@ -41,7 +41,7 @@ def controller_registration(
     endpoints: Sequence[Endpoint],
     features: Mapping[str, tuple[int, int]],
 ) -> ControllerRegistrationRequest:
-    """Build a controller's registration; ``endpoints`` have the ports that are really bound."""
+    """Build a controller's registration; ``endpoints`` have the ports that are actually bound."""
     request = ControllerRegistrationRequest
     return request(
         controller_id=config.node_id,
@@ -69,6 +69,6 @@ def _features(feature: Callable[..., F], supported: Mapping[str, tuple[int, int]
 
 
 def _signed_halves(directory_id: bytes) -> tuple[int, int]:
-    """Return a directory id as two signed numbers: Kafka orders uuids by these."""
+    """Return a directory id as two signed numbers, which is how Kafka orders uuids."""
     high, low = struct.unpack(">qq", directory_id)
     return high, low

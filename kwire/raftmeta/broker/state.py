@@ -1,8 +1,8 @@
 """The state machine of a broker's registration, heartbeats and controlled shutdown.
 
-The caller brings the answers and the time, and takes the next request when it is ``due``. Rules:
-one request is in flight at a time; a request that failed is followed after a heartbeat interval
-by a new one, since the metadata may have changed; the states are Kafka's.
+The caller passes in answers and the time, and sends the next request when it is ``due``. Rules: one
+request is in flight at a time; a failed request is followed one heartbeat interval later by a newly
+built one, because the metadata may have changed; the states are Kafka's.
 """
 
 import enum
@@ -17,9 +17,9 @@ from kwire.codec.messages.broker_registration import (
 from kwire.errors import KafkaError
 
 CATCHING_UP_SECONDS: Final = 0.01
-"""Seconds between heartbeats of a broker that starts."""
+"""Seconds between the heartbeats of a starting broker."""
 LEAVING_SECONDS: Final = 0.05
-"""Seconds between the first two heartbeats of a leaving broker, which may then lead nothing."""
+"""Seconds between a leaving broker's first two heartbeats; by then it may lead nothing."""
 INSISTING_SECONDS: Final = 0.1
 """Seconds between retries of a leaving broker without an answer: others wait for it to stop."""
 _TRANSIENT: Final = (
@@ -34,15 +34,15 @@ Answer = BrokerRegistrationResponse | BrokerHeartbeatResponse
 
 
 class State(enum.Enum):
-    """The stage of a broker's life."""
+    """The stage of a broker's life cycle."""
 
     STARTING = enum.auto()
-    """The controller has not yet confirmed that the broker caught up with its own registration."""
+    """The controller has not yet confirmed that the broker's metadata include its registration."""
     RECOVERY = enum.auto()
     """The broker has caught up, but is fenced."""
     RUNNING = enum.auto()
     PENDING_CONTROLLED_SHUTDOWN = enum.auto()
-    """The broker wants to leave; its leaderships are being handed over."""
+    """The broker is leaving; its leaderships are being handed over."""
     SHUTTING_DOWN = enum.auto()
 
 
@@ -58,7 +58,7 @@ class BrokerState:
     due: float = 0.0
     """The time of the next request."""
     offline_dirs: list[bytes] = attrs.field(factory=list)
-    """Log directories that have failed; each heartbeat names them."""
+    """Log directories that have failed; every heartbeat lists them."""
     registered: bool = False
     _is_ready: bool = False
     _sent_dirs: int = 0
@@ -66,9 +66,9 @@ class BrokerState:
     _acknowledged_dirs: int = 0
     """The number of offline directories that the controller has acknowledged."""
     _was_fenced: bool = False
-    """Whether the broker was fenced after the last request was sent."""
+    """True if the broker was fenced after the last request was sent."""
     _was_asked: bool = False
-    """Whether the controller has answered a request to shut down."""
+    """True if the controller has answered a request to shut down."""
 
     def request(self, metadata_offset: int, *, cordons: bool = True) -> Request:
         """Return the request to send now. ``cordons``: controllers store cordoned directories."""
@@ -112,7 +112,7 @@ class BrokerState:
                 pass
 
     def on_error(self, error: KafkaError, now: float) -> None:
-        """Schedule a retry after an error or a missing answer; raise errors that will not pass."""
+        """Schedule a retry after an error or a missing answer; raise errors that are final."""
         self.due = now + self.interval
         if not self.registered:
             if not isinstance(error, _TRANSIENT):
@@ -126,25 +126,25 @@ class BrokerState:
 
     @property
     def has_unreported_directory(self) -> bool:
-        """Whether a directory has failed that the controller does not know of."""
+        """True if the controller has not yet acknowledged a failed directory."""
         return self._acknowledged_dirs < len(self.offline_dirs)
 
     def directory_failed(self, directory_id: bytes, now: float) -> None:
-        """Add an offline log directory; the next heartbeat, which is due now, names it."""
+        """Add an offline log directory and make a heartbeat that reports it due now."""
         if directory_id not in self.offline_dirs:
             self.offline_dirs.append(directory_id)
             self.due = now
 
     def on_fenced(self, now: float) -> None:
-        """Send a heartbeat at once: the broker lives, so the controller will unfence it."""
+        """Make a heartbeat due now: the broker is alive, so the controller will unfence it."""
         self._was_fenced, self.due = True, now
 
     def ready_to_unfence(self, now: float) -> None:
-        """Request unfencing from now on: the broker can serve clients."""
+        """Ask to be unfenced from now on, because the broker can serve clients."""
         self._is_ready, self.due = True, now
 
     def begin_controlled_shutdown(self, now: float) -> None:
-        """Begin the controlled shutdown; a broker that never served shuts down without it."""
+        """Begin the controlled shutdown; a broker that never served skips it."""
         if self.state is State.RUNNING:
             self.state, self.due = State.PENDING_CONTROLLED_SHUTDOWN, now
         elif self.state is not State.PENDING_CONTROLLED_SHUTDOWN:
