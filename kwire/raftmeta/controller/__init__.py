@@ -1,1 +1,1 @@
-"""The active controller: requests in, metadata records and answers out."""
+"""The active controller: turns requests into metadata records and answers."""

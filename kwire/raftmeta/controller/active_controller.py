@@ -1,4 +1,4 @@
-"""The active controller as a node calls it: in its own process, or on another node."""
+"""The active controller, called the same way whether it is local or on another node."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
@@ -13,23 +13,23 @@ R = TypeVar("R")
 
 @attrs.define(eq=False)
 class ActiveController:
-    """Runs a decider on the active controller, whichever node it is."""
+    """Runs a decision on the active controller, whichever node that is."""
 
     local: Controller
     remote: Callable[[object], Awaitable[object]] | None = None
-    """Sends a request of this node; None if no other node can be the active controller."""
+    """Sends a request in this node's name; None if no other node can be the active controller."""
     remote_for: Callable[[object, Requester], Awaitable[object]] | None = None
-    """Sends a request in the name of a client."""
+    """Sends a request on behalf of a client."""
 
     @property
     def may_be_remote(self) -> bool:
-        """Whether another node can be the active controller."""
+        """True if another node can be the active controller."""
         return self.remote is not None
 
     async def call(
         self, decide: "Decide[Q, R]", request: Q, requester: Requester | None = None
     ) -> R:
-        """Return the active controller's reply to a request, of a client if one is named."""
+        """Return the active controller's reply to a request, sent for a client if one is named."""
         if self.remote is None or self.local.is_active:
             try:
                 return await self.local.call(decide, request)

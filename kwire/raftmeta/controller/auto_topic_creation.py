@@ -1,4 +1,4 @@
-"""Topics that are created on first use, by a client's Metadata request or by a coordinator."""
+"""Topics that a client's Metadata request or a coordinator creates on first use."""
 
 import logging
 import math
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOLLOW_SECONDS: Final = 5.0
-"""Seconds to wait until a topic that another controller created is known on this node."""
+"""Seconds to wait until this node knows a topic that another controller created."""
 
 
 @attrs.define(eq=False)
 class AutoTopicCreation:
-    """The creations on first use that this node requests from the active controller."""
+    """The topic creations on first use that this node requests from the active controller."""
 
     active: ActiveController
     publisher: MetadataPublisher
     _creating: dict[str, trio.Event] = attrs.field(factory=dict)
-    """Topics whose creation is under way, each with the event of its end."""
+    """Topics being created, each with the event that is set when its creation ends."""
     _refusals: dict[str, str | None] = attrs.field(factory=dict)
-    """The reason for which each topic was not created, as logged last."""
+    """The last logged reason why each topic was not created."""
 
     async def ensure_topics(
         self, names: Sequence[str], requester: Requester | None = None
     ) -> "dict[str, Created]":
-        """Create topics on first use, internal ones with their own settings; return the results.
+        """Create topics on first use and return the results; existing topics are left out.
 
-        Existing topics are left out. Requests for the same topic at the same time share one
-        creation, which counts for the first requester, or for this broker.
+        Internal topics get their own settings. Concurrent requests for a topic share one creation,
+        which is charged to the first requester, or to this broker.
         """
         while under_way := [self._creating[name] for name in names if name in self._creating]:
             await under_way[0].wait()
@@ -75,7 +75,7 @@ class AutoTopicCreation:
         return {topic.name: topic for topic in response.topics if topic.error_code != exists}
 
     async def ensure_topic(self, name: str) -> "Created | None":
-        """Create one topic on first use; None if it is there already."""
+        """Create one topic on first use; None if it already exists."""
         topic = (await self.ensure_topics([name])).get(name)
         reason = None if topic is None or topic.error_code == errors.NONE else topic.error_message
         if reason is not None and reason != self._refusals.get(name):
@@ -84,7 +84,7 @@ class AutoTopicCreation:
         return topic
 
     async def _wait_visible(self, names: Sequence[str]) -> None:
-        """Wait until this node knows new topics; at most 5 s if others may be the controller."""
+        """Wait until this node knows new topics; at most 5 s if the controller may be remote."""
         limit = FOLLOW_SECONDS if self.active.may_be_remote else math.inf
         with trio.move_on_after(limit):
             await self.publisher.wait_for(

@@ -1,8 +1,8 @@
 """The active controller's record of the brokers' heartbeats.
 
-Plain data, given ``now``. It is not in the log: a new active controller gives every broker that
-is not fenced a whole session in which to send a heartbeat. One that is fenced may have been fenced
-before the end of its session, and counts so for as long as that session could have lasted.
+Plain data; ``now`` is passed in. It is not in the log: a new active controller gives every unfenced
+broker a whole session in which to send a heartbeat. A fenced broker may have been fenced before its
+session ended, so it counts as fenced early for as long as that session could have lasted.
 """
 
 import math
@@ -21,13 +21,13 @@ class BrokerSession:
     """The last offset that the broker reported as applied."""
     fenced: bool = True
     shutdown_offset: int = -1
-    """The offset that all other brokers must reach before a stopping broker may go."""
+    """The offset that all other brokers must reach before a stopping broker may stop."""
     request_at: float = -math.inf
     """The time of the broker's last request to this controller."""
     has_ended_early: bool = False
-    """Whether the broker was fenced because its process ended, before this session's end."""
+    """True if the broker was fenced because its process ended, before this session's end."""
     is_inherited: bool = False
-    """Whether a former controller fenced the broker, which is silent since."""
+    """True if a former controller fenced the broker, which has been silent since."""
 
 
 @attrs.define
@@ -39,7 +39,7 @@ class BrokerSessions:
     _early_ends: dict[int, float] = attrs.field(factory=dict)
     """For each broker that was fenced early, the time at which its session would have ended.
 
-    It stays when the broker registers again, as that broker may end before it serves.
+    Kept when the broker registers again, because its new process may also end before it serves.
     """
 
     def touch(self, broker_id: int, now: float, *, fenced: bool, metadata_offset: int) -> None:
@@ -52,33 +52,33 @@ class BrokerSessions:
             self._early_ends.pop(broker_id, None)
 
     def begin(self, broker_id: int, now: float) -> None:
-        """Begin the session of a serving broker that sent nothing to this controller yet."""
+        """Begin the session of a serving broker that has sent nothing to this controller yet."""
         self._sessions[broker_id] = BrokerSession(now, fenced=False)
 
     def begin_fenced(self, broker_id: int, now: float) -> None:
-        """Count a broker that a former controller fenced as fenced early, for one session."""
+        """Treat a broker fenced by a former controller as fenced early, for one session."""
         self._sessions[broker_id] = BrokerSession(now, has_ended_early=True, is_inherited=True)
         self._early_ends[broker_id] = now + self.timeout_s
 
     def end_early(self, broker_id: int) -> None:
-        """Fence a broker whose process has ended; its session's end is still watched."""
+        """Mark a broker whose process has ended as fenced; its session's end is still tracked."""
         session = self._sessions[broker_id]
         session.fenced = session.has_ended_early = True
         self._early_ends[broker_id] = session.heartbeat_at + self.timeout_s
 
     def has_ended_early(self, broker_id: int) -> bool:
-        """Whether a broker was fenced before its session ended, and that time is not over."""
+        """True if a broker was fenced early and its session would still be running."""
         return broker_id in self._early_ends
 
     def end_early_ends(self, now: float) -> bool:
-        """Forget the early ends whose sessions would have ended by now; return whether any had."""
+        """Drop early ends whose sessions would have ended by now; return whether any had."""
         ended = [broker_id for broker_id, end_at in self._early_ends.items() if now >= end_at]
         for broker_id in ended:
             del self._early_ends[broker_id]
         return bool(ended)
 
     def count_ended_early(self, now: float) -> int:
-        """Return the number of brokers that are fenced although their sessions would go on."""
+        """Return the number of brokers that are fenced although their sessions have not ended."""
         return sum(
             session.has_ended_early and now < session.heartbeat_at + self.timeout_s
             for session in self._sessions.values()
@@ -92,7 +92,7 @@ class BrokerSessions:
         self._sessions.pop(broker_id, None)
 
     def follow(self, brokers: Mapping[int, BrokerImage]) -> None:
-        """Take from the image which brokers are fenced."""
+        """Update from the image which brokers are fenced."""
         for broker_id, session in self._sessions.items():
             broker = brokers.get(broker_id)
             session.fenced = broker is None or broker.fenced
@@ -101,19 +101,19 @@ class BrokerSessions:
                 self._early_ends.pop(broker_id, None)
 
     def clear(self) -> None:
-        """Remove all sessions: leadership ended."""
+        """Remove all sessions, because leadership ended."""
         self._sessions.clear()
         self._early_ends.clear()
 
     def is_valid(self, broker_id: int, now: float) -> bool:
-        """Whether a broker may still be alive."""
+        """Return whether a broker may still be alive."""
         session = self._sessions.get(broker_id)
         if session is None or session.is_inherited:
             return False
         return now < session.heartbeat_at + self.timeout_s
 
     def stale(self, now: float) -> list[int]:
-        """Return the serving brokers whose session ended, the earliest first."""
+        """Return the serving brokers whose sessions have ended, the earliest end first."""
         overdue = [
             (session.heartbeat_at, broker_id)
             for broker_id, session in self._sessions.items()
@@ -123,13 +123,13 @@ class BrokerSessions:
 
     @property
     def deadline(self) -> float:
-        """The time at which the next session ends, or would have ended, if no heartbeat comes."""
+        """When the next session ends, or would have ended, if no heartbeat arrives."""
         heartbeats = (s.heartbeat_at for s in self._sessions.values() if not s.fenced)
         first_end = min(heartbeats, default=math.inf) + self.timeout_s
         return min(first_end, *self._early_ends.values(), math.inf)
 
     def lowest_active_offset(self) -> int | None:
-        """Return the metadata offset that all serving brokers have reached; None without any."""
+        """Return the lowest metadata offset of the serving brokers; None if there are none."""
         offsets = [
             session.metadata_offset
             for session in self._sessions.values()

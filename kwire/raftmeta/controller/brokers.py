@@ -32,9 +32,9 @@ from kwire.raftmeta.metadata.image_records import endpoint_structures
 from kwire.types import RESERVED_UUIDS, uuid_text
 
 UNKNOWN_OFFSET: Final = -1
-"""The metadata offset of a heartbeat that names none."""
+"""The metadata offset of a heartbeat that gives none."""
 _NEVER_BEHIND: Final = 1 << 63
-"""Above every offset: a broker in this process has applied every answer."""
+"""Greater than any offset: a broker in this process has always applied everything."""
 
 RequestFeature = BrokerRegistrationRequest.Feature | ControllerRegistrationRequest.Feature
 F = TypeVar("F", r.RegisterBrokerRecord.BrokerFeature, r.RegisterControllerRecord.ControllerFeature)
@@ -62,7 +62,7 @@ def decide_register_controller(
 def decide_register_broker(
     state: ControllerState, request: BrokerRegistrationRequest, now: float
 ) -> Decision[BrokerRegistrationResponse]:
-    """Register a broker. It is fenced until its heartbeats show that it has caught up."""
+    """Register a broker, fenced until its heartbeats show that it has caught up."""
     if request.cluster_id != state.cluster_id:
         raise errors.InconsistentClusterId(
             f"Expected cluster ID {state.cluster_id}, but got cluster ID {request.cluster_id}"
@@ -92,7 +92,7 @@ _UNREGISTERED: Final = BrokerRegistrationResponse()
 def _fencing_records(
     state: ControllerState, existing: BrokerImage | None
 ) -> list[r.BrokerRegistrationChangeRecord]:
-    """Fence a broker before it is taken out of its partitions in slices, so it cannot rejoin ISRs.
+    """Fence a broker before slices remove it from its partitions, so it cannot rejoin ISRs.
 
     The leader updates continue even if the request for the next slice never comes.
     """
@@ -111,9 +111,9 @@ def _fencing_record(broker: BrokerImage) -> r.BrokerRegistrationChangeRecord:
 def _check_previous_incarnation(
     state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest, now: float
 ) -> None:
-    """Refuse a second live broker with the same id; one that stopped cleanly has no session.
+    """Reject a second live broker with the same id; a cleanly stopped broker has no session.
 
-    A request with the same directories is not refused: the other broker locks them while it lives.
+    A request with the same directories is accepted, because a live broker would hold their locks.
     """
     if existing.log_dirs and set(existing.log_dirs) == set(request.log_dirs):
         return
@@ -140,7 +140,7 @@ def _check_directories(state: ControllerState, request: BrokerRegistrationReques
 
 
 def _check_features(state: ControllerState, request: BrokerRegistrationRequest) -> None:
-    """Refuse a broker that does not support every finalized level."""
+    """Reject a broker that does not support every finalized level."""
     offered = {
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
@@ -159,11 +159,12 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
 def _out_of_isr(
     state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
 ) -> tuple[list[r.MetadataRecord], bool]:
-    """Take a new incarnation out of the ISRs, since it has to catch up first.
+    """Remove a new incarnation from the ISRs, because it has to catch up first.
 
-    A broker that did not stop cleanly may have lost records that were not flushed, and one that
-    comes without a log directory has lost those in it: with ELR it is not eligible there either.
-    Without ELR, the only member of an ISR stays in it and leads once the broker is unfenced.
+    A broker that did not stop cleanly may have lost unflushed records, and a broker that returns
+    without one of its log directories has lost the records in it. With ELR, it is then not eligible
+    for those partitions either. Without ELR, the last member of an ISR stays in it and leads once
+    the broker is unfenced.
     """
     clean = existing is not None and request.previous_broker_epoch == existing.epoch
     if not state.elr_enabled:
@@ -202,7 +203,7 @@ def _registration(
 
 
 def _feature_structures(kind: type[F], features: Iterable[RequestFeature]) -> list[F]:
-    """Return the features of a registration's request as structures of its record."""
+    """Convert the features of a registration request to the structures of its record."""
     return [
         kind(
             name=feature.name,
@@ -218,9 +219,9 @@ def decide_heartbeat(
 ) -> Decision[BrokerHeartbeatResponse]:
     """Renew a broker's session and decide its fencing, shutdown and directories.
 
-    Offline directories are processed first, so that the broker leads nothing from them. A broker
-    that names no metadata offset asks whether it was fenced: the answer that it was not needs a
-    record that the other voters have, as this controller may have been replaced.
+    Offline directories are processed first, so that the broker leads nothing from them. A heartbeat
+    without a metadata offset asks whether the broker was fenced. The answer "not fenced" needs a
+    record committed by the other voters, because this controller may have been replaced.
     """
     broker = state.broker(request.broker_id, request.broker_epoch)
     caught_up = request.current_metadata_offset >= broker.epoch
@@ -267,13 +268,13 @@ def _waits_for_others(
     request: BrokerHeartbeatRequest,
     session: BrokerSession,
 ) -> bool:
-    """Whether all leadership moves of a stopping broker are written with this decision."""
+    """Return whether this decision writes the last leadership moves of a stopping broker."""
     is_known = session.shutdown_offset >= 0
     return request.want_shut_down and not is_known and broker.id not in state.leader_update_queue
 
 
 def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
-    """Whether a broker may stop: it is fenced, or leads nothing and all others know that."""
+    """Return whether a broker may stop: it is fenced, or leads nothing and all others know it."""
     if broker.fenced or request.want_fence:
         return True
     if state.index.led_by(broker.id):
@@ -286,7 +287,7 @@ def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartb
 
 
 def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
-    """Begin a controlled shutdown: no new leaderships; slices move those it has."""
+    """Begin a controlled shutdown: no new leaderships; existing ones are moved in slices."""
     if broker.in_controlled_shutdown:
         return []
     change = r.BrokerRegistrationChangeRecord(
@@ -298,7 +299,7 @@ def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[r.
 def _cordon_records(
     broker: BrokerImage, request: BrokerHeartbeatRequest
 ) -> list[r.BrokerRegistrationChangeRecord]:
-    """Return the change of the broker's cordoned directories, if there is one (KIP-1066)."""
+    """Return the record that changes the broker's cordoned directories, if any (KIP-1066)."""
     cordoned, registered = request.cordoned_log_dirs, broker.cordoned_log_dirs
     if cordoned is None or (registered is not None and set(registered) == set(cordoned)):
         return []
@@ -312,7 +313,7 @@ def _cordon_records(
 def _offline_directories(
     state: ControllerState, broker: BrokerImage, offline: list[bytes]
 ) -> tuple[list[r.MetadataRecord], bool]:
-    """Take replicas in failed directories out of ISRs; the last slice removes the directories."""
+    """Remove replicas in failed directories from ISRs; the last slice removes the directories."""
     removed = set(offline) & set(broker.log_dirs)
     if not removed:
         return [], False
@@ -331,14 +332,14 @@ def _offline_directories(
 def fencing(
     state: ControllerState, broker: BrokerImage, *, early: bool = False
 ) -> list[r.MetadataRecord]:
-    """Fence a broker and take it out of the ISRs; ``early`` is before its session ends."""
+    """Fence a broker and remove it from the ISRs; ``early`` means before its session ends."""
     if early:
         state.sessions.end_early(broker.id)
     return [*take_out(state, broker.id), _fencing_record(broker)]
 
 
 def unfencing(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
-    """Unfence a broker, and let it lead partitions without a leader if it may."""
+    """Unfence a broker, and let it lead leaderless partitions where it may."""
     change = r.BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1
     )
@@ -348,7 +349,8 @@ def unfencing(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRec
 def decide_fence_stale(state: ControllerState, request: None, now: float) -> Decision[bool]:
     """Fence the broker with the oldest expired session; the reply says whether to call again.
 
-    Where a session that was ended early is over, the unclean elections that waited for it are held.
+    If a session that was cut short by early fencing would be over by now, this first holds the
+    unclean elections that waited for it.
     """
     del request
     stale = state.sessions.stale(now)
@@ -370,7 +372,7 @@ def begin_sessions(state: ControllerState, now: float, own: int | None = None) -
     """Give every serving broker a whole new session, because the controller became active.
 
     ``own`` is the broker in this process, which needs no heartbeats. A former controller may have
-    fenced others early: not those that left in order.
+    fenced other brokers early, except those that shut down cleanly.
     """
     for broker in state.image.brokers.values():
         if broker.id == own:
@@ -382,7 +384,7 @@ def begin_sessions(state: ControllerState, now: float, own: int | None = None) -
 
 
 def keep_session(state: ControllerState, broker_id: int) -> None:
-    """Keep the session of the broker in this process for ever; its metadata is never behind."""
+    """Keep the session of the broker in this process forever; its metadata is never behind."""
     state.sessions.touch(broker_id, math.inf, fenced=False, metadata_offset=_NEVER_BEHIND)
 
 

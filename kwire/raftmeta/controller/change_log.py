@@ -1,6 +1,6 @@
-"""Changes of the cluster as log lines of the active controller.
+"""Cluster changes as log lines of the active controller.
 
-Rules: pure; many changes of a kind at once are one line that counts them.
+Rules: pure; many simultaneous changes of one kind become a single line with their count.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ NAMED_AT_MOST: Final = 10
 
 
 def change_lines(delta: MetadataDelta) -> Iterator[str]:
-    """Yield lines on features, brokers and topics."""
+    """Yield log lines about features, brokers and topics."""
     for name in sorted(delta.features):
         yield f"feature name={name} level={delta.after.features.get(name, 0)}"
     yield from _brokers(delta)
@@ -25,7 +25,7 @@ def change_lines(delta: MetadataDelta) -> Iterator[str]:
 
 
 class Election(NamedTuple):
-    """A leader that was neither in sync nor eligible."""
+    """The election of a leader that was neither in sync nor eligible."""
 
     partition: str
     old: PartitionImage
@@ -33,15 +33,15 @@ class Election(NamedTuple):
 
     @property
     def is_of_last_known_leader(self) -> bool:
-        """Whether all replicas were killed, and the one that led last leads again (KIP-966).
+        """True if all replicas were killed and the last leader leads again (KIP-966).
 
-        No other replica has more; it lacks at most what its disk has lost.
+        No other replica has more records; this one lacks at most what its disk has lost.
         """
         return self.new.leader in self.old.last_known_elr
 
 
 def unclean_elections(delta: MetadataDelta) -> list[Election]:
-    """Return each leader that was elected though it may lack committed records."""
+    """Return each election of a leader that may lack committed records."""
     elections = []
     for topic_id, numbers in delta.partitions.items():
         before, after = delta.before.topics.get(topic_id), delta.after.topics[topic_id]
@@ -61,7 +61,7 @@ def unclean_elections(delta: MetadataDelta) -> list[Election]:
 
 
 def warnings(elections: list[Election]) -> Iterator[str]:
-    """Yield lines on unclean elections: of the last known leaders one that counts them."""
+    """Yield warnings about unclean elections; last known leaders share one line with a count."""
     count = sum(election.is_of_last_known_leader for election in elections)
     if count:
         yield f"all replicas were killed, the last leaders lead again partitions={count}"
@@ -75,9 +75,9 @@ def warnings(elections: list[Election]) -> Iterator[str]:
 
 
 def _has_completed_reassignment(old: PartitionImage, new: PartitionImage) -> bool:
-    """Whether a new replica leads because it joined the ISR, which completed its reassignment.
+    """True if a new replica leads because it joined the ISR and so completed a reassignment.
 
-    Both are one record, so no metadata has the replica in the ISR before it leads.
+    Both changes are in one record, so no metadata shows the replica in the ISR before it leads.
     """
     return new.leader in old.adding and not new.is_reassigning
 

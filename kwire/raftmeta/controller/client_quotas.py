@@ -43,7 +43,8 @@ def decide_alter_quotas(
     """Change quotas of users, client ids and addresses; only mutation quotas are enforced.
 
     If an entity names a type twice, the last name counts. A second entry for an entity, and a
-    second operation on one of its quotas, are refused; of two equal entities, the first one counts.
+    second operation on one of its quotas, are rejected; of two equal entities, the first one
+    counts.
     """
     del now
     records: list[r.MetadataRecord] = []
@@ -98,7 +99,7 @@ def _quota_records(
 
 
 def _check_entity(names: Mapping[str, str | None]) -> None:
-    """Refuse an entity that is not a user, a client id, both of these, or an address."""
+    """Reject an entity that is not a user, a client id, both of these, or an address."""
     if not names:
         raise errors.InvalidRequest("Invalid empty client quota entity")
     for kind, name in names.items():

@@ -36,24 +36,24 @@ APPEND: Final = 2
 SUBTRACT: Final = 3
 
 VALUE_MAX: Final = 32767
-"""Characters of a setting's value."""
+"""The largest number of characters in a setting's value."""
 
 Answer = TypeVar("Answer")
 """The part of a response about one resource."""
 Resource = tuple[int, str]
 Operation = tuple[str, int, str | None]
-"""A setting's name, what to do with it, and the value to do it with."""
+"""A setting's name, the kind of operation, and the operand."""
 
 
 @attrs.frozen
 class Alteration:
-    """The change of one resource that a request asks for."""
+    """The change to one resource that a request asks for."""
 
     resource: Resource
     names: Sequence[str]
     """The settings that the request names."""
     change: Callable[[dict[str, str]], dict[str, str]]
-    """Returns the resource's new settings for its present ones."""
+    """Maps the resource's current settings to its new ones."""
 
 
 def decide_incremental_alter(
@@ -77,7 +77,7 @@ def decide_incremental_alter(
 def decide_alter(
     state: ControllerState, request: AlterConfigsRequest, now: float
 ) -> Steps[Decision[AlterConfigsResponse]]:
-    """Replace all settings of a resource; those not named return to their defaults."""
+    """Replace all settings of a resource; settings not named return to their defaults."""
     del now
     alterations = []
     for item in request.resources:
@@ -94,7 +94,7 @@ def decide_alter(
 def _alter_all(
     state: ControllerState, alterations: Sequence[Alteration], shape: Callable[..., Answer]
 ) -> Steps[tuple[list[Answer], tuple[r.MetadataRecord, ...]]]:
-    """Return the answer for each resource, and the records of the changes that are allowed."""
+    """Return the answer for each resource, and the records of the accepted changes."""
     counts = Counter(alteration.resource for alteration in alterations)
     config_records: list[r.ConfigRecord] = []
     answers = []
@@ -120,10 +120,10 @@ def _alter(
     is_duplicate: bool,
     records: list[r.ConfigRecord],
 ) -> Outcome:
-    """Validate one resource's new settings as a whole, and add the records of the change.
+    """Validate one resource's new settings as a whole, and append the records of the change.
 
-    Settings of a broker that the request names are written even if they are unchanged, so that
-    brokers reread the files that settings refer to.
+    Broker settings that the request names are written even if unchanged, so that brokers reread the
+    files to which the settings refer.
     """
     resource, requested_names = alteration.resource, alteration.names
     try:
@@ -159,7 +159,7 @@ def _check_safety(
     requested_names: Sequence[str],
     settings: dict[str, str],
 ) -> None:
-    """Refuse values that would harm the cluster, whatever setting they are for."""
+    """Reject values that would harm the cluster, for any setting."""
     if any(len(text) > VALUE_MAX for text in settings.values()):
         raise ConfigError(
             "The configuration value cannot be added because it exceeds the maximum value size "
@@ -190,7 +190,7 @@ def _replace(texts: dict[str, str], new: dict[str, str | None]) -> dict[str, str
 def operate(
     texts: dict[str, str], operations: list[Operation], resource: Resource
 ) -> dict[str, str]:
-    """Return the settings after some operations."""
+    """Apply the operations in order and return the resulting settings."""
     names = [name for name, _, _ in operations]
     if len(set(names)) != len(names):
         raise errors.InvalidRequest("Error due to duplicate config keys")
@@ -235,7 +235,7 @@ def keys_of(resource_type: int) -> dict[str, Key[object]]:
 
 
 def _check_kind(kind: int) -> None:
-    """Refuse a resource type that has no settings."""
+    """Reject a resource type that has no settings."""
     if kind == BROKER_LOGGER:
         raise errors.InvalidRequest("Loggers have no levels that can be changed here.")
     if kind not in (TOPIC, BROKER, CLIENT_METRICS, GROUP):
@@ -260,7 +260,7 @@ def _check(
 
 
 def _without_outdated(current: dict[str, str], settings: dict[str, str]) -> dict[str, str]:
-    """Return the settings to check: what another release accepted may stay as it is."""
+    """Return the settings to check; unchanged ones from another release stay as they are."""
     outdated = {setting for setting, _ in outdated_settings(current)}
     return {
         setting: text
@@ -292,7 +292,7 @@ def _check_named(kind: int, name: str, settings: dict[str, str]) -> None:
 def _check_broker(
     state: ControllerState, name: str, current: dict[str, str], settings: dict[str, str]
 ) -> None:
-    """Refuse settings that cannot change at run time, or not for this resource."""
+    """Reject settings that cannot change at run time, or not for this resource."""
     if name and not (name.isascii() and name.isdigit()):
         raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
     if name and int(name) not in state.image.brokers:
@@ -326,7 +326,7 @@ def _check_broker(
 def _check_together(
     state: ControllerState, name: str, changed_names: list[str], settings: dict[str, str]
 ) -> None:
-    """Refuse settings that brokers could not use together."""
+    """Reject settings that brokers could not use together."""
     cluster, own = (state.image.config(BROKER, ""), settings) if name else (settings, {})
     config = state.config.with_dynamic(cluster, own)
     try:

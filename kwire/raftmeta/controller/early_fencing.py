@@ -1,15 +1,16 @@
-"""The fencing of a broker whose process has ended, before its session does.
+"""The fencing of a broker whose process has ended, before its session ends.
 
-A session bounds how long a broker may be silent; a process that has ended says nothing any more.
-Fencing is always safe: leader epochs protect what acks=all has acknowledged, and a broker that was
-fenced wrongly is unfenced by its next heartbeat, which it sends at once. Limits
+A session bounds how long a broker may be silent; a process that has ended cannot send anything
+anyway. Fencing is always safe: leader epochs protect what acks=all has acknowledged, and a wrongly
+fenced broker sends a heartbeat at once, which unfences it. Limits
 (docs/decisions/0020-early-fencing.md):
 
-* A heartbeat after the first refusal disproves it.
+* A heartbeat after the first refusal disproves that the process has ended.
 * At most half of the serving brokers are fenced early; the others wait for their sessions. If that
-  many seem to have ended, this node's view of the network is the likelier cause. A new active
-  controller counts those that it finds fenced and silent, for one session.
-* Until the session ends too, the partitions that only the broker had in sync get no unclean leader.
+  many seem to have ended, the likelier cause is this node's view of the network. A new active
+  controller counts the brokers that it finds fenced and silent, for one session.
+* Until the session would also have ended, partitions where only this broker was in sync get no
+  unclean leader.
 """
 
 from kwire.raftmeta.controller.brokers import fencing
@@ -32,6 +33,6 @@ def decide_fence_ended(state: ControllerState, request: EndedProcess, now: float
 
 
 def _may_fence_another(state: ControllerState, now: float) -> bool:
-    """Whether at least as many brokers would serve as are fenced early."""
+    """Return whether, after one more, no more brokers are fenced early than still serve."""
     serving_count = sum(not broker.fenced for broker in state.image.brokers.values())
     return state.sessions.count_ended_early(now) + 1 <= serving_count - 1

@@ -1,6 +1,6 @@
 """The decision on UpdateFeatures: which feature levels may change.
 
-:mod:`kwire.raftmeta.controller.features` has the levels that this node supports.
+:mod:`kwire.raftmeta.controller.features` lists the levels that this node supports.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 KRAFT_VERSION: Final = "kraft.version"
 _NEW_RECORDS_FROM: Final = (8, 11, 13, 14, 15, 17, 23, 30)
-"""Levels of metadata.version with records that the level before cannot read."""
+"""Levels of metadata.version that add records which the previous level cannot read."""
 
 Refusal = Callable[[str], KafkaError]
 
@@ -31,10 +31,10 @@ def decide_update_features(
     kraft_version: int,
     check_kraft_version: Callable[[int], None],
 ) -> Decision[UpdateFeaturesResponse]:
-    """Change feature levels: all that the request names, or none.
+    """Change feature levels: either all that the request names, or none.
 
-    ``kraft_version`` is the quorum's level. The quorum decides whether it can be raised, and raises
-    it after the other changes are committed.
+    ``kraft_version`` is the quorum's current level. The quorum decides whether that level can be
+    raised, and raises it after the other changes are committed.
     """
     del now
     current = {**state.image.features, KRAFT_VERSION: kraft_version}
@@ -113,7 +113,7 @@ def _update(
 def _check_direction(
     name: str, level: int, current: int, upgrade_type: int, refusal: Refusal
 ) -> None:
-    """Refuse a downgrade that is not requested as one, or that would lose metadata."""
+    """Reject a downgrade that was not requested as one, or that would lose metadata."""
     if level > current and upgrade_type != _UPGRADE:
         raise refusal("Can't downgrade to a newer version.")
     if level >= current:
@@ -136,7 +136,7 @@ def _check_direction(
 
 
 def _check_supported(state: ControllerState, name: str, level: int, refusal: Refusal) -> None:
-    """Refuse a level that not every node supports."""
+    """Reject a level that some node does not support."""
     own = f"Local controller {state.config.node_id}"
     if name not in state.supported_features:
         text = "Feature {} not found." if not level else "{} does not support this feature."

@@ -1,4 +1,4 @@
-"""The features a node knows, and the first records of a cluster."""
+"""The features that a node knows, and the first records of a cluster."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,18 +17,18 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     "streams.version": (0, 1),
     "transaction.version": (0, 2),
 }
-"""The levels of data directories that this node can serve."""
+"""The feature levels at which this node can serve existing data directories."""
 
 WORKING: Final[Mapping[str, int]] = {
     "group.version": 0,
     "share.version": 0,
     "streams.version": 0,
 }
-"""The highest levels that features may be raised to: above them, data opens but does not work."""
+"""The highest levels to which features may be raised; above them, data opens but is unusable."""
 RAISABLE: Final[Mapping[str, tuple[int, int]]] = {
     name: (low, WORKING.get(name, high)) for name, (low, high) in SUPPORTED.items()
 }
-"""The levels that a new cluster may begin with."""
+"""The levels with which a new cluster may be formatted."""
 
 
 def bootstrap_records(
@@ -36,8 +36,8 @@ def bootstrap_records(
 ) -> list[r.MetadataRecord]:
     """Return the first records of a metadata log, as one metadata transaction.
 
-    ``checkpoint`` has those of the bootstrap checkpoint. With ELR, min.insync.replicas is a setting
-    of the whole cluster, since brokers must not differ in it.
+    ``checkpoint`` holds the records of the bootstrap checkpoint. With ELR, min.insync.replicas
+    becomes a cluster-wide setting, because brokers must not differ in it.
     """
     records: list[r.MetadataRecord] = [
         r.BeginTransactionRecord(name="Bootstrap records"),
@@ -50,7 +50,7 @@ def bootstrap_records(
 
 
 def elr_safety_records(state: ControllerState) -> list[r.ConfigRecord]:
-    """Make min.insync.replicas equal for all brokers, as ELR requires; brokers' own are removed."""
+    """Make min.insync.replicas the same on all brokers, as ELR requires."""
     name = "min.insync.replicas"
     brokers = sorted(
         (resource for kind, resource in state.image.configs if kind == BROKER and resource), key=int

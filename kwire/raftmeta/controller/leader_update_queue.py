@@ -1,8 +1,8 @@
-"""Partitions whose leader and ISR are still to be updated because a broker came or went.
+"""The queue of partitions whose leader and ISR need an update after a broker came or went.
 
-Plain data of the active controller. It is not in the log: a new active controller fills it from
+Plain data of the active controller. It is not in the log: a new active controller refills it from
 its image (:func:`kwire.raftmeta.controller.leader_updates.resume_leader_updates`) and so continues
-where the last one stopped.
+where the previous one stopped.
 """
 
 from collections import deque
@@ -13,16 +13,16 @@ from kwire import attrs
 from kwire.types import NO_LEADER, TopicIdPartition
 
 SLICE_PARTITIONS: Final = 1_000
-"""Partitions that one decision checks, step by step."""
+"""Partitions that one decision checks, in steps."""
 FIRST_PARTITIONS: Final = 160
-"""Partitions that a decision on a broker checks as well, at once: about 2 ms."""
+"""Partitions that a decision about a broker also checks, without pausing: about 2 ms."""
 
 INHERITED: Final = -2
-"""In place of a broker: partitions that had no leader when this controller became active."""
+"""Used in place of a broker id: partitions that a new active controller found leaderless."""
 
 
 class LeaderUpdateSlice(NamedTuple):
-    """The partitions to check next, and the broker that left them.
+    """The next partitions to check, and the broker that left them.
 
     The broker is ``NO_LEADER`` or ``INHERITED`` if the partitions have no leader.
     """
@@ -33,7 +33,7 @@ class LeaderUpdateSlice(NamedTuple):
 
 @attrs.define
 class LeaderUpdateQueue:
-    """Partitions whose leader and ISR are still to be updated, in a queue for each broker."""
+    """The partitions whose leader and ISR need an update, in one queue per broker."""
 
     size: int = SLICE_PARTITIONS
     _pending: dict[int, deque[TopicIdPartition]] = attrs.field(factory=dict)
@@ -46,23 +46,23 @@ class LeaderUpdateQueue:
 
     @property
     def first_size(self) -> int:
-        """The partitions of a slice that belongs to another decision."""
+        """The number of partitions that another decision may check as its first slice."""
         return min(self.size, FIRST_PARTITIONS)
 
     def pending(self) -> dict[int, frozenset[TopicIdPartition]]:
-        """Copy the partitions still to be checked, by broker; for checks."""
+        """Return a copy of the partitions still to be checked, by broker; for checks."""
         return {broker: frozenset(partitions) for broker, partitions in self._pending.items()}
 
     def begin(self, broker: int, partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
-        """Queue partitions, replacing those queued before, except the first slice.
+        """Queue partitions in place of those queued before, and return the first slice.
 
-        Return that slice: it belongs to the decision that queues the others.
+        The first slice is not queued: the calling decision handles it.
         """
         self.put(broker, partitions)
         return self._take_slice(broker, self.first_size)
 
     def put(self, broker: int, partitions: Iterable[TopicIdPartition]) -> None:
-        """Queue partitions, replacing those queued before."""
+        """Queue partitions for a broker in place of those queued before."""
         pending = deque(partitions)
         if pending:
             self._pending[broker] = pending
@@ -84,7 +84,7 @@ class LeaderUpdateQueue:
         return partitions
 
     def end(self, broker: int) -> None:
-        """Drop what is pending for a broker."""
+        """Drop the pending partitions of a broker."""
         self._pending.pop(broker, None)
 
     def clear(self) -> None:

@@ -1,12 +1,12 @@
 """Updates of leaders and ISRs after a broker came or went, in slices.
 
-A broker may be in sync in 40,000 partitions; one decision over all of them would take longer than
-followers wait for a leader of the quorum. So a decision that fences a broker also takes it out of
-the first partitions, and :func:`decide_leader_updates` is repeated for the others. Until then a
-fenced broker may still be the leader in the metadata: it commits nothing that other replicas miss,
-since no ISR change is granted to it, and clients are not sent to it. Only an active broker becomes
-the leader or joins an ISR. The remaining work follows from the image alone, so a new active
-controller resumes it.
+A broker may be in sync in 40,000 partitions; a single decision over all of them would take longer
+than followers wait for the quorum's leader. So a decision that fences a broker also removes it from
+the first partitions, and :func:`decide_leader_updates` is repeated for the rest. Until then, the
+metadata may still name a fenced broker as leader. It cannot commit anything that other replicas
+lack, because the controller grants it no ISR change, and clients are not sent to it. Only an active
+broker becomes leader or joins an ISR. The remaining work follows from the image alone, so a new
+active controller resumes it.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ def leader_updates(
     add: int = NO_LEADER,
     lost: int = NO_LEADER,
 ) -> list[MetadataRecord]:
-    """Return the changes to a few partitions, made at once."""
+    """Return the changes to a few partitions, without pausing."""
     return run_steps(updating_leaders(state, partitions, remove=remove, add=add, lost=lost))
 
 
@@ -41,9 +41,9 @@ def updating_leaders(
     add: int = NO_LEADER,
     lost: int = NO_LEADER,
 ) -> Steps[list[MetadataRecord]]:
-    """Return the changes to partitions because a broker goes (``remove``) or comes (``add``).
+    """Return the changes to partitions because a broker leaves (``remove``) or returns (``add``).
 
-    ``lost`` is a broker that comes back without having stopped cleanly.
+    ``lost`` is a broker that returns without having stopped cleanly.
     """
 
     def acceptable(broker: int) -> bool:
@@ -75,7 +75,7 @@ def _is_concerned(
     lost: int,
     acceptable: Callable[[int], bool],
 ) -> bool:
-    """Whether a partition may change: a cheap check, since most updates may be done already."""
+    """True if a partition may change: a cheap check, because most may already be up to date."""
     if lost != NO_LEADER:
         return lost in partition.isr or lost in partition.elr
     if remove != NO_LEADER:
@@ -84,26 +84,26 @@ def _is_concerned(
 
 
 def _leaves_isr(state: ControllerState, partition: PartitionImage, broker: int) -> bool:
-    """Whether a broker that is gone leaves the ISR; without ELR, the last member stays in it."""
+    """True if a departed broker leaves the ISR; without ELR, the last member stays in it."""
     return broker in partition.isr and (len(partition.isr) > 1 or state.elr_enabled)
 
 
 def take_out(state: ControllerState, broker: int) -> list[MetadataRecord]:
-    """Return a slice of the changes that take a broker out of its partitions; queue the others."""
+    """Return the first slice of changes that take a broker out of partitions; queue the rest."""
     partitions = state.leader_update_queue.begin(broker, state.index.with_member(broker))
     return leader_updates(state, partitions, remove=broker)
 
 
 def bring_in(state: ControllerState, broker: int) -> list[MetadataRecord]:
-    """Return a slice of the changes that let a broker lead where no leader is; queue the others."""
+    """Return the first slice of changes that find leaders once a broker is back; queue the rest."""
     partitions = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
     return leader_updates(state, partitions, add=broker)
 
 
 def elect_for_leaderless(state: ControllerState) -> list[MetadataRecord]:
-    """Return a slice of the elections for leaderless partitions, unclean where topics allow it.
+    """Return the first slice of elections for leaderless partitions; queue the rest.
 
-    The others are queued.
+    An election may be unclean if the topic allows it.
     """
     partitions = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
     return leader_updates(state, partitions)
@@ -116,9 +116,9 @@ def slice_without(
     lost: bool = False,
     where: Callable[[PartitionImage], bool] | None = None,
 ) -> tuple[list[MetadataRecord], bool]:
-    """Return changes that take a broker out of a slice of its partitions; whether more are left.
+    """Return changes that remove a broker from a slice of its partitions, and whether more remain.
 
-    For a decision that is repeated until no partition is left.
+    The decision that calls this is repeated until none remain.
     """
 
     def changes(key: TopicIdPartition) -> bool:
@@ -138,7 +138,7 @@ def slice_without(
 def decide_leader_updates(
     state: ControllerState, request: None, now: float
 ) -> Steps[Decision[bool]]:
-    """Decide the next slice; the reply says whether another is left."""
+    """Decide the next slice; the reply says whether more remain."""
     del request, now
     broker, partitions = state.leader_update_queue.take()
     if broker == NO_LEADER:
@@ -156,14 +156,14 @@ def decide_leader_updates(
 
 
 def _has_clean_leader(state: ControllerState, key: TopicIdPartition) -> bool:
-    """Whether an in-sync or eligible replica can lead; unclean elections have their own timer."""
+    """True if an in-sync or eligible replica can lead; unclean elections have their own timer."""
     topic = state.image.topics.get(key[0])
     partition = None if topic is None else topic.partitions.get(key[1])
     return partition is not None and any(map(state.is_active, partition.isr or partition.elr))
 
 
 def resume_leader_updates(state: ControllerState) -> None:
-    """Queue the changes that the previous active controller may have left undone."""
+    """Queue the changes that the previous active controller may not have finished."""
     for broker_id, broker in sorted(state.image.brokers.items()):
         if not broker.is_active:
             state.leader_update_queue.put(broker_id, state.index.with_member(broker_id))

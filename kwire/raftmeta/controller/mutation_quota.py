@@ -1,11 +1,11 @@
-"""The quota on partitions that a client creates and deletes a second (KIP-599).
+"""The quota on partitions that a client creates and deletes per second (KIP-599).
 
-Each user, client id or pair of both that has a ``controller_mutation_rate`` has a token bucket. A
-change takes a token a partition and may take more than there are; after that nothing is allowed
-until the bucket is out of debt. Buckets are in the memory of the active controller.
+Each user, client id or pair of both with a ``controller_mutation_rate`` has a token bucket. A
+change takes one token per partition and may overdraw the bucket; after that, nothing is allowed
+until the debt is paid off. The buckets are in the active controller's memory.
 
-Topics created on first use count for the client that named them; internal topics that a broker
-creates for itself count for the broker, as in Kafka.
+A topic created on first use is charged to the client that named it. An internal topic that a broker
+creates for itself is charged to the broker, as in Kafka.
 """
 
 import math
@@ -18,24 +18,24 @@ from kwire.raftmeta.metadata.image import QuotaEntity
 
 RATE: Final = "controller_mutation_rate"
 BURST_SECONDS: Final = 11.0
-"""Seconds of the rate that a bucket can hold, unless ``controller.quota.window.*`` set another."""
+"""The bucket's size in seconds of the rate, unless ``controller.quota.window.*`` say otherwise."""
 BUCKETS_MAX: Final = 10_000
 THROTTLE_MS_MAX: Final = (1 << 31) - 1
-"""The longest throttle time that an answer can tell, 24 days."""
+"""The longest throttle time that an answer can express: 24 days."""
 
 
 class Requester(NamedTuple):
-    """The client on whose behalf something is created."""
+    """The client on whose behalf something is created or deleted."""
 
     principal: tuple[str, str]
-    """Kind and name."""
+    """The principal's type and name."""
     client_id: str
     host: str = "127.0.0.1"
 
 
 @attrs.define
 class Bucket:
-    """The tokens of a bucket at ``filled_at``; negative in debt."""
+    """The tokens in a bucket at ``filled_at``; negative when overdrawn."""
 
     tokens: float
     filled_at: float
@@ -43,24 +43,24 @@ class Bucket:
 
 @attrs.define
 class Permit:
-    """The changes that one request may still make; ``bucket`` is None if nothing limits it."""
+    """The changes that one request may still make; ``bucket`` is None if there is no limit."""
 
     bucket: Bucket | None = None
     rate: float = math.inf
     strict: bool = False
-    """Whether changes in debt are refused, for clients that know the error; others are slowed."""
+    """True if overdrawn changes fail, for clients that know the error; others are only delayed."""
     throttle_ms: int = 0
     """Milliseconds that the client has to wait before its next request."""
     _taken: int = 0
 
     def start_over(self) -> None:
-        """Give back the tokens taken, since the request is decided again from its beginning."""
+        """Return the tokens taken, because the request is decided anew from its beginning."""
         if self.bucket is not None:
             self.bucket.tokens += self._taken
         self._taken = self.throttle_ms = 0
 
     def take(self, partitions: int) -> None:
-        """Count a change; raise ThrottlingQuotaExceeded if it is refused."""
+        """Charge a change to the bucket; raise ThrottlingQuotaExceeded if it is rejected."""
         bucket = self.bucket
         if bucket is None:
             return
@@ -78,7 +78,7 @@ class Permit:
 
 @attrs.define
 class MutationQuotas:
-    """The buckets of all clients, by those of user and client id that their quota names."""
+    """The buckets of all clients, keyed by user, client id, or both, as their quotas are."""
 
     burst_s: float = BURST_SECONDS
     _buckets: dict[tuple[str | None, str | None], Bucket] = attrs.field(factory=dict)
@@ -115,7 +115,7 @@ class MutationQuotas:
 
 
 def _entities(user: str, client_id: str) -> list[QuotaEntity]:
-    """Return the entities whose quota may apply, the most specific first; None is the default."""
+    """Return the entities whose quotas may apply, most specific first; None means the default."""
     return [
         (("client-id", client_id), ("user", user)),
         (("client-id", None), ("user", user)),

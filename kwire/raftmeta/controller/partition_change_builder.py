@@ -1,11 +1,11 @@
-"""Builds the record of a partition's change: elects the leader, completes a reassignment.
+"""Builds the record of a partition change: elects the leader, completes a reassignment.
 
-Rules, Kafka's: the leader stays if it may; otherwise the first replica in assignment order that
-is in sync (or eligible, if none is in sync) and acceptable; uncleanly only if the topic allows it,
-and then the leader alone is in sync and has to recover. A reassignment is complete when all its
-new replicas are in sync, and, if fewer come than go, all that stay as well. A leader epoch begins
-when a leader is named, also when a replica leaves the assignment, and below metadata.version
-3.6-IV0 when the ISR shrinks.
+Rules, as in Kafka: the leader stays if it may. Otherwise the first acceptable replica in assignment
+order that is in sync (or eligible, if none is in sync) becomes leader. An unclean election happens
+only if the topic allows it; the new leader is then the only in-sync replica and has to recover. A
+reassignment completes when all its new replicas are in sync, and, if fewer replicas come than go,
+all those that stay as well. A new leader epoch begins when a leader is named, when a replica leaves
+the assignment, and, below metadata.version 3.6-IV0, when the ISR shrinks.
 """
 
 import enum
@@ -24,11 +24,11 @@ class Election(enum.Enum):
     """The kind of leader that an election may choose."""
 
     ONLINE = enum.auto()
-    """Any in-sync replica; the present leader if it may stay."""
+    """Any in-sync replica; the current leader if it may stay."""
     PREFERRED = enum.auto()
     """The first replica, if it is in sync."""
     UNCLEAN = enum.auto()
-    """Any live replica, an in-sync one if possible."""
+    """Any live replica, preferably an in-sync one."""
 
 
 @attrs.frozen
@@ -49,13 +49,13 @@ class PartitionChangeBuilder:
     acceptable: Callable[[int], bool]
     directory_of: Callable[[int], bytes]
     has_online: Callable[[int, bytes], bool] = lambda _broker, _directory: True
-    """Whether a broker can read one of its directories."""
+    """Returns True if a broker can read the given directory."""
     min_isr: int = 1
     elr_enabled: bool = False
     bump_on_shrink: bool = False
-    """Whether a leader epoch begins when the ISR shrinks."""
+    """True if a new leader epoch begins when the ISR shrinks."""
     unclean: bool = False
-    """Whether the topic allows a leader that is not in sync."""
+    """True if the topic allows a leader that is not in sync."""
     election: Election = Election.ONLINE
     isr: list[int] = attrs.field(factory=list)
     replicas: list[int] = attrs.field(factory=list)
@@ -65,9 +65,9 @@ class PartitionChangeBuilder:
     directories: dict[int, bytes] = attrs.field(factory=dict)
     recovering: bool = False
     unclean_shutdown: int = NO_LEADER
-    """A broker that may have lost unflushed records, so it is no longer eligible."""
+    """A broker that may have lost unflushed records and is therefore no longer eligible."""
     lost_log: int = NO_LEADER
-    """A broker whose replica begins with an empty log, because its directory is gone."""
+    """A broker whose replica starts with an empty log, because its directory is gone."""
 
     def __attrs_post_init__(self) -> None:
         old = self.partition
@@ -77,7 +77,7 @@ class PartitionChangeBuilder:
         self.directories = dict(zip(old.replicas, old.directories, strict=False))
 
     def allow_unclean(self) -> None:
-        """Allow a leader that is not in sync, if the topic does."""
+        """Allow a leader that is not in sync, if the topic allows it."""
         if self.unclean:
             self.election = Election.UNCLEAN
 
@@ -106,26 +106,26 @@ class PartitionChangeBuilder:
 
     @property
     def _is_log_missed(self) -> bool:
-        """Whether a replica has lost its log, and others may have records that it lacks."""
+        """True if a replica has lost its log, and others may have records that it lacks."""
         return self.lost_log != NO_LEADER and len(self.partition.replicas) > 1
 
     @property
     def _has_lost_last_known(self) -> bool:
-        """Whether the last known leader has lost its log, so that others may have more records."""
+        """True if the last known leader has lost its log, so others may have more records."""
         return self._is_log_missed and self.partition.last_known_elr == (self.lost_log,)
 
     def _remove_lost_log(self) -> None:
-        """Take a replica that has lost its log out of the ISR, also as the last member.
+        """Remove a replica that has lost its log from the ISR, even if it is the last member.
 
-        As the leader it would remove all records from the other replicas. So only an unclean
-        election may choose it, although without ELR an ISR is never empty otherwise.
+        As leader it would delete all records from the other replicas, so only an unclean election
+        may choose it. This is the only case in which an ISR is empty without ELR.
         """
         if self._is_log_missed:
             self.isr = [replica for replica in self.isr if replica != self.lost_log]
             self.unclean_shutdown = self.lost_log
 
     def _bump_for_shrink(self, record: PartitionChangeRecord) -> None:
-        """Begin a leader epoch if the ISR shrinks: old levels notice it only then (KAFKA-15021)."""
+        """Begin a leader epoch if the ISR shrinks: old levels notice only that (KAFKA-15021)."""
         if not self.bump_on_shrink or record.leader != KEEP_LEADER or record.isr is None:
             return
         if not set(self.partition.isr) <= set(record.isr):
@@ -134,7 +134,7 @@ class PartitionChangeBuilder:
     # Reassignment
 
     def _complete_reassignment(self) -> None:
-        """Remove the replicas to be removed, once every replica to be added is in sync."""
+        """Remove the replicas to be removed, once the replicas to be added are in sync."""
         if not (self.adding or self.removing):
             return
         isr = [replica for replica in self.isr if replica not in self.removing]
@@ -167,7 +167,7 @@ class PartitionChangeBuilder:
         return replica in eligible and self._may_lead(replica)
 
     def _may_be_empty(self, replica: int) -> bool:
-        """Whether a replica has lost its log; other replicas are the better unclean leaders."""
+        """True if a replica may have an empty log, which makes it the worse unclean leader."""
         is_undecided = self.directories.get(replica) == DirectoryId.UNASSIGNED
         return replica == self.lost_log or is_undecided
 
@@ -178,7 +178,7 @@ class PartitionChangeBuilder:
         )
 
     def _last_known_leader_may(self) -> bool:
-        """Whether the last known leader may lead: no replica is in sync or eligible (KIP-966)."""
+        """Return whether the last known leader may lead, as no other replica can (KIP-966)."""
         last_known = self.partition.last_known_elr
         if not self.elr_enabled or self.isr or self.elr or len(last_known) != 1:
             return False
@@ -190,7 +190,7 @@ class PartitionChangeBuilder:
         record.leader = elected.leader
         if elected.leader in self.elr:
             self.isr = [elected.leader]
-            # The minimum may be smaller by now than when the others became eligible.
+            # The minimum may have been lowered since the others became eligible.
             others = [replica for replica in self.elr if replica != elected.leader]
             self.elr = [] if len(self.isr) >= self.min_isr else others
         if elected.unclean:
@@ -215,7 +215,7 @@ class PartitionChangeBuilder:
             record.eligible_leader_replicas = self.elr
 
     def _update_last_known_leader(self, record: PartitionChangeRecord) -> None:
-        """Record the last leader when there is none any more; clear it when a leader is elected."""
+        """Record the last leader when the leader is lost; clear it when a leader is elected."""
         old = self.partition
         if not self.elr_enabled:
             return

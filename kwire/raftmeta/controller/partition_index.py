@@ -1,9 +1,9 @@
-"""Partitions by broker, so that a broker's change costs only as much as the broker holds.
+"""Partitions by broker, so that a change of a broker costs only as much as it holds.
 
-The active controller keeps one index beside its image: each applied delta moves the partitions
-that it changes, and a new active controller builds the index once, in steps. An index yields
-partitions in the order in which they entered it; a built one begins in the order of topic names,
-so the same history gives the same order in every process.
+The active controller keeps one index beside its image: each applied delta moves the partitions that
+it changes, and a new active controller builds the index once, in steps. An index yields partitions
+in the order in which they were added; a newly built index is in the order of topic names, so the
+same history gives the same order in every process.
 """
 
 from collections.abc import Collection, Iterator
@@ -25,16 +25,16 @@ _NOTHING: Final[_Partitions] = {}
 
 @attrs.define
 class PartitionIndex:
-    """The partitions that each broker leads, and those in whose ISR or ELR it is."""
+    """The partitions that each broker leads, and those whose ISR or ELR contains it."""
 
     _led: dict[int, _Partitions] = attrs.field(factory=dict)
     _members: dict[int, _Partitions] = attrs.field(factory=dict)
     _astray: dict[int, _Partitions] = attrs.field(factory=dict)
-    """Partitions whose preferred leader does not lead them, by preferred leader."""
+    """Partitions not led by their preferred leader, keyed by that preferred leader."""
 
     @classmethod
     def of(cls, image: MetadataImage) -> "PartitionIndex":
-        """Return the index of a whole image, built at once."""
+        """Build the index of a whole image without pausing."""
         index = cls()
         for _ in index.build(image):
             pass
@@ -55,19 +55,19 @@ class PartitionIndex:
         return self._led.get(broker, _NOTHING)
 
     def with_member(self, broker: int) -> Collection[TopicIdPartition]:
-        """Return the partitions that have a broker in their ISR or ELR."""
+        """Return the partitions whose ISR or ELR contains a broker."""
         return self._members.get(broker, _NOTHING)
 
     def led_by_others(self, preferred: int) -> Collection[TopicIdPartition]:
-        """Return the partitions that their preferred leader, this broker, does not lead."""
+        """Return the partitions that prefer this broker as leader but are not led by it."""
         return self._astray.get(preferred, _NOTHING)
 
     def update(self, delta: MetadataDelta) -> int:
-        """Apply an image's changes at once; return how many partitions were moved."""
+        """Apply an image's changes without pausing; return how many partitions changed."""
         return run_steps(self.updating(delta))
 
     def updating(self, delta: MetadataDelta) -> Steps[int]:
-        """Apply an image's changes step by step; return how many partitions were moved."""
+        """Apply an image's changes step by step; return how many partitions changed."""
         touched = 0
         for topic_id, topic_before in delta.deleted_topics.items():
             for number, partition in topic_before.partitions.items():

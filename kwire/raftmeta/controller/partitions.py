@@ -34,7 +34,7 @@ Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 ELECTED_MAX: Final = 1000
-"""Preferred leaders elected in one decision of the periodic task."""
+"""Preferred leaders elected by one decision of the periodic task."""
 
 
 def decide_alter_partition(
@@ -109,7 +109,7 @@ def _alter_isr(
 def _check_isr(
     state: ControllerState, broker: int, partition: PartitionImage | None, data: IsrData
 ) -> None:
-    """Validate a leader's ISR in Kafka's order; raise NotController if its epochs are ahead."""
+    """Validate a leader's ISR in Kafka's order; raise NotController if its epochs are newer."""
     if partition is None:
         raise errors.UnknownTopicOrPartition
     if data.leader_epoch > partition.leader_epoch:
@@ -139,7 +139,7 @@ def _check_isr(
 def decide_elect_leaders(
     state: ControllerState, request: ElectLeadersRequest, now: float
 ) -> Steps[Decision[ElectLeadersResponse]]:
-    """Elect leaders on request; of all partitions if none are named."""
+    """Elect leaders on request; for all partitions if none are named."""
     del now
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
@@ -208,7 +208,7 @@ _NO_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
 def decide_rebalance_leaders(
     state: ControllerState, request: None, now: float
 ) -> Steps[Decision[bool]]:
-    """Elect preferred leaders again; the reply says whether more are left."""
+    """Move leadership back to preferred leaders; the reply says whether more remain."""
     del request, now
     records: list[MetadataRecord] = []
     for broker_id, broker in sorted(state.image.brokers.items()):
@@ -229,9 +229,9 @@ def decide_rebalance_leaders(
 
 
 def decide_elect_unclean(state: ControllerState, request: None, now: float) -> Decision[bool]:
-    """Elect leaders for leaderless partitions, since their topic may now allow unclean leaders.
+    """Elect leaders for leaderless partitions, whose topics may now allow unclean leaders.
 
-    The first slice of partitions is decided at once; the others are queued.
+    The first slice of partitions is decided at once; the rest are queued.
     """
     del request, now
     return Decision(tuple(elect_for_leaderless(state)), False)
@@ -305,13 +305,13 @@ def _reassign(
 
 
 _TWICE: Final = Outcome(errors.InvalidRequest.code, "The partition is named more than once.")
-"""Each change is decided from the same state, so two changes of one partition would conflict."""
+"""Rejected because each change is decided from the same state: two changes would conflict."""
 
 
 def _retarget(change: PartitionChangeBuilder, target: list[int]) -> None:
-    """Keep old and new replicas side by side, until the new ones are in sync.
+    """Keep old and new replicas side by side until the new ones are in sync.
 
-    Replicas that an earlier reassignment was adding stay until the end too: they may be the only
+    Replicas that an earlier reassignment was adding also stay until the end: they may be the only
     ones in sync.
     """
     current = set(change.partition.replicas)
@@ -343,7 +343,7 @@ def _revert(change: PartitionChangeBuilder, name: str) -> None:
 def _assign_directory(
     change: PartitionChangeBuilder, broker: BrokerImage, directory: bytes
 ) -> list[PartitionChangeRecord]:
-    """Return the record that puts a broker's replica into a directory; none if nothing changes."""
+    """Return the record that moves a broker's replica to a directory; none if nothing changes."""
     partition = change.partition
     if _is_known_empty(partition, broker.id):
         return []
@@ -358,9 +358,10 @@ def _assign_directory(
 
 
 def _has_lost_log(partition: PartitionImage, broker: BrokerImage, directory: bytes) -> bool:
-    """Whether a replica begins with an empty log in ``directory``, because its own one is gone.
+    """Return whether a replica starts with an empty log, as its former directory is gone.
 
-    A replica keeps its log if its directory is online, was not known, or is only out of reach.
+    A replica keeps its log if its directory is online, was not recorded, or if the new directory
+    ``directory`` is offline.
     """
     old = partition.directory(broker.id)
     if old is None or not is_directory(old) or broker.has_online(old):
@@ -369,10 +370,10 @@ def _has_lost_log(partition: PartitionImage, broker: BrokerImage, directory: byt
 
 
 def _is_known_empty(partition: PartitionImage, broker: int) -> bool:
-    """Whether a replica has lost its log and copied nothing since, as no replica leads.
+    """Return whether a replica has lost its log and copied nothing since, for want of a leader.
 
-    Its directory stays undecided until one does, so that an unclean election prefers the others.
-    The broker reports it again with its next role.
+    Its directory stays undecided until there is a leader, so that an unclean election prefers other
+    replicas. The broker reports the directory again with its next role.
     """
     return (
         partition.leader == NO_LEADER

@@ -1,4 +1,4 @@
-"""The decisions that the active controller makes by itself: when time passes or brokers change.
+"""The decisions that the active controller makes by itself as time passes or brokers change.
 
 Rules: timers run only while there are other brokers to watch, so that a single node stays idle; a
 task decides in slices and ends without an error when leadership is lost.
@@ -25,7 +25,7 @@ class PeriodicTasks:
     clock: Clock
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fence brokers that fall silent and give leaderships back, until cancelled."""
+        """Fence silent brokers and move leaderships back, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._fence_stale)
             nursery.start_soon(self._update_leaders)
@@ -50,7 +50,7 @@ class PeriodicTasks:
                     await controller.call(decide_fence_stale, None)
 
     async def _update_leaders(self) -> None:
-        """Continue changes that are too large for one decision, also a predecessor's."""
+        """Continue changes too large for one decision, including those of a previous controller."""
         controller = self.controller
         resumed_epoch: int | None = None
         while True:
@@ -84,7 +84,7 @@ class PeriodicTasks:
             await self._run(decide_elect_unclean)
 
     async def _write_no_ops(self) -> None:
-        """Append NoOpRecords at equal intervals, as Kafka does: followers see that time passes."""
+        """Append NoOpRecords at regular intervals, as Kafka does, to show that time passes."""
         controller = self.controller
         while True:
             interval_s = controller.state.config.metadata_max_idle_interval_ms / 1000
@@ -101,7 +101,7 @@ class PeriodicTasks:
             await self.controller.wait_change()
 
     async def _run(self, decide: "Decide[None, bool]") -> None:
-        """Run one of the controller's own deciders until it reports that nothing is left."""
+        """Repeat one of the controller's own decisions until it reports that nothing remains."""
         try:
             while await self.controller.call(decide, None):
                 pass

@@ -1,10 +1,10 @@
 """The placement of a new partition's replicas, and the check of assignments made by hand.
 
-Partition i's replica j lies on broker (start + i + j) mod n of the serving brokers, ordered so
-that racks alternate; where racks differ in size, a broker is passed over for the next one in a
-rack that has fewer of the partition's replicas. Brokers that are fenced or about to stop are used
-only when there are not enough others, and never first. The caller advances ``start`` from topic
-to topic: with a fixed start every one-partition topic would lead on the same broker.
+Replica j of partition i is placed on broker (start + i + j) mod n of the serving brokers, ordered
+so that racks alternate. If racks differ in size, a broker is skipped in favour of the next one in a
+rack that holds fewer of the partition's replicas. Fenced or stopping brokers are used only when
+there are not enough others, and never first. The caller advances ``start`` from topic to topic;
+with a fixed start, the same broker would lead every one-partition topic.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown
 
 
 def spread(brokers: Iterable[BrokerImage]) -> list[int]:
-    """Return broker ids in an order in which racks alternate."""
+    """Return broker ids ordered so that racks alternate."""
     racks: dict[str | None, list[int]] = {}
     for broker in sorted(brokers, key=lambda broker: broker.id):
         racks.setdefault(broker.rack, []).append(broker.id)
@@ -31,7 +31,7 @@ def spread(brokers: Iterable[BrokerImage]) -> list[int]:
 def place_replicas(
     brokers: Iterable[BrokerImage], *, start: int, first: int, count: int, replicas: int
 ) -> list[list[int]]:
-    """Place the partitions ``first`` to ``first + count - 1``; equal lists may be one object."""
+    """Place partitions ``first`` to ``first + count - 1``; equal lists may be the same object."""
     usable = [broker for broker in brokers if _has_room(broker)]
     if replicas > len(usable):
         raise InvalidReplicationFactor(
@@ -63,7 +63,7 @@ def place_replicas(
 def check_assignment(
     images: Mapping[int, BrokerImage], brokers: Iterable[int], replicas: int | None = None
 ) -> None:
-    """Validate replicas that a client chose."""
+    """Validate an assignment of replicas that a client chose."""
     replica_ids = sorted(brokers)
     prefix = "The manual partition assignment includes"
     if not replica_ids:
@@ -100,6 +100,6 @@ def _add_replicas(
 
 
 def _has_room(broker: BrokerImage) -> bool:
-    """Whether a directory of the broker is open to new partitions (KIP-1066)."""
+    """Return whether the broker has a directory open to new partitions (KIP-1066)."""
     cordoned = broker.cordoned_log_dirs
     return not (cordoned and broker.log_dirs and set(broker.log_dirs) <= set(cordoned))

@@ -1,14 +1,15 @@
 """The proof that a broker's process has ended, from one node's connections to it.
 
-A process that ends closes its connections and its listeners, and its host refuses new ones. Rules:
+When a process ends, its connections and listeners close, and its host refuses new connections.
+Rules:
 
 * Only an address that has accepted a connection during this broker epoch can prove anything, and
-  only with the numeric address of that connection: a name may lead to another host by now.
+  only the numeric address of that connection: its name may resolve to another host by now.
 * The proof is two refusals in a row, at least :data:`BETWEEN_REFUSALS_S` apart. A time-out, an
-  unreachable host or an accepted connection ends the row.
-* While the connection is open nothing is sent and no timer runs.
+  unreachable host or an accepted connection resets the count.
+* While the connection is open, nothing is sent and no timer runs.
 
-The caller connects when an attempt is ``due`` and reports what came of it.
+The caller connects when an attempt is ``due`` and reports the result.
 """
 
 import math
@@ -18,11 +19,11 @@ from kwire import attrs
 
 BETWEEN_REFUSALS_S: Final = 0.05
 BACKOFF_MAX_S: Final = 5.0
-"""The longest time between attempts at a broker that was never connected."""
+"""The longest time between attempts to reach a broker that has never accepted a connection."""
 REFUSED_MAX_S: Final = 1.0
-"""The longest time between attempts at a broker that refuses."""
+"""The longest time between attempts to reach a broker that refuses connections."""
 SHORT_LIVED_S: Final = 1.0
-"""A connection that ends sooner than this is not made again at once."""
+"""After a connection shorter than this, the next attempt is delayed."""
 
 Address = tuple[str, int]
 
@@ -50,7 +51,7 @@ class ProcessProbe:
     _accepted_at: float = 0.0
     _failure_count: int = 0
     _refusals: tuple[float, ...] = ()
-    """The times of the last refusals in a row, at most two."""
+    """The times of the latest refusals in a row, at most two."""
 
     @property
     def proof(self) -> EndedProcess | None:
@@ -60,19 +61,19 @@ class ProcessProbe:
         return EndedProcess(self.broker_id, self.broker_epoch, self._refusals[0])
 
     def on_accepted(self, address: Address, now: float) -> None:
-        """A connection was accepted at a numeric address."""
+        """Record that a numeric address accepted a connection."""
         self.address, self._accepted_at, self._refusals = address, now, ()
         self.due = math.inf
 
     def on_ended(self, now: float) -> None:
-        """The open connection ended; the next attempt follows at once."""
+        """Record that the open connection ended; the next attempt is due now if it lasted."""
         if now - self._accepted_at >= SHORT_LIVED_S:
             self._failure_count, self.due = 0, now
         else:
             self._back_off(now, BACKOFF_MAX_S)
 
     def on_refused(self, now: float) -> None:
-        """The host refused a connection, because no process listens at the address."""
+        """Record that the host refused a connection, because no process listens at the address."""
         if self.address is None:
             self._back_off(now, BACKOFF_MAX_S)
             return
@@ -83,7 +84,7 @@ class ProcessProbe:
         self._back_off(now, REFUSED_MAX_S)
 
     def on_failed(self, now: float) -> None:
-        """An attempt failed in a way that proves nothing; the name is looked up again."""
+        """Record an attempt that proves nothing; the name will be resolved again."""
         self.address, self._refusals = None, ()
         self._back_off(now, BACKOFF_MAX_S)
 

@@ -1,9 +1,9 @@
-"""The controller of a node: runs the deciders, appends their records, answers after the commit.
+"""The controller of a node: runs deciders, appends their records, replies after the commit.
 
 A decision and its append happen in one step, so the records get the offsets that the decision
-assumed. A large decision is made, packed and applied in slices instead: other deciders wait for
-it, other tasks go on. The controller's state is ahead of what is committed; when leadership is lost
-it returns to the published image. A decision without records is answered when everything
+assumed. A large decision is instead made, packed and applied in slices: other deciders wait for it,
+while other tasks continue. The controller's state is ahead of what is committed; when leadership is
+lost, it returns to the published image. A decision without records is answered once everything that
 it may have read is committed.
 """
 
@@ -73,10 +73,10 @@ class Controller:
         self._active_from: int | None = None
         """The first offset that this node writes as the active controller."""
         self._last_commit: Commit | None = None
-        """The last append: what a decision without records has to wait for."""
+        """The latest append, for whose commit a decision without records waits."""
         self._changed = Signal()
         self._large_decision: trio.Event | None = None
-        """The end of the large decision in progress."""
+        """Set when the large decision in progress ends; None without one."""
         self.state = state
         quorum.add_listener(publisher)
         quorum.add_listener(self)
@@ -84,7 +84,7 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this node is the active controller."""
+        """True if this node is the active controller."""
         return self.epoch is not None
 
     async def call(
@@ -95,17 +95,18 @@ class Controller:
         in_force: bool = False,
         vouches: bool = False,
     ) -> R:
-        """Run a decider; return its reply when the records are committed.
+        """Run a decider; return its reply once the records are committed.
 
-        With ``in_force`` also wait until this node's broker has applied them. That may take as long
-        as its disk is slow, so it is only for answers to this broker's own clients: neither timers
-        nor other nodes depend on it.
+        With ``in_force``, also wait until this node's broker has applied the records. That can take
+        as long as the broker's disk is slow, so use it only to answer this broker's own clients,
+        never where timers or other nodes depend on it.
 
-        With ``vouches`` the reply holds even if no record is written: this node refuses when it may
-        have been replaced as the active controller, and not know it after a pause.
+        With ``vouches``, the reply is valid even if no record is written: the call raises
+        NotController if another node may have become the active controller without this node
+        knowing, as after a pause.
 
-        Raises NotController when this node is not active, or lost leadership meanwhile: in that
-        case only the next controller knows whether the records survive.
+        Raises NotController when this node is not active, or loses leadership meanwhile; in that
+        case, only the next controller knows whether the records survive.
         """
         decision: Decision[R] | None = None
         while decision is None or decision.again:
@@ -126,7 +127,7 @@ class Controller:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a decision would be made at once."""
+        """True if a decision would be made at once."""
         return self._large_decision is None
 
     async def wait_ready(self) -> None:
@@ -163,10 +164,10 @@ class Controller:
         self._notify()
 
     async def _decide_slowly(self, deciding: Deciding[R]) -> Decision[R] | None:
-        """Make a large decision and write it as one batch, while all but deciders get their turns.
+        """Make a large decision in slices and write it as one batch; other deciders wait.
 
-        Return None if the quorum wrote a record of its own meanwhile, which took the offsets that
-        the decision assumed: the decision has to be made again.
+        Return None if the quorum itself appended a record meanwhile, which took the offsets that
+        the decision assumed: the decision must then be repeated.
         """
         self._large_decision, epoch = trio.Event(), self.epoch
         decision: Decision[R] | None = None
@@ -206,7 +207,7 @@ class Controller:
         return True
 
     def _undo_decision(self) -> None:
-        """Undo what a decision that was not written has changed outside the image."""
+        """Undo the changes outside the image made by a decision that was not written."""
         if self.is_active:
             self.state.sessions.follow(self.state.image.brokers)
             resume_leader_updates(self.state)
@@ -219,15 +220,15 @@ class Controller:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other node can be the active controller."""
+        """True if no other node can be the active controller."""
         return self._quorum.is_alone
 
     def has_decided(self, offset: int) -> bool:
-        """Whether this controller wrote the record at ``offset`` since it became active."""
+        """Return whether this controller wrote the record at ``offset`` since it became active."""
         return self._active_from is not None and offset >= self._active_from
 
     async def wait_replaceable(self) -> None:
-        """Wait until this node is not the active controller, or another node could be."""
+        """Wait until this node is not the active controller, or another node can be."""
         while self.epoch is not None and self.is_alone:
             await self.wait_change()
 
@@ -237,11 +238,11 @@ class Controller:
             await self.wait_change()
 
     async def wait_change(self) -> None:
-        """Wait until records were appended, voters changed, or leadership began or ended."""
+        """Wait until records are appended, voters change, or leadership begins or ends."""
         await self._changed.wait()
 
     def append_no_op(self) -> None:
-        """Append a NoOpRecord, if this node is active and in no large decision."""
+        """Append a NoOpRecord if this node is active and no large decision is in progress."""
         if self.is_active and self._large_decision is None:
             with suppress(errors.NotController):
                 self._append([NoOpRecord()])
@@ -260,7 +261,7 @@ class Controller:
         """Ignore commits: the records were applied when they were appended."""
 
     def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Ignore snapshots: an active controller loads none, another uses the published image."""
+        """Ignore snapshots: only inactive controllers load them, from the published image."""
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         if not leader.is_active:
@@ -276,7 +277,7 @@ class Controller:
         self._notify()
 
     def _begin(self, epoch: int) -> None:
-        """Become the active controller; first append the records that the log lacks."""
+        """Become the active controller, and first append the records that the log lacks."""
         image = self._publisher.image
         self.state.reset(image, self._quorum.next_offset)
         self.epoch, self._active_from, self._last_commit = epoch, self._quorum.next_offset, None
@@ -297,5 +298,5 @@ class Controller:
 
 
 def _is_small(deciding: Deciding[R]) -> TypeGuard[Decision[R]]:
-    """Whether a decision is made, and its records can be appended in the same turn."""
+    """True if a decision is ready and its records can be appended in the same turn."""
     return isinstance(deciding, Decision) and len(deciding.records) <= AT_ONCE

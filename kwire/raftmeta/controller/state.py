@@ -1,11 +1,10 @@
-"""The controller's state, and helpers that all its deciders share.
+"""The controller's state, and helpers shared by all its deciders.
 
 A decider is a function ``decide_x(state, request, now) -> Decision``: it reads the state, changes
-nothing that matters, and returns the records of the change together with the reply. A decider of
-requests that may name thousands of items is a generator, which pauses after each item. Applying
-records is the only way the metadata changes; undoing is keeping an older image. The times of
-heartbeats are not in the log but in ``sessions``, and are lost with the leadership as they are
-in Kafka.
+nothing that matters, and returns the records of the change together with the reply. A decider for
+requests that may name thousands of items is a generator that pauses after each item. The metadata
+changes only by applying records; undoing means going back to an older image. The times of
+heartbeats are not in the log but in ``sessions``, and are lost with the leadership, as in Kafka.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,9 +40,9 @@ Settings: TypeAlias = Mapping[str, str]
 
 _DONE: Final = object()
 NO_BUMP_ON_SHRINK: Final = 12
-"""The level of metadata.version, 3.6-IV0, from which on a shrunken ISR needs no leader epoch."""
+"""The metadata.version level (3.6-IV0) from which a shrinking ISR needs no new leader epoch."""
 USER_RECORDS_MAX: Final = 10_000
-"""Records that one request may produce, as in Kafka."""
+"""The number of records that one request may produce, as in Kafka."""
 
 
 @attrs.frozen
@@ -53,15 +52,15 @@ class Decision(Generic[R]):
     records: tuple[r.MetadataRecord, ...]
     reply: R
     again: bool = False
-    """Whether the records are only a slice: the request is decided again before it is answered."""
+    """True if the records are only a slice, and the request must be decided again."""
 
 
 Deciding: TypeAlias = Decision[R] | Steps[Decision[R]]
-"""The result of a decider: a decision, or the steps to it."""
+"""The result of a decider: a decision, or the steps that lead to it."""
 
 
 def first_steps(deciding: Deciding[R]) -> Deciding[R]:
-    """Take the next few steps to a decision; return it, or the steps that remain."""
+    """Take a few steps towards a decision; return it, or the remaining steps."""
     if isinstance(deciding, Decision):
         return deciding
     try:
@@ -74,12 +73,12 @@ def first_steps(deciding: Deciding[R]) -> Deciding[R]:
 
 
 def whole(deciding: Deciding[R]) -> Decision[R]:
-    """Return a decision, with all steps to it taken at once."""
+    """Return a decision after taking all remaining steps at once."""
     return deciding if isinstance(deciding, Decision) else run_steps(deciding)
 
 
 class Outcome(NamedTuple):
-    """The result of one item of a request: an error code, and a message if there is one."""
+    """The result of one item in a request: an error code and, possibly, a message."""
 
     code: int = NONE
     text: str | None = None
@@ -91,25 +90,25 @@ def outcome(error: KafkaError) -> Outcome:
 
 
 def check_bound(records: Sequence[r.MetadataRecord]) -> None:
-    """Refuse a request that produces too many records."""
+    """Reject a request that produces too many records."""
     if len(records) > USER_RECORDS_MAX:
         raise PolicyViolation("Unable to perform excessively large batch operation.")
 
 
 @attrs.define(kw_only=True)
 class ControllerState:
-    """The active controller's metadata, as if everything it wrote were committed."""
+    """The active controller's metadata, as if everything it has written were committed."""
 
     config: BrokerConfig
     random: Random
     cluster_id: str = ""
     image: MetadataImage = attrs.field(factory=MetadataImage)
     next_offset: int = 0
-    """The offset of the next record."""
+    """The offset of the next record to write."""
     sessions: BrokerSessions = attrs.field(factory=BrokerSessions)
     supported_features: dict[str, tuple[int, int]] = attrs.field(factory=dict)
     placement: int = 0
-    """The start of the next topic's striping; it advances with each topic."""
+    """The starting broker of the next topic's striping; it advances with each topic."""
     leader_update_queue: LeaderUpdateQueue = attrs.field(factory=LeaderUpdateQueue)
     """Partitions whose leader or ISR is still to be checked."""
     mutations: MutationQuotas = attrs.field(factory=MutationQuotas)
@@ -117,9 +116,9 @@ class ControllerState:
     _index: PartitionIndex | None = None
     _building: tuple[PartitionIndex, Iterator[None]] | None = None
     _dotted: dict[str, str] | None = None
-    """Names with ``.`` or ``_``, by the name that metrics use for them; None until first used."""
+    """Topic names with ``.`` or ``_``, keyed by their name in metrics; None until first used."""
     _cluster: tuple[Settings | None, Settings | None, BrokerConfig] | None = None
-    """The settings of all brokers, those of this node, and the result of both."""
+    """The cluster-wide settings, this node's own, and the config that results from both."""
 
     def __attrs_post_init__(self) -> None:
         config = self.config
@@ -134,7 +133,7 @@ class ControllerState:
     def applying(self, records: Iterable[r.MetadataRecord], applied: Applied) -> Steps[None]:
         """Apply written records step by step; the image changes with the last step.
 
-        No decider may run between two steps: the index is then ahead of the image.
+        No decider may run between two steps, because the index is then ahead of the image.
         """
         image, delta = yield from applying(self.image, records, applied)
         if self._index is not None:
@@ -149,14 +148,14 @@ class ControllerState:
                 self._note(self._dotted, self.image.topics[topic_id].name)
 
     def supposing(self, records: Sequence[r.MetadataRecord]) -> "ControllerState":
-        """Return the state after records of a decision that continues from them."""
+        """Return the state as if ``records``, from an unfinished decision, were applied."""
         if not records:
             return self
         return attrs.evolve(self, image=apply(self.image, records)[0])
 
     @property
     def index(self) -> PartitionIndex:
-        """The partitions by broker; the first use builds the rest of the index at once."""
+        """The index of partitions by broker; the first use builds the rest of it at once."""
         while not self.build_index():
             pass
         assert self._index is not None
@@ -189,7 +188,7 @@ class ControllerState:
             dotted[_metric_name(name)] = name
 
     def colliding(self, name: str) -> str | None:
-        """Return a topic that metrics confuse with ``name``: they treat ``.`` and ``_`` as one."""
+        """Return a topic that collides with ``name`` in metrics, which equate ``.`` and ``_``."""
         if "." not in name and "_" not in name:
             return None
         if self._dotted is None:
@@ -199,7 +198,7 @@ class ControllerState:
         return self._dotted.get(_metric_name(name))
 
     def stripe_of(self, first: PartitionImage) -> int:
-        """Return the start of a topic's striping: the place of its first replica's broker, or 0."""
+        """Return where a topic's striping starts: at the broker of its first replica, or 0."""
         order = spread(b for b in self.image.brokers.values() if b.is_active)
         return order.index(first.replicas[0]) if first.replicas[0] in order else 0
 
@@ -208,7 +207,7 @@ class ControllerState:
         return random_uuid(self.random.randbytes)
 
     def broker(self, broker_id: int, epoch: int) -> BrokerImage:
-        """Return a registered broker; refuse the request of another incarnation."""
+        """Return a registered broker; reject the request of another incarnation."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             raise StaleBrokerEpoch(f"No broker registration found for broker id {broker_id}")
@@ -219,12 +218,12 @@ class ControllerState:
         return broker
 
     def is_active(self, broker_id: int) -> bool:
-        """Whether a broker may lead and join replicas in sync."""
+        """Return whether a broker may lead partitions and join ISRs."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.is_active
 
     def has_online(self, broker_id: int, directory: bytes) -> bool:
-        """Whether the directory of a broker's replica is online."""
+        """Return whether the directory of a broker's replica is online."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.has_online(directory)
 
@@ -237,11 +236,11 @@ class ControllerState:
 
     @property
     def elr_enabled(self) -> bool:
-        """Whether eligible leader replicas are kept (KIP-966)."""
+        """True if eligible leader replicas are tracked (KIP-966)."""
         return self.image.features.get(ELR, 0) > 0
 
     def topic_config(self, name: str) -> TopicConfig:
-        """Return a topic's settings in force."""
+        """Return a topic's effective settings."""
         return TopicConfig(self.image.config(TOPIC, name), self.cluster_config(), stored=True)
 
     def _rules(self, topic: str) -> tuple[int, bool]:
@@ -253,7 +252,7 @@ class ControllerState:
         return config.min_insync_replicas, config.unclean_leader_election_enable
 
     def cluster_config(self) -> BrokerConfig:
-        """Return this node's settings, with those set at run time for all brokers and for it."""
+        """Return this node's config with the run-time settings of the cluster and of this node."""
         cluster = self.image.configs.get((BROKER, ""))
         own = self.image.configs.get((BROKER, str(self.config.node_id)))
         if cluster is None and own is None:
@@ -271,10 +270,10 @@ class ControllerState:
         *,
         acceptable: Callable[[int], bool] | None = None,
     ) -> PartitionChangeBuilder:
-        """Begin a change to a partition, with the topic's settings in force.
+        """Begin a change to a partition, with the topic's effective settings.
 
-        ``acceptable`` tests whether a broker may lead; by default, whether it is active. A replica
-        in an offline directory may never lead.
+        ``acceptable`` decides whether a broker may lead; by default, every active broker may. A
+        replica in an offline directory may never lead.
         """
         topic = self.image.topics[topic_id]
         min_isr, unclean = self._rules(topic.name)
@@ -296,10 +295,10 @@ class ControllerState:
 def clear_elr(
     state: ControllerState, settings: Iterable[r.ConfigRecord]
 ) -> list[r.ClearElrRecord | r.PartitionChangeRecord]:
-    """Clear the eligible replicas when min.insync.replicas changes, as they depend on it.
+    """Clear the eligible replicas when min.insync.replicas changes, because they depend on it.
 
-    Those of partitions without an in-sync replica stay: nothing is committed there until one of
-    them leads, and without them no replica could lead any more but uncleanly.
+    Partitions without an in-sync replica keep theirs: nothing is committed there until an eligible
+    replica leads, and without eligible replicas only an unclean election could find a leader.
     """
     if not state.elr_enabled:
         return []
@@ -316,7 +315,7 @@ def clear_elr(
 
 
 def _without_isr(state: ControllerState, topic_name: str) -> Iterator[TopicIdPartition]:
-    """Yield a topic's partitions with eligible replicas only; of all topics without a name."""
+    """Yield a topic's partitions with eligible replicas only; an empty name means all topics."""
     keys: Iterable[TopicIdPartition] = state.index.led_by(NO_LEADER)
     if topic_name:
         topic = state.image.topic(topic_name)

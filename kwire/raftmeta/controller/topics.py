@@ -1,6 +1,6 @@
 """Creation, deletion and growth of topics; an error in one topic does not affect the others.
 
-Deciders pause after each topic, and after each :data:`STEP_PARTITIONS` of its partitions.
+Deciders pause after each topic, and after every :data:`STEP_PARTITIONS` of its partitions.
 """
 
 from collections import Counter
@@ -35,14 +35,14 @@ Created = CreateTopicsResponse.CreatableTopicResult
 Deleted = DeleteTopicsResponse.DeletableTopicResult
 
 Shown = dict[tuple[tuple[str, str], ...], list[Created.CreatableTopicConfigs]]
-"""Requested settings to their form in the answer; topics of one request mostly have the same."""
+"""Requested settings to their form in the answer, cached because topics often share them."""
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions that one request may create, as in Kafka."""
+"""The number of partitions that one request may create, as in Kafka."""
 STEP_PARTITIONS: Final = 8
-"""Partitions of a topic between two pauses of a decision: their records are made quickly."""
+"""Partitions of a topic between two pauses of a decision; making their records is fast."""
 PLACED_AT_ONCE: Final = 128
-"""Partitions that are placed between two pauses: a placement begins with all brokers."""
+"""Partitions placed between two pauses; each placement first sorts all brokers."""
 
 
 def decide_create_topics(
@@ -52,7 +52,7 @@ def decide_create_topics(
     *,
     permit: Permit | None = None,
 ) -> Steps[Decision[CreateTopicsResponse]]:
-    """Create topics; refuse all if they have too many partitions together."""
+    """Create topics; reject them all if they have too many partitions in total."""
     del now
     _start_over(permit)
     _check_total(_asked_partitions(state, item) for item in request.topics)
@@ -85,7 +85,7 @@ def decide_create_topics(
 
 
 def _start_over(permit: Permit | None) -> None:
-    """Return the tokens of a decision that was not written: its changes count once."""
+    """Return the tokens of a decision that was not written, so its changes count only once."""
     if permit is not None:
         permit.start_over()
 
@@ -99,7 +99,7 @@ def _asked_partitions(state: ControllerState, item: Creatable) -> int:
 
 
 def _check_total(counts: Iterable[int]) -> None:
-    """Refuse a request that would occupy the controller for too long."""
+    """Reject a request that would occupy the controller for too long."""
     if sum(counts) > PARTITIONS_MAX:
         raise errors.PolicyViolation("Excessively large number of partitions per request.")
 
@@ -202,7 +202,7 @@ def _assign(state: ControllerState, item: Creatable) -> Steps[list[PartitionImag
 
 
 def assigned_partition(state: ControllerState, number: int, brokers: list[int]) -> PartitionImage:
-    """Return a new partition on chosen brokers."""
+    """Return a new partition on the given brokers."""
     partition = new_partition(state, brokers)
     if not partition.isr:
         raise errors.InvalidReplicaAssignment(
@@ -213,7 +213,7 @@ def assigned_partition(state: ControllerState, number: int, brokers: list[int]) 
 
 
 def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionImage:
-    """Return a new partition: active brokers are in sync, and the first of them leads."""
+    """Return a new partition: its active brokers are in sync, and the first of them leads."""
     replicas = tuple(brokers)
     isr = tuple(broker for broker in replicas if state.is_active(broker))
     return PartitionImage(
@@ -225,7 +225,7 @@ def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionIm
 
 
 def _place_partitions(state: ControllerState, item: Creatable) -> Steps[list[PartitionImage]]:
-    """Return the partitions with brokers that the controller chooses."""
+    """Return the partitions, placed on brokers that the controller chooses."""
     count, factor = item.num_partitions, item.replication_factor
     if factor < -1 or factor == 0:
         raise errors.InvalidReplicationFactor(
