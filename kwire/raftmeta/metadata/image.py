@@ -1,9 +1,9 @@
-"""The cluster's metadata as one value: the result of all records of the metadata log.
+"""The cluster's metadata as one value: the result of all records in the metadata log.
 
-An image never changes; :func:`kwire.raftmeta.metadata.image_change.apply` returns another one that
-shares all but what changed, so a change costs the same with a hundred topics and a hundred
-thousand, and a reader that holds an image sees one consistent moment. The active controller
-decides on an image, brokers publish them, and a snapshot is an image written as records
+An image never changes; :func:`kwire.raftmeta.metadata.image_change.apply` returns a new one that
+shares everything except what changed. A change therefore costs the same with a hundred topics and a
+hundred thousand, and a reader that holds an image sees one consistent moment. The active controller
+decides on an image, brokers publish images, and a snapshot is an image written as records
 (:mod:`kwire.raftmeta.metadata.image_records`).
 """
 
@@ -35,7 +35,7 @@ def _of_listener(endpoints: tuple[Endpoint, ...], listener: str) -> Endpoint | N
 
 
 class LevelRange(NamedTuple):
-    """The levels of a feature that a node supports."""
+    """The range of a feature's levels that a node supports."""
 
     lowest: int
     highest: int
@@ -59,11 +59,11 @@ class BrokerImage:
 
     @property
     def is_active(self) -> bool:
-        """Whether the broker may lead partitions and join ISRs."""
+        """True if the broker may lead partitions and join ISRs."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def has_online(self, directory: bytes) -> bool:
-        """Whether a directory is online, or may be: a replica's directory can be undecided yet."""
+        """Return whether a directory is online, or may be, because it is still undecided."""
         if directory in (DirectoryId.MIGRATING, DirectoryId.UNASSIGNED) or not self.log_dirs:
             return directory != DirectoryId.LOST
         return directory in self.log_dirs
@@ -103,7 +103,7 @@ class PartitionImage:
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
     recovering: bool = False
-    """Whether the leader was elected uncleanly and has not finished recovering."""
+    """True if the leader was elected uncleanly and has not finished recovering."""
 
     @property
     def preferred_leader(self) -> int:
@@ -112,12 +112,12 @@ class PartitionImage:
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether replicas are being added or removed."""
+        """True if replicas are being added or removed."""
         return bool(self.adding or self.removing)
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether fewer replicas are in sync than the partition had before a reassignment."""
+        """True if fewer replicas are in sync than the partition had before a reassignment."""
         return len(self.isr) < len(self.replicas) - len(self.adding)
 
     def directory(self, broker: int) -> bytes | None:
@@ -137,7 +137,7 @@ class TopicImage:
 
 
 class Applied(NamedTuple):
-    """The end of an image in the log: its last record's offset, epoch and time."""
+    """The position of an image in the log: the offset, epoch and time of its last record."""
 
     offset: int = -1
     epoch: int = -1
@@ -145,7 +145,7 @@ class Applied(NamedTuple):
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Entity types and names, sorted by type; a name of None is the default entity."""
+"""Entity types and names, sorted by type; the name None means the default entity."""
 
 
 @attrs.frozen(kw_only=True)
@@ -161,7 +161,7 @@ class MetadataImage:
     configs: "Map[tuple[int, str], Map[str, str]]" = attrs.field(factory=Map)
     quotas: "Map[QuotaEntity, Map[str, float]]" = attrs.field(factory=Map)
     next_producer_id: int = -1
-    """The first producer id of the next block; -1 if none was allocated yet."""
+    """The first producer id of the next block; -1 if none has been allocated."""
     acls: "Map[bytes, AccessControlEntryRecord]" = attrs.field(factory=Map)
     scram: "Map[tuple[int, str], UserScramCredentialRecord]" = attrs.field(factory=Map)
     tokens: "Map[str, DelegationTokenRecord]" = attrs.field(factory=Map)
@@ -182,6 +182,6 @@ class MetadataImage:
         return {} if settings is None else settings
 
     def live_brokers(self) -> list[BrokerImage]:
-        """Return the active brokers, by id."""
+        """Return the unfenced brokers, sorted by id."""
         brokers = self.brokers.values()
         return sorted((b for b in brokers if not b.fenced), key=lambda broker: broker.id)

@@ -1,9 +1,9 @@
 """The transition from one image to the next, record by record.
 
-An :class:`ImageChange` is used once: records are replayed into it in order, ``finish`` returns the
-new image and the :class:`MetadataDelta`. Maps are opened for changing when first used and
-closed at the end. A record that does not fit (a change of an unknown partition) is a sign of a
-damaged log and raises :class:`ReplayError`; the image it started from is unchanged.
+An :class:`ImageChange` is used once: replay records into it in order, then ``finish`` returns the
+new image and the :class:`MetadataDelta`. A map is opened for changes when first used and closed at
+the end. A record that does not fit (a change to an unknown partition) means that the log is damaged
+and raises :class:`ReplayError`; the original image is unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,17 +27,17 @@ from kwire.raftmeta.metadata.image import (
 )
 
 KEEP_LEADER: Final = -2
-"""The leader in a PartitionChangeRecord that does not change it."""
+"""The leader value in a PartitionChangeRecord that keeps the leader."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
-# Any: the maps of an image differ in their types; a MapName gives each map its own types again.
+# Any: an image's maps differ in their types; a MapName restores the types of each map.
 OpenMap: TypeAlias = "MapMutation[Any, Any]"
 # Any: the keys are broker ids, directory ids and tuples of either; each value is its own key.
 Interned: TypeAlias = dict[Any, Any]
-# Any: each method takes the record class under which the table has it.
+# Any: each method takes the record class under which _REPLAY lists it.
 Replay: TypeAlias = "Callable[[ImageChange, Any], None]"
 
 
@@ -61,7 +61,7 @@ TOKENS: Final = MapName[str, r.DelegationTokenRecord]("tokens")
 
 
 class Share(Protocol):
-    """Returns a tuple of some values, perhaps one that exists already."""
+    """Returns the values as a tuple, possibly one that already exists."""
 
     def __call__(self, values: Iterable[T], /) -> tuple[T, ...]: ...
 
@@ -77,10 +77,10 @@ class MetadataDelta:
     before: MetadataImage
     after: MetadataImage
     partitions: dict[bytes, set[int]]
-    """New and changed partitions, by topic id; only of topics that exist afterwards."""
+    """New and changed partitions, by topic id; only of topics that still exist."""
     created_topics: frozenset[bytes]
     deleted_topics: dict[bytes, TopicImage]
-    """Deleted topics, as they were before."""
+    """Deleted topics, as they were before deletion."""
     configs: frozenset[tuple[int, str]]
     """The config resources that changed."""
     brokers: frozenset[int]
@@ -90,7 +90,7 @@ class MetadataDelta:
 
     @property
     def is_empty(self) -> bool:
-        """Whether only the offset moved."""
+        """True if only the offset moved."""
         return (
             self.before is self.after
             or attrs.evolve(self.before, applied=self.after.applied) == self.after
@@ -98,13 +98,13 @@ class MetadataDelta:
 
 
 class ImageChange:
-    """An image being changed. See :func:`apply`."""
+    """An image while it is being changed. See :func:`apply`."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._before = image
         self._open: dict[str, OpenMap] = {}
         self._topics: dict[bytes, tuple[TopicImage, MapMutation[int, PartitionImage]]] = {}
-        """Topics being changed: each as it is now, with its partitions opened for changing."""
+        """Topics being changed: each with its partitions opened for changes."""
         self._partitions: dict[bytes, set[int]] = {}
         self._created: set[bytes] = set()
         self._deleted: dict[bytes, TopicImage] = {}
@@ -115,7 +115,7 @@ class ImageChange:
         self._quotas: set[QuotaEntity] = set()
         self._next_producer_id = image.next_producer_id
         self._shared: Interned = {}
-        """Ids and tuples that many partitions share, each kept once."""
+        """Ids and tuples that many partitions share, each stored once."""
 
     def replay(self, record: r.MetadataRecord) -> None:
         """Apply one record."""
@@ -125,7 +125,7 @@ class ImageChange:
         apply_record(self, record)
 
     def close(self) -> Iterator[None]:
-        """Close what was opened for changing, a topic at a time; ``finish`` closes the rest."""
+        """Close the opened topics, yielding after each one; ``finish`` closes the rest."""
         while self._topics:
             topic_id, (topic, partitions) = self._topics.popitem()
             self._map(TOPICS)[topic_id] = TopicImage(topic.name, topic.id, partitions.finish())
@@ -156,7 +156,7 @@ class ImageChange:
         return after, delta
 
     def _map(self, name: MapName[K, V]) -> "MapMutation[K, V]":
-        """Return a map opened for changing."""
+        """Return a map opened for changes."""
         attribute = name.attribute
         opened: MapMutation[K, V] | None = self._open.get(attribute)
         if opened is None:
@@ -164,7 +164,7 @@ class ImageChange:
         return opened
 
     def _peek(self, name: MapName[K, V]) -> "Map[K, V] | MapMutation[K, V]":
-        """Return a map for reading, whether it is opened or not."""
+        """Return a map for reading, opened or not."""
         opened: MapMutation[K, V] | None = self._open.get(name.attribute)
         if opened is not None:
             return opened
@@ -221,9 +221,9 @@ class ImageChange:
         self._partitions.setdefault(record.topic_id, set()).add(record.partition_id)
 
     def _share(self, values: Iterable[T], /) -> tuple[T, ...]:
-        """Return a tuple of brokers or directory ids that is in memory once, however many share it.
+        """Return a tuple of broker or directory ids that is shared by all its users.
 
-        A directory's id is the same object as in its broker.
+        A directory id is the same object as in its broker's image.
         """
         shared = self._shared
         if not shared:
@@ -381,11 +381,11 @@ class ImageChange:
         self._map(TOKENS).pop(record.token_id, None)
 
     def ignore(self, record: object) -> None:
-        """Ignore a record that is only for readers of the log, or of a migration from ZooKeeper."""
+        """Ignore a record that only matters to readers of the log or to a ZooKeeper migration."""
 
 
 def partition_of(record: r.PartitionRecord, share: Share = tuple) -> PartitionImage:
-    """Convert a PartitionRecord to an image; ``share`` makes its tuples."""
+    """Convert a PartitionRecord to an image; ``share`` builds its tuples."""
     return PartitionImage(
         replicas=share(record.replicas),
         directories=share(record.directories),
@@ -406,7 +406,7 @@ def apply_partition_change(
     record: r.PartitionChangeRecord,
     share: Share = tuple,
 ) -> PartitionImage:
-    """Return a partition after a change. A named leader begins an epoch, even if it led before."""
+    """Return a partition after a change; naming a leader, even the same one, begins an epoch."""
     replicas, directories, isr = record.replicas, record.directories, record.isr
     removing, adding = record.removing_replicas, record.adding_replicas
     elr, last_known_elr = record.eligible_leader_replicas, record.last_known_elr
@@ -478,7 +478,7 @@ _REPLAY: Final[dict[type, Replay]] = {
 def apply(
     image: MetadataImage, records: Iterable[r.MetadataRecord], applied: Applied | None = None
 ) -> tuple[MetadataImage, MetadataDelta]:
-    """Return the image after ``records``, and the difference."""
+    """Return the image after ``records``, and its difference from ``image``."""
     change = ImageChange(image)
     for record in records:
         change.replay(record)

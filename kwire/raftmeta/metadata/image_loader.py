@@ -1,11 +1,11 @@
-"""Turns committed records into published images, whole metadata transactions at a time.
+"""Turns committed records into published images, one whole metadata transaction at a time.
 
-Between a BeginTransactionRecord and its end nothing is published: records wait, and an
-AbortTransactionRecord drops them. A leader that finds an unfinished transaction of its
+Between BeginTransactionRecord and EndTransactionRecord nothing is published: records are held back,
+and an AbortTransactionRecord drops them. A leader that finds an unfinished transaction of its
 predecessor aborts it. Loading a snapshot replaces everything.
 
-A load is a generator that the caller runs in slices, since a snapshot of 100,000 partitions
-takes a second to apply. The last step replaces the image, so no reader sees half of it.
+A load is a generator that the caller runs in slices, because applying a snapshot of 100,000
+partitions takes a second. The last step replaces the image, so no reader sees a partial one.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -23,7 +23,7 @@ from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import ImageChange, MetadataDelta
 
 STEP_RECORDS: Final = 32
-"""Records between two checks of the clock: about 0.2 ms."""
+"""Records between two checks of the clock: about 0.2 ms of work."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -33,7 +33,7 @@ Published: TypeAlias = tuple[MetadataImage, MetadataDelta]
 
 @attrs.define
 class ImageLoader:
-    """The newest published image, and the records that wait for a transaction's end."""
+    """The newest published image, and the records held back until a transaction ends."""
 
     image: MetadataImage = attrs.field(factory=MetadataImage)
     _ready: list[MetadataRecord] = attrs.field(factory=list)
@@ -41,7 +41,7 @@ class ImageLoader:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a metadata transaction has begun and not ended."""
+        """True if a metadata transaction has begun and not ended."""
         return self._transaction is not None
 
     def load(self, records: Iterable[MetadataRecord], applied: Applied) -> Published | None:
@@ -74,13 +74,13 @@ class ImageLoader:
         return published
 
     def load_snapshot(self, records: Iterable[MetadataRecord], applied: Applied) -> Published:
-        """Replace the image by a snapshot's records."""
+        """Replace the image with a snapshot's records."""
         return run_steps(self.loading_snapshot(records, applied))
 
     def loading_snapshot(
         self, records: Iterable[MetadataRecord], applied: Applied
     ) -> Steps[Published]:
-        """Replace the image by a snapshot's records, step by step."""
+        """Replace the image with a snapshot's records, step by step."""
         self._ready, self._transaction = [], None
         before = self.image
         image, fresh = yield from applying(MetadataImage(), records, applied)
@@ -92,7 +92,7 @@ class ImageLoader:
 def applying(
     image: MetadataImage, records: Iterable[MetadataRecord], applied: Applied
 ) -> Steps[Published]:
-    """Return the image after some records, and the difference, step by step."""
+    """Return the image after ``records`` and the difference, step by step."""
     change = ImageChange(image)
     for count, record in enumerate(records, 1):
         change.replay(record)

@@ -1,8 +1,8 @@
 """An image as records: the content of a snapshot, in the order in which Kafka writes it.
 
-Features first, ``metadata.version`` before the others, since it decides how to read the rest; then
-nodes, each topic followed by its partitions, configs, quotas, producer ids, ACLs, SCRAM
-credentials, tokens. Replaying the records into an empty image gives the same image.
+Features come first, with ``metadata.version`` before the others because it decides how to read the
+rest. Then come nodes, topics (each followed by its partitions), configs, quotas, producer ids,
+ACLs, SCRAM credentials and tokens. Replaying the records into an empty image gives the same image.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ F = TypeVar("F", r.RegisterBrokerRecord.BrokerFeature, r.RegisterControllerRecor
 
 
 class Address(Protocol):
-    """An endpoint with its security protocol, of an image, a request or a record."""
+    """An endpoint with its security protocol, from an image, a request or a record."""
 
     @property
     def name(self) -> str: ...
@@ -68,7 +68,7 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
 
 
 def _key_of(item: tuple[K, object]) -> K:
-    """Return the sort key of a map's entry: the same image must give the same snapshot."""
+    """Return the sort key of a map's entry, so that equal images give equal snapshots."""
     return item[0]
 
 
@@ -96,7 +96,7 @@ def _quotas(image: MetadataImage) -> Iterator[r.ClientQuotaRecord]:
 
 
 def partition_record(topic_id: bytes, number: int, partition: PartitionImage) -> r.PartitionRecord:
-    """Return the record of a whole partition."""
+    """Return the record of a partition's whole state."""
     return r.PartitionRecord(
         partition_id=number,
         topic_id=topic_id,
@@ -115,7 +115,7 @@ def partition_record(topic_id: bytes, number: int, partition: PartitionImage) ->
 
 
 def broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
-    """Return the record of a whole broker."""
+    """Return the record of a broker's whole state."""
     cordoned = broker.cordoned_log_dirs
     return r.RegisterBrokerRecord(
         broker_id=broker.id,
@@ -133,7 +133,7 @@ def broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
 
 
 def controller_record(controller: ControllerImage) -> r.RegisterControllerRecord:
-    """Return the record of a whole controller."""
+    """Return the record of a controller's whole state."""
     record = r.RegisterControllerRecord
     return record(
         controller_id=controller.id,
@@ -145,7 +145,7 @@ def controller_record(controller: ControllerImage) -> r.RegisterControllerRecord
 
 
 def endpoint_structures(kind: type[E], endpoints: Iterable[Address]) -> list[E]:
-    """Return the endpoints of a node as structures of its record."""
+    """Convert a node's endpoints to the structures of its record."""
     return [
         kind(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
         for e in endpoints

@@ -45,7 +45,7 @@ def creatable(name: str, config: BrokerConfig) -> "Topic":
 
 
 def lacks_replication(topic: "Created", config: BrokerConfig, brokers: int) -> bool:
-    """Whether a topic was not created though there are enough brokers: a retry does not help."""
+    """Return whether enough brokers exist but creation failed, so that a retry cannot help."""
     factor = creatable(topic.name, config).replication_factor
     replicas = config.default_replication_factor if factor == -1 else factor
     return topic.error_code == InvalidReplicationFactor.code and replicas <= brokers

@@ -1,13 +1,13 @@
-"""Publishes the metadata: every commit becomes an image, and this node applies it.
+"""Publishes the metadata: every commit becomes an image, which this node then applies.
 
-First the appliers, which may await (replicas open logs), one publication after the other; then
-the subscribers, which learn that the image is in force here. Then ``wait_applied`` returns to its
-callers: so when CreateTopics is answered, this node serves the topic. An applier must not call the
-controller, which would wait for the applier.
+First come the appliers, which may await (replicas open logs), one publication after the other. Then
+come the subscribers, which see that the image is in force here. Finally, ``wait_applied`` returns
+to its callers, so when CreateTopics is answered, this node already serves the topic. An applier
+must not call the controller, which would wait for the applier.
 
-The first publication is the whole metadata as it is when :meth:`MetadataPublisher.run` starts. The
-logs on disk are those of today: a former leader epoch, ISR or assignment that the history has would
-be applied to the wrong records.
+The first publication is the whole metadata at the time :meth:`MetadataPublisher.run` starts. The
+logs on disk match today's metadata: an earlier leader epoch, ISR or assignment from the history
+would be applied to the wrong records.
 """
 
 from collections import deque
@@ -30,9 +30,9 @@ Applier = Callable[[MetadataDelta], Awaitable[None]]
 Subscriber = Callable[[MetadataImage, MetadataDelta], None]
 
 AT_ONCE: Final = 250
-"""Records that are applied without yielding to other tasks: about 2 ms."""
+"""Records that are applied without yielding to other tasks: about 2 ms of work."""
 SNAPSHOT_GROUP: Final = 100
-"""Records packed in one step, about 2 ms of work."""
+"""Records packed in one step: about 2 ms of work."""
 
 
 class MetadataPublisher:
@@ -46,10 +46,10 @@ class MetadataPublisher:
         self._queued = Signal()
         self._running = False
         self._applied_waits = OffsetWaits()
-        """Waits for the offset of the newest image that is in force."""
+        """Waits for an offset of the newest image in force."""
         self.leader = LeaderAndEpoch(None, 0)
         self.applied = self._loader.image
-        """The newest image that is in force on this node."""
+        """The newest image in force on this node."""
 
     @property
     def image(self) -> MetadataImage:
@@ -58,11 +58,11 @@ class MetadataPublisher:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a metadata transaction is open, during which no snapshot may be made."""
+        """True if a metadata transaction is open, during which no snapshot may be taken."""
         return self._loader.in_transaction
 
     def add_applier(self, applier: Applier) -> None:
-        """Register an applier, before ``run``, which then has to run."""
+        """Register an applier. Call this before ``run``, which is required with any applier."""
         self._appliers.append(applier)
 
     def subscribe(self, subscriber: Subscriber) -> None:
@@ -70,7 +70,7 @@ class MetadataPublisher:
         self._subscribers.append(subscriber)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply publications until cancelled; needed only if there are appliers."""
+        """Apply publications until cancelled; required only if there are appliers."""
         self._running = True
         task_status.started()
         self._queue.appendleft(await self._whole())
@@ -96,7 +96,7 @@ class MetadataPublisher:
     async def wait_applied(self, offset: int) -> None:
         """Wait until an image with the record at ``offset`` is in force on this node.
 
-        Return at once before ``run`` has started, since nothing is applied while a node starts.
+        Returns at once before ``run`` has started, because nothing is applied while a node starts.
         """
         if self._running and self.applied.applied.offset < offset:
             await self._applied_waits.wait(offset)
@@ -119,7 +119,7 @@ class MetadataPublisher:
         return self._take(self._loader.loading_snapshot(reader.records(), applied), count)
 
     def _take(self, steps: Steps[Published | None], count: int) -> Awaitable[None] | None:
-        """Publish the result of the steps: at once if records are few, else when awaited."""
+        """Run the steps and publish the result: at once for few records, otherwise when awaited."""
         if count > AT_ONCE:
             return self._take_in_slices(steps)
         published = run_steps(steps)
@@ -157,7 +157,7 @@ class MetadataPublisher:
 
 
 def snapshot_contents(image: MetadataImage) -> Iterator[list[MetadataRecord]]:
-    """Return an image's records in groups, for ``SnapshotWriter.write``."""
+    """Yield an image's records in groups, for ``SnapshotWriter.write``."""
     group: list[MetadataRecord] = []
     for record in image_records(image):
         group.append(record)

@@ -1,9 +1,9 @@
-"""Makes snapshots of the metadata when they are due, so that the log does not grow for ever.
+"""Takes snapshots of the metadata when they are due, so that the log does not grow forever.
 
-A listener of the quorum beside the publisher. Every node makes its own, of the image as it is
-committed; the quorum then drops what the snapshot before the newest one already contains. Rules:
-no snapshot while a metadata transaction is open; at most one in progress; a failed one is retried
-when more has changed.
+A listener of the quorum beside the publisher. Every node takes its own snapshots of the committed
+image; the quorum then drops everything that the second newest snapshot already contains. Rules: no
+snapshot while a metadata transaction is open; at most one in progress; a failed one is retried once
+more has changed.
 """
 
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class Snapshotter:
-    """The snapshots of one quorum; made before it runs, after its publisher became a listener."""
+    """The snapshots of one quorum. Create it before the quorum runs, after the publisher."""
 
     quorum: RaftService
     publisher: MetadataPublisher
@@ -51,7 +51,7 @@ class Snapshotter:
         pass
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Make snapshots until cancelled."""
+        """Take snapshots until cancelled."""
         task_status.started()
         while True:
             now = self.clock.now()

@@ -10,7 +10,7 @@ _NAME_MAX: Final = 249
 
 
 def check_topic_name(name: str) -> None:
-    """Raise InvalidTopicException with the reason if a topic's name is not allowed."""
+    """Raise InvalidTopicException with the reason if a topic name is not allowed."""
     wrong = None
     if not name:
         wrong = "the empty string is not allowed"
