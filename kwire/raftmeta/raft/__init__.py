@@ -1,1 +1,1 @@
-"""The consensus machine (KIP-595, 630, 853, 996): events in, effects out; no I/O."""
+"""The consensus state machine (KIP-595, 630, 853, 996): events in, effects out; no I/O."""

@@ -1,8 +1,8 @@
 """Automatic joining of the voters by a controller (``controller.quorum.auto.join.enable``).
 
-Rules: only a controller, only under kraft.version 1, once a fetch timeout, between two Fetches; if
-the voter set has this id with another directory (this node before it lost its disk), that voter is
-removed first.
+Rules: only a controller joins, only with kraft.version 1, at most once per fetch timeout, and
+between two Fetches. If the voter set has this id with another directory (this node before it lost
+its disk), that voter is removed first.
 """
 
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ _SETTLED = frozenset(
         errors.VoterNotFound.code,
     )
 )
-"""Errors after which the next attempt waits for its interval, not for a back-off."""
+"""Errors after which the next attempt waits for its interval instead of a back-off."""
 
 
 def poll(state: RaftState) -> None:
@@ -49,7 +49,7 @@ def _may_join(state: RaftState, role: Follower) -> bool:
 
 
 def add_request(state: RaftState) -> AddRaftVoterRequest:
-    """Return the request to add this node, answered when appended: its vote may be needed."""
+    """Return the request to add this node, answered on append: its own vote may be needed."""
     return AddRaftVoterRequest(
         cluster_id=state.config.cluster_id,
         timeout_ms=int(state.config.request_timeout_s * 1000),
@@ -64,7 +64,7 @@ def add_request(state: RaftState) -> AddRaftVoterRequest:
 
 
 def remove_request(state: RaftState) -> RemoveRaftVoterRequest:
-    """Return the request to remove this node's earlier voter, which had another directory."""
+    """Return the request to remove this node's former voter, which had another directory."""
     before = state.voters.key_of(state.config.node_id)
     return RemoveRaftVoterRequest(
         cluster_id=state.config.cluster_id,
@@ -76,7 +76,7 @@ def remove_request(state: RaftState) -> RemoveRaftVoterRequest:
 def on_answer(
     state: RaftState, call: "Call", response: AddRaftVoterResponse | RemoveRaftVoterResponse
 ) -> None:
-    """Process the answer; the log brings the change of voters, a later poll the next request."""
+    """Process the answer; the voter change arrives in the log, and a later poll sends the next."""
     if response.error_code not in _SETTLED:
         state.back_off(call.node.id)
         return

@@ -1,8 +1,8 @@
-"""Snapshots in the log: the log continues after a fetched one, and is cleaned behind our own.
+"""Snapshots in the log: it continues after a fetched snapshot, and own snapshots trim it.
 
-Rules: a leader never loads a snapshot; the log is cleaned only up to the end of one of our own
-snapshots: the one before the newest, so that a node that is a little behind needs no snapshot,
-or the newest where ``metadata.max.retention.*`` leave no room for more.
+Rules: a leader never loads a snapshot. The log is trimmed only up to the end of an own snapshot:
+the second newest, so that a node that is slightly behind needs no snapshot, or the newest if
+``metadata.max.retention.*`` leave no room for two.
 """
 
 from kwire import attrs
@@ -13,20 +13,20 @@ from kwire.raftmeta.raft.state import RaftState
 
 @attrs.frozen(kw_only=True)
 class MetadataRetention:
-    """The limits of the retained metadata; a negative limit does not apply."""
+    """The limits of retained metadata; a negative limit does not apply."""
 
     max_bytes: int = 100 << 20
-    """``metadata.max.retention.bytes``: of the log and all snapshots."""
+    """``metadata.max.retention.bytes``: the size of the log and all snapshots."""
     max_ms: int = 604_800_000
-    """``metadata.max.retention.ms``: since the last record in a snapshot."""
+    """``metadata.max.retention.ms``: the time since the last record in a snapshot."""
 
     def forbids(self, size_bytes: int, age_ms: int) -> bool:
-        """Whether the snapshot before the newest, of that age, has to be removed."""
+        """Return whether the second newest snapshot, which has this age, must be removed."""
         return 0 <= self.max_bytes < size_bytes or 0 <= self.max_ms < age_ms
 
 
 def on_snapshot(state: RaftState, event: SnapshotTaken | SnapshotLoaded | SnapshotRefused) -> None:
-    """Process a snapshot that was taken, loaded or refused."""
+    """Process a snapshot that was taken, installed or rejected."""
     match event:
         case SnapshotTaken():
             on_taken(state, event)
@@ -49,7 +49,7 @@ def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
 
 
 def on_refused(state: RaftState, event: SnapshotRefused) -> None:
-    """Drop a fetched snapshot that was damaged; the next Fetch asks the leader for what it has."""
+    """Drop a damaged fetched snapshot; the next Fetch lets the leader offer one again."""
     assert event.id == state.installing
     state.installing = None
     if isinstance(state.role, Follower):
@@ -58,7 +58,7 @@ def on_refused(state: RaftState, event: SnapshotRefused) -> None:
 
 
 def on_taken(state: RaftState, event: SnapshotTaken) -> None:
-    """Drop the log and snapshots that our own new snapshot and its predecessor replace."""
+    """Drop the log and the snapshots that the retained snapshots replace."""
     assert event.id.end_offset <= (state.high_watermark or 0)
     if event.id.end_offset < state.log.start_offset:  # A later one was fetched meanwhile.
         state.emit(CleanLog(state.log.start_offset))

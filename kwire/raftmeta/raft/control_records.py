@@ -1,6 +1,6 @@
 """The metadata log's own control records: leaders, voters, and the frame of a snapshot.
 
-Values are the message with its int16 version in front (the messages' own first field).
+A value is the message preceded by its int16 version (the message's own first field).
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ _KINDS: Final = {cls: ControlType(kind) for kind, cls in _TYPES.items()}
 
 
 def leader_change(leader_id: int, voters: VoterSet, granted: frozenset[int]) -> LeaderChangeMessage:
-    """Return the first record of an epoch."""
+    """Return the first record of a leader's epoch."""
     return LeaderChangeMessage(
         version=0,
         leader_id=leader_id,
@@ -58,7 +58,7 @@ def voters_records(voters: VoterSet, kraft_version: int) -> list[ControlMessage]
 def control_batch(
     messages: list[ControlMessage], *, base_offset: int, epoch: int, timestamp_ms: int
 ) -> bytes:
-    """Return one batch of control records."""
+    """Return a single batch of control records."""
     return batch(
         [New(control_key(_KINDS[type(message)]), encode(message, 0)) for message in messages],
         timestamp_ms=timestamp_ms,
@@ -71,7 +71,7 @@ def control_batch(
 def control_records(
     buf: Buffer, pos: int, header: BatchHeader
 ) -> Iterator[tuple[int, ControlMessage]]:
-    """Yield offset and message of every control record of a known kind."""
+    """Yield the offset and message of every control record of a known kind."""
     for record in records(buf, pos, header):
         key = parse_key(record.key)
         cls = _TYPES.get(key.type) if key else None
@@ -81,7 +81,7 @@ def control_records(
 
 
 def note_voters(history: VoterHistory, buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Add the voter sets and kraft.versions of a control batch to the history."""
+    """Add the voter sets and kraft.versions in a control batch to the history."""
     for offset, message in control_records(buf, pos, header):
         if isinstance(message, VotersRecord):
             history.add(offset, from_record(message))
@@ -90,7 +90,7 @@ def note_voters(history: VoterHistory, buf: Buffer, pos: int, header: BatchHeade
 
 
 def snapshot_timestamp(data: Buffer) -> int:
-    """Return the time of the last record in a snapshot, read from its first batch; else -1."""
+    """Return the time of a snapshot's last record, read from its header; -1 if unknown."""
     for pos, header in headers(data):
         for _, message in control_records(data, pos, header):
             if isinstance(message, SnapshotHeaderRecord):
@@ -100,7 +100,7 @@ def snapshot_timestamp(data: Buffer) -> int:
 
 
 def is_whole(data: Buffer) -> bool:
-    """Whether a snapshot is undamaged: every batch has its CRC, and the footer ends it."""
+    """Return whether a snapshot is undamaged: all CRCs are right, and it ends with its footer."""
     footers, end = 0, 0
     try:
         for pos, header in headers(data):
@@ -115,7 +115,7 @@ def is_whole(data: Buffer) -> bool:
 
 
 def snapshot_voters(data: Buffer) -> tuple[VoterSet, int]:
-    """Return voter set and kraft.version of a snapshot's first batch; version 0 has no voters."""
+    """Return the voters and kraft.version of a snapshot's first batch; version 0 has no voters."""
     voters, version = VoterSet(), 0
     for pos, header in headers(data):
         if not header.is_control:

@@ -16,7 +16,7 @@ Topic = DescribeQuorumResponse.TopicData
 
 
 def describe(state: RaftState, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Answer DescribeQuorum; a node that does not lead answers with an error."""
+    """Answer DescribeQuorum; a node that is not the leader answers with an error."""
     if messages.partition_of(request) is None:
         return DescribeQuorumResponse(error_code=errors.InvalidRequest.code)
     role = state.role
@@ -38,7 +38,7 @@ def describe(state: RaftState, request: DescribeQuorumRequest) -> DescribeQuorum
 
 
 def observers(state: RaftState, role: Leader) -> list[ReplicaKey]:
-    """Return the replicas that are no voters and fetched within ``OBSERVER_SESSION``."""
+    """Return the replicas that are not voters and fetched within ``OBSERVER_SESSION``."""
     return [
         key
         for key, replica in role.replicas.items()

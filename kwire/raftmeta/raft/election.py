@@ -1,8 +1,8 @@
-"""Transitions between the roles of a node, and the timers of elections.
+"""Transitions between the roles of a node, and the election timers.
 
-Raft with KIP-595's epochs and KIP-996's pre-vote.  Rules: the election state is saved when a role
-is entered; the timer of a node that only waits goes on through changes of the epoch, so that no
-other node can keep it from ever becoming a candidate.
+Raft with KIP-595's epochs and KIP-996's pre-vote. Rules: the election state is saved when a role is
+entered; the timer of a node that only waits keeps running when the epoch changes, so that no other
+node can keep it from ever becoming a candidate.
 """
 
 import logging
@@ -26,15 +26,15 @@ from kwire.raftmeta.raft.voters import Node, ReplicaKey
 log = logging.getLogger(__name__)
 
 RETRY_SHARE: Final = 0.1
-"""The first delay after a lost round once the leader ended, as a share of the longest back-off."""
+"""The first delay after a lost round once the leader has ended, relative to the longest one."""
 LAST_EPOCH: Final = 2**31 - 2
-"""The last valid epoch; a later one is refused, as no epoch could follow it."""
+"""The last valid epoch; a later one is rejected, because no epoch could follow it."""
 _MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest"))
 
 
 # Moving between roles -----------------------------------------------------------------------
 def enter(state: RaftState, role: Role) -> None:
-    """Leave the present role, whose requests no longer matter, and enter another."""
+    """Leave the current role, dropping its open requests, and enter another role."""
     old = state.role
     state.change_role(role)
     if isinstance(old, Leader) and (old.held_fetches or old.change is not None):
@@ -61,7 +61,7 @@ def become_unattached(state: RaftState, epoch: int, leader_id: int | None = None
 
 
 def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
-    """Enter the role of a follower, which fetches from the leader of ``epoch``."""
+    """Become a follower, which fetches from the leader of ``epoch``."""
     assert leader.id != state.config.node_id
     voted = state.election.voted if epoch == state.epoch else None
     if epoch > state.epoch or state.leader_id is None:
@@ -73,7 +73,7 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
 
 
 def become_prospective(state: RaftState) -> None:
-    """Enter the role in which the other voters are asked for pre-votes (KIP-996)."""
+    """Enter the role that requests pre-votes from the other voters (KIP-996)."""
     if state.voters.is_only(state.key):
         become_leader(state, frozenset((state.config.node_id,)))
         return
@@ -87,7 +87,7 @@ def become_prospective(state: RaftState) -> None:
 
 
 def become_candidate(state: RaftState) -> None:
-    """Raise the epoch, vote for this node, and enter the role in which votes are requested."""
+    """Raise the epoch, vote for this node, and enter the role that requests votes."""
     state.save(ElectionState(state.epoch + 1, None, state.key))
     role = Candidate(state.random_election_timeout())
     enter(state, role)
@@ -107,13 +107,13 @@ def become_leader(state: RaftState, granted: frozenset[int]) -> None:
 
 
 def become_resigned(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> None:
-    """Enter the role in which EndQuorumEpoch lets another voter become a candidate at once."""
+    """Resign: EndQuorumEpoch then lets another voter become a candidate at once."""
     uninformed = {node.id for node in state.other_voters}
     enter(state, Resigned(state.random_election_timeout(), preferred, uninformed))
 
 
 def contradicts(state: RaftState, epoch: int, leader_id: int) -> bool:
-    """Whether that node cannot be the leader of that epoch."""
+    """Return whether ``leader_id`` cannot be the leader of ``epoch``."""
     if leader_id == state.config.node_id or epoch > LAST_EPOCH:
         return True
     return epoch == state.epoch and state.leader_id not in (None, leader_id)
@@ -172,7 +172,7 @@ def on_round_lost(state: RaftState, role: Prospective | Candidate) -> None:
 
 
 def _schedule_next_round(state: RaftState, lost_rounds: int) -> None:
-    """Schedule the next round soon: voters that refused may still follow the leader that ended."""
+    """Schedule the next round soon: refusing voters may still follow the leader that ended."""
     role = state.role
     assert isinstance(role, Follower)
     role.has_leader_ended, role.lost_rounds = True, lost_rounds
@@ -183,7 +183,7 @@ def _schedule_next_round(state: RaftState, lost_rounds: int) -> None:
 
 # Live and ended leaders ---------------------------------------------------------------------
 def on_leader_answer(state: RaftState, role: Follower) -> None:
-    """Restart the fetch timeout after the leader's answer, and refuse pre-votes until it ends."""
+    """Restart the fetch timeout after the leader's answer; refuse pre-votes until it expires."""
     role.has_leader_ended, role.lost_rounds = False, 0
     role.refuse_pre_votes_until = state.now + state.config.fetch_timeout_s
     if state.is_voter:
@@ -191,7 +191,7 @@ def on_leader_answer(state: RaftState, role: Follower) -> None:
 
 
 def on_leader_ended(state: RaftState, role: Follower, wait_s: float) -> None:
-    """Schedule an election in ``wait_s`` seconds, and grant pre-votes against that leader."""
+    """Schedule an election in ``wait_s`` seconds, and grant pre-votes to other voters."""
     role.refuse_pre_votes_until = -inf
     role.has_leader_ended = True
     role.deadline = min(role.deadline, state.now + wait_s)
@@ -201,7 +201,7 @@ def on_leader_ended(state: RaftState, role: Follower, wait_s: float) -> None:
 def _start_timer(
     state: RaftState, role: Unattached | Follower | Prospective | Candidate | Resigned
 ) -> None:
-    """Start the election timer of a node that became a voter; perhaps no other node can lead."""
+    """Start the election timer of a new voter, which may be the only possible leader."""
     if isinstance(role, Follower):
         role.deadline = state.fetch_deadline(role.leader.id)
     else:
@@ -209,7 +209,7 @@ def _start_timer(
 
 
 def poll(state: RaftState) -> None:
-    """Act on an election timer that has passed."""
+    """Act on an expired election timer."""
     role = state.role
     if isinstance(role, Leader):
         return

@@ -1,11 +1,11 @@
-"""Input and output of the raft machine: two closed unions of frozen classes.
+"""Input and output of the raft state machine: two closed unions of frozen classes.
 
 The contract for performing the effects of a step, or of several steps together:
 
-1. the writes (:data:`Write`) in order, reads named by ``LogSlice``/``SnapshotSlice`` resolved
-  at their place among them;
-2. one fsync of everything written, and only then
-3. the rest in order: send messages and answers, announce commits and leadership.
+1. perform the writes (:data:`Write`) in order, resolving each read named by
+  ``LogSlice``/``SnapshotSlice`` at its position among them;
+2. fsync everything written once, and only then
+3. perform the rest in order: send messages and answers, announce commits and leadership.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ if TYPE_CHECKING:  # A quorum of one never sends these messages; their tables st
 # Events -------------------------------------------------------------------------------------
 @attrs.frozen
 class Started:
-    """The first event of a machine."""
+    """The first event of a state machine."""
 
 
 @attrs.frozen
 class Received:
-    """A request from another node or a tool; ``token`` names the one to answer."""
+    """A request from another node or a tool; the reply carries the same ``token``."""
 
     token: Hashable
     request: RaftRequest
@@ -93,22 +93,22 @@ class Received:
 
 @attrs.frozen
 class Answered:
-    """The answer to a :class:`Send`; None if it could not be delivered or was not answered."""
+    """The answer to a :class:`Send`; None if the request was not delivered or not answered."""
 
     call_id: int
     response: RaftResponse | None
     refused: bool = False
-    """Whether the host itself refused the connection: no process listens at that address."""
+    """True if the host itself refused the connection: no process listens at that address."""
 
 
 @attrs.frozen
 class Append:
-    """The active controller has records to write, packed, as one batch."""
+    """Packed records that the active controller wants to write as one batch."""
 
     token: Hashable
     epoch: int
     values: tuple[bytes, ...] | Payload
-    """The packed records; many are encoded beforehand, in slices."""
+    """The packed records; large decisions encode them beforehand, in slices."""
 
 
 @attrs.frozen
@@ -117,12 +117,12 @@ class SnapshotTaken:
 
     id: SnapshotId
     alone: bool = False
-    """Whether even the snapshot before it may not be kept."""
+    """True if not even the previous snapshot may be kept."""
 
 
 @attrs.frozen
 class SnapshotLoaded:
-    """A fetched snapshot is installed; it contains these voters."""
+    """A fetched snapshot with these voters has been installed."""
 
     id: SnapshotId
     voters: VoterSet
@@ -131,7 +131,7 @@ class SnapshotLoaded:
 
 @attrs.frozen
 class SnapshotRefused:
-    """A fetched snapshot was damaged on its way, and has been removed."""
+    """A fetched snapshot arrived damaged and has been removed."""
 
     id: SnapshotId
 
@@ -146,14 +146,14 @@ class UpgradeKraftVersion:
 
 @attrs.frozen
 class Resign:
-    """The active controller resigns the leadership of this epoch."""
+    """The active controller resigns from the leadership of ``epoch``."""
 
     epoch: int
 
 
 @attrs.frozen
 class Shutdown:
-    """The node stops: a leader resigns and informs the others."""
+    """The node is shutting down: a leader resigns and informs the other voters."""
 
 
 Event: TypeAlias = (
@@ -173,7 +173,7 @@ Event: TypeAlias = (
 # Placeholders in an answer for bytes that are on disk ---------------------------------------
 @attrs.frozen
 class LogSlice:
-    """Whole batches from ``start_offset`` on, below ``end_offset``; at least one."""
+    """Whole batches from ``start_offset`` up to ``end_offset`` (exclusive); at least one."""
 
     start_offset: int
     end_offset: int
@@ -182,7 +182,7 @@ class LogSlice:
 
 @attrs.frozen
 class SnapshotSlice:
-    """Bytes of a snapshot; the reader of the snapshot also fills in ``size``."""
+    """Bytes of a snapshot; whoever reads the snapshot also fills in ``size``."""
 
     id: SnapshotId
     position: int
@@ -192,7 +192,7 @@ class SnapshotSlice:
 # Effects ------------------------------------------------------------------------------------
 @attrs.frozen
 class SaveElection:
-    """Write quorum-state."""
+    """Write the quorum-state file."""
 
     state: ElectionState
     voters: VoterSet
@@ -201,7 +201,7 @@ class SaveElection:
 
 @attrs.frozen
 class AppendLog:
-    """Append these batches, in which offsets and epochs are set."""
+    """Append these batches, whose offsets and epochs are already set."""
 
     records: bytes | memoryview
     base_offset: int
@@ -209,14 +209,14 @@ class AppendLog:
 
 @attrs.frozen
 class TruncateLog:
-    """Cut the log so that it ends at ``end_offset``."""
+    """Truncate the log to end at ``end_offset``."""
 
     end_offset: int
 
 
 @attrs.frozen
 class CleanLog:
-    """Remove segments and snapshots wholly before ``start_offset``, where a snapshot ends."""
+    """Remove segments and snapshots entirely before ``start_offset``, where a snapshot ends."""
 
     start_offset: int
 
@@ -232,8 +232,10 @@ class WriteSnapshot:
 
 @attrs.frozen
 class InstallSnapshot:
-    """Install a whole snapshot and empty the log, then report SnapshotLoaded; or SnapshotRefused
-    if it is damaged."""
+    """Install a complete snapshot and empty the log.
+
+    Report :class:`SnapshotLoaded` afterwards, or :class:`SnapshotRefused` if it is damaged.
+    """
 
     id: SnapshotId
 
@@ -245,7 +247,7 @@ Write: TypeAlias = (
 
 @attrs.frozen
 class Send:
-    """Send a request; :class:`Answered` brings the result."""
+    """Send a request; :class:`Answered` reports the result."""
 
     call_id: int
     node: Node
@@ -262,7 +264,7 @@ class Reply:
 
 @attrs.frozen
 class Appended:
-    """The records have their offsets; they are not yet committed."""
+    """The records have been assigned their offsets; they are not yet committed."""
 
     token: Hashable
     base_offset: int
@@ -271,7 +273,7 @@ class Appended:
 
 @attrs.frozen
 class Refused:
-    """The records or the upgrade were refused."""
+    """The records or the upgrade were rejected."""
 
     token: Hashable
     error: KafkaError
@@ -279,15 +281,18 @@ class Refused:
 
 @attrs.frozen
 class Committed:
-    """Everything before ``end_offset`` is committed."""
+    """All records before ``end_offset`` are committed."""
 
     end_offset: int
 
 
 @attrs.frozen
 class LeaderKnown:
-    """Leader or epoch changed; ``active`` once the leader is this node and its epoch's first
-    record is committed, so that everything before it has been announced."""
+    """The leader or epoch changed.
+
+    ``active`` becomes true once this node leads and its epoch's first record is committed, so
+    everything before that record has been announced.
+    """
 
     leader_id: int | None
     epoch: int

@@ -1,8 +1,8 @@
 """The Fetches that a leader holds until it has something to answer.
 
-Rules: all of them are checked only when the log's end or the high watermark has moved since the
-last time; any other event checks only those whose deadline has passed.  So an event costs the same
-with a thousand brokers as with one.
+Rules: all of them are checked only after the log's end or the high watermark has moved; any other
+event checks only those whose deadline has passed. So an event costs the same with a thousand
+brokers as with one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @attrs.define
 class HeldFetch:
-    """A Fetch that is not answered yet."""
+    """A Fetch that has not been answered yet."""
 
     token: Hashable
     request: FetchRequest
@@ -32,7 +32,7 @@ class HeldFetches:
     """A leader's held Fetches, the earliest deadline first."""
 
     compared_with: tuple[int, int | None] | None = None
-    """The log end offset and high watermark that every held Fetch has already received."""
+    """The log end offset and high watermark against which every held Fetch has been checked."""
     _queue: list[tuple[float, int, HeldFetch]] = attrs.field(factory=list)
     _added: int = 0
 
@@ -41,7 +41,7 @@ class HeldFetches:
 
     @property
     def deadline(self) -> float:
-        """The earliest deadline of the held Fetches; infinity without any."""
+        """The earliest deadline of the held Fetches; infinite if there are none."""
         return self._queue[0][0] if self._queue else inf
 
     def add(self, fetch: HeldFetch) -> None:
@@ -49,14 +49,14 @@ class HeldFetches:
         heapq.heappush(self._queue, (fetch.deadline, self._added, fetch))
 
     def take_expired(self, now: float) -> list[HeldFetch]:
-        """Remove and return those whose deadline has passed."""
+        """Remove and return the Fetches whose deadline has passed."""
         expired = []
         while self._queue and self._queue[0][0] <= now:
             expired.append(heapq.heappop(self._queue)[2])
         return expired
 
     def take_all(self) -> list[HeldFetch]:
-        """Remove and return all, in the order of their deadlines."""
+        """Remove and return all held Fetches, earliest deadline first."""
         everything = [fetch for _, _, fetch in sorted(self._queue, key=lambda entry: entry[:2])]
         self._queue.clear()
         return everything

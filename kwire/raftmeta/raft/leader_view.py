@@ -1,4 +1,4 @@
-"""The leader's state as its messages carry it: its epoch, its high watermark, its errors."""
+"""The leader's state as its messages report it: its epoch, high watermark and errors."""
 
 from kwire import errors
 from kwire.raftmeta.raft.roles import Leader
@@ -6,12 +6,12 @@ from kwire.raftmeta.raft.state import RaftState
 
 
 def is_epoch_committed(state: RaftState, role: Leader) -> bool:
-    """Whether a record of the leader's own epoch is committed."""
+    """Return whether a record of the leader's own epoch is committed."""
     return state.high_watermark is not None and state.high_watermark > role.epoch_start
 
 
 def own_high_watermark(state: RaftState) -> int | None:
-    """Return the high watermark; of a leader only one that it advanced itself."""
+    """Return the high watermark; on a leader, None until it has advanced it itself."""
     role = state.role
     if isinstance(role, Leader) and not is_epoch_committed(state, role):
         return None
@@ -19,7 +19,7 @@ def own_high_watermark(state: RaftState) -> int | None:
 
 
 def leader_error(state: RaftState, epoch: int) -> int:
-    """Return the error code of a request for the leader of ``epoch``, NONE if this node is it."""
+    """Return the error code for a request to the leader of ``epoch``; NONE if this node leads."""
     if 0 <= epoch < state.epoch:
         return errors.FencedLeaderEpoch.code
     if epoch > state.epoch:

@@ -1,7 +1,7 @@
 """The metadata log in numbers: offsets, epochs and snapshots, without the bytes.
 
-The raft machine knows its log only by this; writing is an effect.  Rules: offsets grow by
-appending only, epochs never fall along the log, and an epoch is added by its first batch.
+The raft state machine knows its log only through this; writing is an effect. Rules: offsets grow
+only by appending, epochs never decrease along the log, and an epoch's first batch adds it.
 """
 
 from typing import NamedTuple
@@ -30,14 +30,14 @@ class Valid:
 
 @attrs.frozen
 class Diverging:
-    """The follower must truncate: its log diverges from ours at this end offset, or before it."""
+    """The follower must truncate: its log diverges from ours at or before this end offset."""
 
     end: EpochEnd
 
 
 @attrs.frozen
 class NeedsSnapshot:
-    """The requested offset is no longer in the log."""
+    """The requested offset is no longer in the log; ``id`` is the snapshot to fetch."""
 
     id: SnapshotId
 
@@ -47,7 +47,10 @@ OffsetValidation = Valid | Diverging | NeedsSnapshot
 
 @attrs.define
 class LogState:
-    """Invariant: ``start_offset <= end_offset``; epochs and their starts ascend strictly."""
+    """The offsets, epochs and snapshots of one log.
+
+    Invariant: ``start_offset <= end_offset``; epochs and their first offsets ascend strictly.
+    """
 
     start_offset: int = 0
     end_offset: int = 0
@@ -69,7 +72,7 @@ class LogState:
 
     @property
     def end(self) -> tuple[int, int]:
-        """Last epoch and end offset: the order that decides which log is further."""
+        """The last epoch and end offset, which together decide which log is more up to date."""
         return self.last_epoch, self.end_offset
 
     def append_batch(self, epoch: int, base_offset: int, next_offset: int) -> None:
@@ -86,7 +89,7 @@ class LogState:
             self.epochs.pop()
 
     def reset(self, snapshot: SnapshotId) -> None:
-        """Start an empty log after an installed snapshot."""
+        """Continue with an empty log after an installed snapshot."""
         self.start_offset = self.end_offset = snapshot.end_offset
         self.epochs.clear()
         self.snapshots = [snapshot]
@@ -111,7 +114,7 @@ class LogState:
         return epochs[-1] if epochs else self.last_epoch
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        """Return the last epoch up to ``epoch``, and its end offset; the log's end if none is."""
+        """Return the newest epoch up to ``epoch`` and its end offset, or else the log's start."""
         if not self.epochs or epoch >= self.last_epoch:
             return EpochEnd(self.last_epoch, self.end_offset)
         if epoch < self.epochs[0].epoch:
@@ -120,7 +123,7 @@ class LogState:
         return EpochEnd(self.epochs[floor].epoch, self.epochs[floor + 1].end_offset)
 
     def validate(self, offset: int, epoch: int) -> OffsetValidation:
-        """Compare our log with a follower's that ends at ``offset`` in ``epoch``."""
+        """Compare our log with that of a follower which ends at ``offset`` in ``epoch``."""
         newest = self.latest_snapshot
         if newest is not None and newest.end_offset > 0:
             oldest = self.snapshots[0]

@@ -1,7 +1,7 @@
 """Builders and readers of the messages between raft nodes.
 
-All are about one partition, ``__cluster_metadata-0``; anything else in a request is refused
-by :func:`partition_of` returning None.
+All concern one partition, ``__cluster_metadata-0``; :func:`partition_of` returns None for a request
+about anything else, which is then rejected.
 """
 
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, overload
@@ -77,7 +77,7 @@ def partition_of(
     request: "DescribeQuorumRequest",
 ) -> "DescribeQuorumRequest.TopicData.PartitionData | None": ...
 def partition_of(request: PartitionRequest) -> object | None:
-    """Return the one partition of a request; None if the request is about anything else."""
+    """Return a request's only partition; None if the request is about anything else."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     topic = request.topics[0]
@@ -111,7 +111,7 @@ def answer_of(
     response: FetchSnapshotResponse,
 ) -> FetchSnapshotResponse.TopicSnapshot.PartitionSnapshot | None: ...
 def answer_of(response: PartitionResponse) -> object | None:
-    """Return an answer's data of the one partition; None if it has none."""
+    """Return an answer's data about the metadata partition; None if it has none."""
     topics = getattr(response, "topics", None) or getattr(response, "responses", None)
     partition: object | None = topics[0].partitions[0] if topics and topics[0].partitions else None
     return partition
@@ -193,7 +193,7 @@ def begin_response(state: RaftState, error: int = NONE) -> BeginQuorumEpochRespo
 
 
 def end_request(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> EndQuorumEpochRequest:
-    """Build EndQuorumEpoch without the leader's endpoints, as Kafka does: they are not needed."""
+    """Build EndQuorumEpoch without the leader's endpoints, which are not needed, as Kafka does."""
     topic = EndQuorumEpochRequest.TopicData
     candidate = topic.PartitionData.ReplicaInfo
     part = topic.PartitionData(
@@ -341,7 +341,7 @@ def update_request(state: RaftState) -> UpdateRaftVoterRequest:
 
 
 def _nodes(state: RaftState, kind: type[_NodeEndpoint]) -> list[_NodeEndpoint]:
-    """Return the leader's address in the form of answers."""
+    """Return the leader's address as the node endpoints of an answer."""
     node = state.leader_node()
     if node is None or state.leader_id is None:
         return []
@@ -349,6 +349,6 @@ def _nodes(state: RaftState, kind: type[_NodeEndpoint]) -> list[_NodeEndpoint]:
 
 
 def leader_in(response: PartitionResponse) -> Node | None:
-    """Return the leader's address in an answer."""
+    """Return the leader's address given in an answer."""
     leaders = [Node(n.node_id, n.host, n.port) for n in response.node_endpoints]
     return leaders[0] if leaders else None

@@ -1,4 +1,4 @@
-"""Replies that a leader owes: to a change of the voters, and to the Fetches that it holds."""
+"""Replies that a leader owes: to a voter change, and to the Fetches that it holds."""
 
 from kwire import errors
 from kwire.codec.messages.add_raft_voter import AddRaftVoterResponse
@@ -11,7 +11,7 @@ from kwire.raftmeta.raft.state import RaftState
 
 
 def finish_change(state: RaftState, role: Leader, error: KafkaError | None) -> None:
-    """End the change of the voters that is in progress, and answer its request."""
+    """End the voter change in progress, and answer its request."""
     change, role.change = role.change, None
     if change is None:
         return
@@ -28,9 +28,9 @@ def finish_change(state: RaftState, role: Leader, error: KafkaError | None) -> N
 
 
 def dismiss_all(state: RaftState, role: Leader) -> None:
-    """Answer NOT_LEADER_OR_FOLLOWER to all that wait for a leader that has resigned.
+    """Answer NOT_LEADER_OR_FOLLOWER to all requests that wait for a leader that has resigned.
 
-    A change of the voters that is in the log already is left to the next leader.
+    A voter change that is already in the log is left to the next leader.
     """
     code = errors.NotLeaderOrFollower.code
     for fetch in role.held_fetches.take_all():

@@ -1,8 +1,8 @@
-"""The leader's work: appending, the replicas' progress, the high watermark.
+"""The leader's work: appending, tracking replicas, advancing the high watermark.
 
-Rules: an offset is committed when a majority of the voters have it and one of its records is of
-the leader's own epoch (Raft 5.4.2); the leader's own disk counts as one voter like any other,
-if it is a voter at all; a leader that a majority stopped fetching from resigns (KIP-595).
+Rules: an offset is committed when a majority of the voters have it and it includes a record of the
+leader's own epoch (Raft 5.4.2). The leader's own disk counts as one voter like any other, if the
+leader is a voter at all. A leader resigns when a majority has stopped fetching from it (KIP-595).
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def start(state: RaftState, role: Leader) -> None:
 
 # Appending ----------------------------------------------------------------------------------
 def append_control(state: RaftState, records: list[ControlMessage]) -> int:
-    """Append control records as one batch; return the offset of the last one."""
+    """Append control records as one batch; return the offset of the last record."""
     data = control_batch(
         records, base_offset=state.log.end_offset, epoch=state.epoch, timestamp_ms=state.now_ms
     )
@@ -50,7 +50,7 @@ def append_control(state: RaftState, records: list[ControlMessage]) -> int:
 
 
 def on_append(state: RaftState, event: Append) -> None:
-    """Append the controller's records, if this node still leads the epoch of their decision."""
+    """Append the controller's records if this node still leads the epoch of their decision."""
     role = state.role
     if not isinstance(role, Leader) or event.epoch != state.epoch or state.stopping:
         state.emit(Refused(event.token, errors.NotController()))
@@ -66,7 +66,7 @@ def on_append(state: RaftState, event: Append) -> None:
 
 
 def append(state: RaftState, data: bytes) -> None:
-    """Append one batch; it is synced before any later message is sent."""
+    """Append one batch; it is synced before any message emitted later is sent."""
     header = parse(data)
     state.emit(AppendLog(data, header.base_offset))
     state.log.append_batch(header.leader_epoch, header.base_offset, header.next_offset)
@@ -92,7 +92,7 @@ def replica_of(state: RaftState, role: Leader, key: ReplicaKey) -> Replica:
 
 
 def _remove_silent_observers(state: RaftState, role: Leader) -> None:
-    """Remove observers whose session ended: each new disk of a broker is another replica."""
+    """Remove observers whose session has ended: each new disk of a broker is a new replica."""
     since = state.now - OBSERVER_SESSION
     silent = takewhile(lambda replica: replica.fetched_at < since, role.replicas.values())
     for key in [r.key for r in silent if not state.voters.has(r.key)]:
@@ -100,7 +100,7 @@ def _remove_silent_observers(state: RaftState, role: Leader) -> None:
 
 
 def voter_progress(state: RaftState, role: Leader) -> dict[int, int]:
-    """Return each voter's log end offset, in the directory it fetched for last; -1 if unknown."""
+    """Return each voter's log end offset in the directory that fetched last; -1 if unknown."""
     end_offsets: dict[int, int] = {}
     for voter in state.voters:
         if voter.id == state.config.node_id:
@@ -125,7 +125,7 @@ def update_high_watermark(state: RaftState) -> bool:
 
 # Check-quorum, BeginQuorumEpoch -------------------------------------------------------------
 def on_fetch_of(state: RaftState, role: Leader, replica: Replica) -> None:
-    """Record a replica's fetch; a majority of fetching voters extends the leader's deadline."""
+    """Record a replica's fetch; fetches from a majority extend the leader's deadline."""
     replica.fetched_at, replica.followed_at = state.now, replica.answered_at
     replica.fetched_at_ms = state.now_ms
     replica.begin_at = state.now + state.config.fetch_timeout_s
@@ -138,9 +138,9 @@ def on_fetch_of(state: RaftState, role: Leader, replica: Replica) -> None:
 
 
 def _recent_voters(state: RaftState, role: Leader) -> list[int]:
-    """Return the voters that fetched since the last check of the majority, including this node.
+    """Return the voters that fetched since the last majority check, including this node.
 
-    A replica with another directory is not the voter whose id it has.
+    A replica with another directory is not the voter that has its id.
     """
     since = role.check_at - _check_timeout(state)
     return _voters_where(state, role, lambda replica: replica.fetched_at > since)
@@ -157,7 +157,7 @@ def _voters_where(state: RaftState, role: Leader, meets: Callable[[Replica], boo
 
 
 def is_alone(state: RaftState) -> bool:
-    """Whether this leader is the only voter, with no request waiting."""
+    """Return whether this leader is the only voter and no request is waiting."""
     role = state.role
     return (
         isinstance(role, Leader)
@@ -179,7 +179,10 @@ def _check_deadline(state: RaftState) -> float:
 
 
 def has_lost_majority(state: RaftState) -> bool:
-    """Whether this leader has to resign, as a majority stopped fetching; may set the next check."""
+    """Return whether this leader must resign, because a majority has stopped fetching.
+
+    Starts the check after a second voter has joined, and ends it for a sole voter.
+    """
     role = state.role
     if not isinstance(role, Leader) or is_alone(state):
         return False
@@ -194,11 +197,12 @@ def has_lost_majority(state: RaftState) -> bool:
 
 
 def may_be_replaced(state: RaftState, now: float) -> bool:
-    """Whether the other voters may have elected another leader: too few follow of late.
+    """Return whether the other voters may have elected another leader.
 
-    A voter that was answered grants no pre-vote until its fetch timeout (KIP-996), which is shorter
-    than the time after which the leader resigns. The time of a Fetch proves nothing: after a pause,
-    the leader reads those that were sent long ago.
+    That is possible when too few voters have followed lately. A voter that received an answer
+    grants no pre-vote until its fetch timeout (KIP-996), which is shorter than the time after which
+    the leader resigns. The arrival time of a Fetch proves nothing: after a pause, the leader reads
+    Fetches that were sent long ago.
     """
     role = state.role
     if not isinstance(role, Leader) or state.voters.is_only(state.key):
@@ -224,13 +228,13 @@ def tell_voters(state: RaftState) -> None:
 
 
 def _key_of(state: RaftState, role: Leader, node_id: int) -> ReplicaKey:
-    """Return a voter's key in its last Fetch, or in the voter set if it has not fetched."""
+    """Return a voter's key from its last Fetch, or from the voter set if it has not fetched."""
     key = role.fetching_as.get(node_id)
     return key if key and state.voters.has(key) else state.voters.key_of(node_id)
 
 
 def deadline(state: RaftState, role: Leader) -> float:
-    """Return the time at which the leader has to act without an event."""
+    """Return the time at which the leader must act even without an event."""
     times = [role.check_at, role.held_fetches.deadline]
     keys = (_key_of(state, role, node.id) for node in state.other_voters)
     times += [replica_of(state, role, key).begin_at for key in keys]
@@ -240,7 +244,7 @@ def deadline(state: RaftState, role: Leader) -> float:
 
 
 def preferred_candidates(state: RaftState, role: Leader) -> tuple[ReplicaKey, ...]:
-    """Return the other voters, the largest log end offset first."""
+    """Return the other voters, those with the largest log end offset first."""
     ends = voter_progress(state, role)
     others = [voter for voter in state.voters if voter.id != state.config.node_id]
     others.sort(key=lambda voter: (-ends[voter.id], voter.id))

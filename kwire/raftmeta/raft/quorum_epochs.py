@@ -1,4 +1,4 @@
-"""Messages between a leader and its voters: Begin- and EndQuorumEpoch, UpdateRaftVoter."""
+"""Messages between a leader and its voters: BeginQuorumEpoch, EndQuorumEpoch, UpdateRaftVoter."""
 
 from math import inf
 
@@ -50,7 +50,7 @@ def _leader_address(
 
 # EndQuorumEpoch -----------------------------------------------------------------------------
 def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
-    """Answer EndQuorumEpoch: the first of the preferred candidates starts an election at once."""
+    """Answer EndQuorumEpoch: the first preferred candidate starts an election at once."""
     if request.cluster_id not in (None, state.config.cluster_id):
         return EndQuorumEpochResponse(error_code=errors.InconsistentClusterId.code)
     partition = messages.partition_of(request)
@@ -70,7 +70,7 @@ def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochRe
 
 
 def _candidacy_delay_s(state: RaftState, preferred: list[int]) -> float:
-    """Return the seconds to wait: 0 for the first candidate or a voter not listed, else more."""
+    """Return the seconds until candidacy: 0 for the first candidate or one not listed."""
     if state.config.node_id not in preferred:
         return 0.0
     position = preferred.index(state.config.node_id)
@@ -87,10 +87,10 @@ def on_end_answer(state: RaftState, node_id: int) -> None:
 
 # UpdateRaftVoter ----------------------------------------------------------------------------
 def poll_update_voter(state: RaftState) -> None:
-    """Send a follower's current endpoints to its leader, after a fetch timeout as its follower.
+    """Send a follower's current endpoints to its leader, one fetch timeout after following it.
 
-    Under kraft.version 0 once an epoch, so that the leader learns the directory ids that an
-    upgrade needs; later only if the voter set has other values.
+    With kraft.version 0, this happens once per epoch, so that the leader learns the directory ids
+    that an upgrade needs. Later it happens only if the voter set has different values.
     """
     role = state.role
     if not isinstance(role, Follower) or state.now < role.update_voter_at:
@@ -109,7 +109,7 @@ def poll_update_voter(state: RaftState) -> None:
 
 
 def on_update_answer(state: RaftState, response: UpdateRaftVoterResponse) -> None:
-    """Schedule another attempt if it was refused."""
+    """Schedule another attempt if the update was rejected."""
     role = state.role
     if isinstance(role, Follower) and response.error_code != errors.NONE:
         role.update_voter_at = state.now + state.config.fetch_timeout_s

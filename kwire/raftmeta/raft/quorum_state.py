@@ -1,7 +1,7 @@
 """The durable election state of a raft node (epoch, vote and leader), and its file.
 
 Rules: it is on disk before any message that depends on it is sent; a node that cannot read it does
-not start, for it may have voted.
+not start, because it may have voted.
 """
 
 import json
@@ -29,7 +29,7 @@ class ElectionState:
 
 
 def encode(state: ElectionState, voters: VoterSet, kraft_version: int) -> bytes:
-    """Return the file's one line; version 0 of it names the configured voters."""
+    """Return the file's single line; version 0 also lists the configured voters."""
     leader = NO_NODE if state.leader_id is None else state.leader_id
     voted = ReplicaKey(NO_NODE) if state.voted is None else state.voted
     fields: dict[str, object]
@@ -55,7 +55,7 @@ def encode(state: ElectionState, voters: VoterSet, kraft_version: int) -> bytes:
 
 
 def decode(data: bytes) -> ElectionState:
-    """Return the state in the file, of either version."""
+    """Return the state in the file, in either version."""
     try:
         fields = json.loads(data)
         voted_id = int(fields["votedId"])

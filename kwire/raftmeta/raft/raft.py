@@ -1,9 +1,9 @@
-"""KRaft as a state machine: ``step(event, now, now_ms)`` returns effects, ``deadline`` the time
-for a step without an event.
+"""KRaft as a state machine.
 
-Pure: no clock, no disk, no network, no randomness of its own.  The rules are in the modules
-of the roles; here an event is passed to its rule, and after each one everything due is done.
-The effects' contract is that of :mod:`kwire.raftmeta.raft.events`.
+``step(event, now, now_ms)`` returns effects; ``deadline`` is the time of the next step without an
+event. Pure: no clock, disk, network or randomness of its own. The rules are in the modules of the
+roles; this module passes each event to its rule and then does everything that is due.
+:mod:`kwire.raftmeta.raft.events` has the contract of the effects.
 """
 
 from math import inf
@@ -36,7 +36,7 @@ from kwire.raftmeta.raft.voters import VoterHistory
 
 @attrs.frozen
 class Recovered:
-    """The state of a node that its disk holds."""
+    """The state of a node that was read from its disk."""
 
     election: ElectionState = attrs.field(factory=ElectionState)
     log: LogState = attrs.field(factory=LogState)
@@ -60,7 +60,7 @@ class Raft:
         self._announced = LeaderKnown(None, -1)
 
     def step(self, event: Event | None, now: float, now_ms: int) -> tuple[Effect, ...]:
-        """Process one event, or a deadline that has passed (None); return the effects."""
+        """Process one event, or an expired deadline (None); return the effects."""
         state = self.state
         state.now = max(state.now, now)
         state.now_ms = now_ms
@@ -117,7 +117,7 @@ class Raft:
             rpc.on_answer(state, call, None)
 
     def _poll(self) -> None:
-        """Do what is due; repeat after a change of role, which may make more due."""
+        """Do what is due; repeat after a change of role, because more may then be due."""
         state = self.state
         role = None
         while role is not state.role:
@@ -156,7 +156,7 @@ class Raft:
         return min(own, state.calls.deadline(), self._retry_deadline())
 
     def _retry_deadline(self) -> float:
-        """Return the time at which the next node may be asked again."""
+        """Return the next time at which a node may be asked again."""
         state = self.state
         if isinstance(state.role, Leader):
             return inf

@@ -1,4 +1,4 @@
-"""A raft node's state in the terms of Kafka's raft-metrics; nothing here changes it."""
+"""A raft node's state in the terms of Kafka's raft-metrics; read only."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ STATES: Final = (
 
 
 def state_name(state: RaftState) -> str:
-    """Return one of ``STATES``; a resigned leader is unattached, as its epoch has no leader."""
+    """Return one of ``STATES``; a resigned leader counts as unattached: its epoch has no leader."""
     voted = "" if state.election.voted is None else "-voted"
     match state.role:
         case Leader():
@@ -36,7 +36,7 @@ def state_name(state: RaftState) -> str:
 
 
 def vote(state: RaftState) -> int:
-    """Return the id that this node voted for in its epoch, a leader's own, or -1 for none."""
+    """Return the id that this node voted for in its epoch (a leader's own id), or -1 for none."""
     if isinstance(state.role, Leader | Candidate):
         return state.config.node_id
     return NO_NODE if state.election.voted is None else state.election.voted.id
@@ -48,5 +48,5 @@ def observer_count(state: RaftState) -> int:
 
 
 def is_changing_voters(state: RaftState) -> bool:
-    """Whether this leader is adding, removing or updating a voter."""
+    """Return whether this leader is adding, removing or updating a voter."""
     return isinstance(state.role, Leader) and state.role.change is not None

@@ -1,8 +1,8 @@
-"""Changes of the voter set (KIP-853): add, remove, update a voter, raise kraft.version.
+"""Changes of the voter set (KIP-853): add, remove or update a voter, raise kraft.version.
 
-Rules, from section 4 of Ongaro's thesis and the KIP: one change at a time; none before the
+Rules, from section 4 of Ongaro's thesis and the KIP: one change at a time; no change before the
 leader has committed a record of its own epoch; the new set counts as soon as it is in the log;
-two sets that follow each other differ by one voter, so their majorities always share a node.
+consecutive sets differ by one voter, so their majorities always share a node.
 """
 
 from collections.abc import Hashable
@@ -37,7 +37,7 @@ from kwire.raftmeta.raft.voters import (
 from kwire.types import ZERO_UUID
 
 CAUGHT_UP_WITHIN_MS = 3_600_000
-"""A new voter must have been caught up and fetching within this time."""
+"""A new voter must have been caught up, while fetching, within this time."""
 
 
 def check_change(state: RaftState, cluster_id: str | None) -> Leader:
@@ -129,7 +129,7 @@ def _write(state: RaftState, role: Leader, voters: VoterSet) -> None:
 
 # Remove -------------------------------------------------------------------------------------
 def on_remove(state: RaftState, token: Hashable, request: RemoveRaftVoterRequest) -> None:
-    """Remove a voter; a leader that removes itself resigns once that is committed."""
+    """Remove a voter; a leader that removes itself resigns once the removal is committed."""
     try:
         role = check_change(state, request.cluster_id)
         check_dynamic(state)
@@ -148,7 +148,7 @@ def on_remove(state: RaftState, token: Hashable, request: RemoveRaftVoterRequest
 
 # Update -------------------------------------------------------------------------------------
 def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest) -> None:
-    """Update a voter's endpoints and supported versions, as it requests."""
+    """Update a voter's endpoints and supported versions, as the voter requests."""
     error = leader_error(state, request.current_leader_epoch)
     if error != errors.NONE:
         state.emit(Reply(token, _update_response(state, error)))
@@ -169,7 +169,7 @@ def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest
         return
     role.change = VoterChange(token, "update", voter, float("inf"))
     _write(state, role, state.voters.with_voter(voter))
-    # It fetches only once it has this.
+    # The voter fetches this change only after it has the answer.
     state.emit(Reply(token, _update_response(state, errors.NONE)))
 
 
@@ -187,7 +187,7 @@ def _updated_voter(request: UpdateRaftVoterRequest) -> Voter:
 
 # kraft.version ------------------------------------------------------------------------------
 def on_upgrade(state: RaftState, event: UpgradeKraftVersion) -> None:
-    """Move the voter set into the log, with the directory ids that the voters sent."""
+    """Move the voter set into the log, with the directory ids that the voters reported."""
     try:
         described = check_upgrade(state, event.version)
     except KafkaError as error:
@@ -200,7 +200,7 @@ def on_upgrade(state: RaftState, event: UpgradeKraftVersion) -> None:
 
 
 def check_upgrade(state: RaftState, version: int) -> VoterSet:
-    """Return the voters as they would be in the log; raise the reason if that is impossible."""
+    """Return the voters as the log would have them; raise the reason if that is impossible."""
     role = check_change(state, None)
     if version < state.history.kraft_version or version > 1:
         raise errors.InvalidUpdateVersion(f"kraft.version cannot become {version}")
@@ -220,7 +220,7 @@ def _describe_voter(state: RaftState, role: Leader, node_id: int) -> Voter:
 
 # The end of a change ------------------------------------------------------------------------
 def poll(state: RaftState) -> None:
-    """Answer a change that is committed or has taken too long."""
+    """Answer a change that is committed or has timed out."""
     role = state.role
     if not isinstance(role, Leader):
         return

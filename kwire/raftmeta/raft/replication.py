@@ -1,8 +1,8 @@
 """Fetch: replication of the log from the leader to all other nodes.
 
-Rules: a Fetch at an offset means that everything before it is on the sender's disk, so it is
-sent after the fsync; a log that diverges from the leader's is truncated where the leader says,
-never below the high watermark; damaged records are refused and fetched again.
+Rules: a Fetch at an offset promises that everything before the offset is on the sender's disk, so
+it is sent after the fsync. A log that diverges from the leader's is truncated where the leader
+says, but never below the high watermark. Damaged records are rejected and fetched again.
 """
 
 import logging
@@ -81,7 +81,7 @@ def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:
 
 
 def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> None:
-    """Record that the sender has all before its fetch offset, if its log is a prefix of ours."""
+    """Record that the sender has all records before its fetch offset, if its log is a prefix."""
     partition = messages.partition_of(request)
     assert partition is not None
     key = _sender(request)
@@ -109,18 +109,18 @@ def _sender(request: FetchRequest) -> ReplicaKey:
 
 
 def replica_id(request: FetchRequest) -> int:
-    """Return the sender's node id from either of its fields."""
+    """Return the sender's node id from whichever of its two fields is set."""
     return max(request.replica_id, request.replica_state.replica_id)
 
 
 Answers: TypeAlias = dict[LogSlice | None, FetchResponse]
-"""Answers of one step by their records: Fetches at the same offset share their content."""
+"""Answers of one step by their records: Fetches at the same offset share the content."""
 
 
 def _answer(
     state: RaftState, request: FetchRequest, answers: Answers, *, is_last: bool = False
 ) -> FetchResponse | None:
-    """Return the answer if its deadline has passed or there is something new, else None."""
+    """Return the answer if there is something new or the deadline has passed; else None."""
     partition = messages.partition_of(request)
     assert partition is not None
     validation = state.log.validate(partition.fetch_offset, partition.last_fetched_epoch)
@@ -141,7 +141,7 @@ def _answer(
 
 
 def poll_held(state: RaftState) -> None:
-    """Answer the held Fetches that have something new or whose deadline has passed."""
+    """Answer the held Fetches that have something new or an expired deadline."""
     role = state.role
     if not isinstance(role, Leader) or not role.held_fetches:
         return
@@ -187,7 +187,7 @@ def poll_fetch(state: RaftState) -> None:
 
 
 def _goes_first(call: Call) -> bool:
-    """Whether no Fetch may be sent beside this call, as it would wait behind a held one."""
+    """Return whether this call must end before a Fetch: it would wait behind a held Fetch."""
     return isinstance(call.request, _ONE_AT_A_TIME)
 
 
@@ -208,7 +208,7 @@ def _whom_to_ask(state: RaftState) -> Node | None:
 
 
 def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
-    """Return the configured servers at addresses that no known voter has: voters may have moved."""
+    """Return the configured servers whose address is no known voter's: voters may have moved."""
     addresses = {(e.host, e.port) for e in state.config.endpoints}
     addresses |= {(n.host, n.port) for n in state.voter_nodes}
     return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in addresses)
@@ -271,9 +271,9 @@ def _take(state: RaftState, role: Follower, part: Part) -> None:
 
 
 def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryview:
-    """Return the whole batches of an answer, or none if one is damaged or does not fit our log.
+    """Return the whole batches in an answer; none if one is damaged or does not fit our log.
 
-    Then they are fetched again: bytes that were damaged on the way are sound the next time.
+    Nothing is lost then: the batches are fetched again, and damage in transit will not recur.
     """
     end, offset, epoch = 0, state.log.end_offset, state.log.last_epoch
     try:
@@ -292,7 +292,7 @@ def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryv
 
 
 def _truncate(state: RaftState, epoch: int, end_offset: int) -> None:
-    """Cut the log where it diverges from the leader's (KIP-595, truncation detection)."""
+    """Truncate the log where it diverges from the leader's (KIP-595, truncation detection)."""
     ours = state.log.epoch_end(epoch)
     to = min(ours.end_offset, end_offset) if ours.epoch == epoch else ours.end_offset
     to = max(to, state.log.start_offset)

@@ -1,7 +1,7 @@
 """The roles of a raft node, each with the state that only it needs.
 
-A vote in the current epoch is part of the election state, not a role: an Unattached node that
-has one is KIP-595's Voted.  Deadlines are monotonic seconds; ``inf`` means never.
+A vote in the current epoch is part of the election state, not a role: an Unattached node that has
+voted is in KIP-595's Voted state. Deadlines are monotonic seconds; ``inf`` means never.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kwire.raftmeta.raft.voters import Node, ReplicaKey, Voter
 
 @attrs.define
 class Unattached:
-    """A node that knows no leader to fetch from; a voter starts an election at ``deadline``."""
+    """A node that knows of no leader to fetch from; a voter starts an election at ``deadline``."""
 
     deadline: float = inf
 
 
 @attrs.define
 class SnapshotFetch:
-    """The progress of a snapshot that is being fetched."""
+    """The progress of fetching a snapshot."""
 
     id: SnapshotId
     position: int = 0
@@ -38,23 +38,24 @@ class Follower:
     leader: Node
     deadline: float
     refuse_pre_votes_until: float = -inf
-    """The time until which pre-votes are refused, as the leader answered (KIP-996).
+    """The time until which pre-votes are refused, because the leader has answered (KIP-996).
 
-    It also applies to a node that does not know yet that it is a voter, and so is no candidate.
+    This also applies to a node that does not yet know that it is a voter, and so cannot be a
+    candidate.
     """
     snapshot: SnapshotFetch | None = None
     committed: int | None = None
     """The leader's last known high watermark; this node's log may end before it."""
     update_voter_at: float = inf
     has_leader_ended: bool = False
-    """Whether the leader has resigned, or its process has ended."""
+    """True if the leader has resigned, or its process has ended."""
     lost_rounds: int = 0
-    """Election rounds that this node has lost since then."""
+    """The number of election rounds that this node has lost since the leader ended."""
 
 
 @attrs.define
 class Ballot:
-    """The votes of one round; a voter answers at most once."""
+    """The votes of one round; each voter answers at most once."""
 
     granted: set[int] = attrs.field(factory=set)
     rejected: set[int] = attrs.field(factory=set)
@@ -62,19 +63,19 @@ class Ballot:
 
 @attrs.define
 class Prospective:
-    """A node that asks for pre-votes, before a new epoch disturbs the others (KIP-996)."""
+    """A node that requests pre-votes, before a new epoch could disturb other nodes (KIP-996)."""
 
     deadline: float
     leader: Node | None = None
     ballot: Ballot = attrs.field(factory=Ballot)
     has_leader_ended: bool = False
-    """Whether that leader has resigned or ended."""
+    """True if ``leader`` has resigned or its process has ended."""
     lost_rounds: int = 0
 
 
 @attrs.define
 class Candidate:
-    """A node that has raised the epoch, voted for itself and asks for votes."""
+    """A node that has raised the epoch and voted for itself, and now requests votes."""
 
     deadline: float
     ballot: Ballot = attrs.field(factory=Ballot)
@@ -83,26 +84,26 @@ class Candidate:
 
 @attrs.define
 class Replica:
-    """A leader's record of a voter or observer."""
+    """A leader's record of a voter or an observer."""
 
     key: ReplicaKey
     end_offset: int = -1
     fetched_at: float = -inf
     fetched_at_ms: int = -1
     answered_at: float = -inf
-    """The time of the last answer to a Fetch."""
+    """When the last Fetch was answered."""
     followed_at: float = -inf
-    """The time of the last answer that was followed by another Fetch, so that it has arrived."""
+    """When the last answer was sent that another Fetch followed, so it must have arrived."""
     caught_up_at_ms: int = -1
     last_end_offset: int = -1
     """The leader's log end offset at this replica's last Fetch."""
     begin_at: float = -inf
-    """The time of the next BeginQuorumEpoch."""
+    """When to send the next BeginQuorumEpoch."""
 
 
 @attrs.define
 class VoterChange:
-    """A change of the voter set in progress: one at a time (Raft, section 4.1 of the thesis)."""
+    """A voter change in progress; only one at a time (Raft, section 4.1 of the thesis)."""
 
     token: Hashable
     kind: str
@@ -115,25 +116,25 @@ class VoterChange:
 
 @attrs.define
 class Leader:
-    """The leader from ``epoch_start`` on; it resigns at ``check_at`` unless a majority fetched."""
+    """The leader since ``epoch_start``; resigns at ``check_at`` unless a majority has fetched."""
 
     epoch_start: int
     granted: frozenset[int]
     check_at: float = inf
     replicas: dict[ReplicaKey, Replica] = attrs.field(factory=dict)
-    """The replicas, the least recent Fetch first."""
+    """The replicas, least recent Fetch first."""
     fetching_as: dict[int, ReplicaKey] = attrs.field(factory=dict)
-    """The key of each voter's last Fetch."""
+    """The key in each voter's last Fetch."""
     held_fetches: HeldFetches = attrs.field(factory=HeldFetches)
     change: VoterChange | None = None
     is_active: bool = False
     voter_descriptions: dict[int, Voter] = attrs.field(factory=dict)
-    """The voters' own descriptions under kraft.version 0, for the upgrade to 1."""
+    """The voters' descriptions of themselves under kraft.version 0, for the upgrade to 1."""
 
 
 @attrs.define
 class Resigned:
-    """A leader that resigned; it informs the voters until ``deadline``, then leaves the epoch."""
+    """A resigned leader; it informs the voters until ``deadline``, then leaves the epoch."""
 
     deadline: float
     preferred: tuple[ReplicaKey, ...] = ()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def poll(state: RaftState) -> None:
-    """Do what is due towards other nodes."""
+    """Do everything that is due and concerns other nodes."""
     replication.poll_held(state)  # First, so that a removed leader still sends its high watermark.
     reconfig.poll(state)
     auto_join.poll(state)
@@ -45,7 +45,7 @@ def poll(state: RaftState) -> None:
 
 
 def on_request(state: RaftState, token: Hashable, request: "RaftRequest") -> None:
-    """Answer a request of another node or a tool, or hold it."""
+    """Answer or hold a request from another node or a tool."""
     match request:
         case FetchRequest():
             replication.on_fetch(state, token, request)
@@ -70,7 +70,7 @@ def on_request(state: RaftState, token: Hashable, request: "RaftRequest") -> Non
 
 
 def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> None:
-    """Process the answer to a request of this node; None if there was none."""
+    """Process the answer to a request of this node; None if no answer came."""
     if isinstance(call.request, ApiVersionsRequest):
         features = response if isinstance(response, ApiVersionsResponse) else None
         reconfig.on_api_versions(state, call, features)
@@ -98,7 +98,7 @@ def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> 
 
 
 def on_refused(state: RaftState, call: Call) -> None:
-    """Process a refused connection: no process listens at the address of a request."""
+    """Process a refused connection: no process listens at the request's address."""
     voting.on_refused(state, call.node.id)
 
 
@@ -117,7 +117,7 @@ def _learn_from(
     call: Call,
     response: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse,
 ) -> None:
-    """Follow the sender's epoch and leader, which every answer carries."""
+    """Adopt the epoch and leader that the sender reports, as every answer does."""
     part = messages.answer_of(response)
     if response.error_code != errors.NONE or part is None:
         state.back_off(call.node.id)

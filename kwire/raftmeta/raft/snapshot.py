@@ -1,7 +1,7 @@
-"""FetchSnapshot: how a replica gets records that are no longer in the leader's log (KIP-630).
+"""FetchSnapshot: how a replica gets records that the leader's log no longer has (KIP-630).
 
-Rules: a leader never loads a snapshot; a fetched one is installed whole or not at all; the log is
-cleaned only up to the end of one of this node's own snapshots.
+Rules: a leader never loads a snapshot; a fetched snapshot is installed whole or not at all; the log
+is trimmed only up to the end of one of this node's own snapshots.
 """
 
 from collections.abc import Hashable
@@ -24,7 +24,7 @@ from kwire.raftmeta.raft.voters import ReplicaKey
 
 
 def on_request(state: RaftState, token: Hashable, request: FetchSnapshotRequest) -> None:
-    """Answer with a piece of a snapshot; the request counts as a Fetch for check-quorum."""
+    """Answer with a piece of a snapshot; check-quorum counts the request as a Fetch."""
     state.emit(Reply(token, _answer(state, request)))
 
 
@@ -65,7 +65,7 @@ def ask(state: RaftState, role: Follower) -> None:
 
 
 def on_answer(state: RaftState, call: Call, response: FetchSnapshotResponse) -> None:
-    """Process a piece; if the leader cannot give it, go back to fetching the log."""
+    """Process a piece; if the leader cannot provide it, go back to fetching the log."""
     part = messages.answer_of(response)
     if part is None or response.error_code != errors.NONE:
         state.back_off(call.node.id)

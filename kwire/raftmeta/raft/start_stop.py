@@ -1,4 +1,4 @@
-"""Starting and stopping."""
+"""The start and shutdown of a raft node."""
 
 from math import inf
 
@@ -9,7 +9,7 @@ from kwire.raftmeta.raft.state import RaftState
 
 
 def on_started(state: RaftState) -> None:
-    """Enter the role that the saved election state implies; the only voter leads at once."""
+    """Enter the role that the saved election state implies; a sole voter leads at once."""
     assert isinstance(state.role, Unattached), "started before it receives anything"
     own_id = state.config.node_id
     if state.is_voter and state.voters.is_only(state.key):
@@ -29,7 +29,7 @@ def on_started(state: RaftState) -> None:
 
 
 def resign(state: RaftState, epoch: int) -> None:
-    """Resign, because the controller cannot go on in this epoch."""
+    """Resign, because the controller cannot continue in this epoch."""
     if isinstance(state.role, Leader) and epoch == state.epoch:
         if state.voters.is_only(state.key):
             become_prospective(state)
@@ -38,14 +38,14 @@ def resign(state: RaftState, epoch: int) -> None:
 
 
 def shut_down(state: RaftState) -> None:
-    """Stop taking part in elections; a leader resigns so that the others elect one at once."""
+    """Stop taking part in elections; a leader resigns so that others can elect one at once."""
     state.stopping = True
     if isinstance(state.role, Leader) and not state.voters.is_only(state.key):
         become_resigned(state, progress.preferred_candidates(state, state.role))
 
 
 def update_voter_deadline(state: RaftState, role: Role) -> float:
-    """Return the time of UpdateRaftVoter; once it is past, only a Fetch's answer is awaited."""
+    """Return the time of the next UpdateRaftVoter; infinite once past, as a Fetch is in flight."""
     if not isinstance(role, Follower) or role.update_voter_at <= state.now:
         return inf
     return role.update_voter_at

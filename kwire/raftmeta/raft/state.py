@@ -1,7 +1,7 @@
-"""The state of a raft node, shared by the modules of its rules.
+"""The state of a raft node, shared by the modules with its rules.
 
-Rules: only the functions of this package change it, inside one step; they put into ``effects``
-what the caller has to perform.  Time and randomness come from outside.
+Rules: only this package's functions change the state, within one step. They append the effects that
+the caller must perform to ``effects``. Time and randomness come from outside.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import OwnRequest
 
 CHECK_QUORUM_FACTOR: Final = 1.5
-"""Fetch timeouts that a leader waits for a majority before it resigns."""
+"""The number of fetch timeouts that a leader waits for a majority before it resigns."""
 
 
 OBSERVER_SESSION: Final = 300.0
@@ -38,34 +38,34 @@ OBSERVER_SESSION: Final = 300.0
 CANDIDACY_GAP_SHARE: Final = 0.15
 """The gap between two voters' candidacies, as a share of the longest back-off (at most 1 s).
 
-It is longer than a round of votes, and shorter than a timeout.
+The gap is longer than a round of votes and shorter than a timeout.
 """
 
 FETCHES: Final = frozenset(("FetchRequest", "FetchSnapshotRequest"))
 
 
 class Random(Protocol):
-    """The methods of :class:`random.Random` that are used."""
+    """The methods of :class:`random.Random` that are used here."""
 
     def random(self) -> float: ...
 
 
 @attrs.frozen(kw_only=True)
 class RaftConfig:
-    """Times in seconds; the names are those of ``controller.quorum.*``."""
+    """The quorum's configuration; times are in seconds, names as in ``controller.quorum.*``."""
 
     node_id: int
     directory_id: bytes
     cluster_id: str
     endpoints: tuple[Endpoint, ...] = ()
-    """This node's controller listeners, the default one first."""
+    """This node's controller listeners, the default listener first."""
     listener: str = ""
-    """The listener by which this node reaches controllers: the first controller.listener.names."""
+    """The listener for connections to controllers: the first of controller.listener.names."""
     bootstrap: tuple[Node, ...] = ()
     can_vote: bool = True
-    """Whether this process has the controller role."""
+    """True if this process has the controller role."""
     auto_join: bool = False
-    """Whether a controller that is no voter asks to become one."""
+    """True if a controller that is not a voter asks to become one."""
     election_timeout_s: float = 1.0
     election_backoff_max_s: float = 1.0
     fetch_timeout_s: float = 2.0
@@ -88,7 +88,7 @@ class RaftConfig:
 
 @attrs.define
 class Call:
-    """A request that is not answered yet."""
+    """A request that has not been answered yet."""
 
     id: int
     node: Node
@@ -100,9 +100,9 @@ class Call:
 class Calls:
     """Requests in flight, and nodes that must not be asked for a while.
 
-    At most one request of a kind is in flight to a node.  After a failed one, the node is not asked
-    again for a time that doubles up to a limit; after a refused Fetch, only Fetches wait, since a
-    node that does not lead may still be asked for its vote.
+    At most one request of a kind is in flight to each node. After a failed request, the node is not
+    asked for a time that doubles up to a limit. After a rejected Fetch, only Fetches wait, because
+    a node that does not lead may still be asked for its vote.
     """
 
     next_id: int = 0
@@ -111,7 +111,7 @@ class Calls:
     failures: dict[int, int] = attrs.field(factory=dict)
     retry_at: dict[int, float] = attrs.field(factory=dict)
     fetch_at: dict[int, float] = attrs.field(factory=dict)
-    """The time of the next Fetch to each node that refused one."""
+    """When the next Fetch may be sent to each node that rejected one."""
 
     def is_ready(self, node_id: int, kind: type, now: float) -> bool:
         if (node_id, kind) in self.busy or self.retry_at.get(node_id, -inf) > now:
@@ -119,7 +119,7 @@ class Calls:
         return kind.__name__ not in FETCHES or self.fetch_at.get(node_id, -inf) <= now
 
     def is_doubtful(self, node_id: int) -> bool:
-        """Whether a node's last answer is missing, or was not that of a leader."""
+        """Return whether a node's last answer is missing, or did not come from a leader."""
         return node_id in self.failures or node_id in self.fetch_at
 
     def start(self, node: Node, request: OwnRequest, deadline: float) -> Call:
@@ -130,14 +130,14 @@ class Calls:
         return call
 
     def finish(self, call_id: int) -> Call | None:
-        """Remove and return a call that ended; None if it was abandoned before."""
+        """Remove and return an ended call; None if it was abandoned earlier."""
         call = self.open.pop(call_id, None)
         if call is not None and self.busy.get((call.node.id, type(call.request))) == call_id:
             del self.busy[call.node.id, type(call.request)]
         return call
 
     def give_up(self, kinds: frozenset[str]) -> None:
-        """Abandon all requests of these kinds: their answers no longer matter."""
+        """Abandon all requests of these kinds, because their answers no longer matter."""
         for call in [c for c in self.open.values() if type(c.request).__name__ in kinds]:
             self.finish(call.id)
 
@@ -152,8 +152,11 @@ class Calls:
 
 @attrs.define
 class RaftState:
-    """The state of one node.  Invariants: the epoch and the high watermark never fall; the high
-    watermark never passes the log's end; nothing before it is ever truncated."""
+    """The state of one node.
+
+    Invariants: the epoch and the high watermark never decrease; the high watermark is never after
+    the log's end; nothing before it is ever truncated.
+    """
 
     config: RaftConfig
     random: Random
@@ -168,7 +171,7 @@ class RaftState:
     now_ms: int = 0
     stopping: bool = False
     installing: SnapshotId | None = None
-    """A fetched snapshot that is being installed: no fetching, no candidacy."""
+    """A fetched snapshot being installed: meanwhile no fetching and no candidacy."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -179,7 +182,7 @@ class RaftState:
         return self._role
 
     def change_role(self, role: Role) -> None:
-        """Take another role; IllegalTransitionError unless the table of transitions allows it."""
+        """Change the role; IllegalTransitionError unless the transition table allows it."""
         transitions.check(type(self._role), type(role))
         self._role = role
 
@@ -197,10 +200,10 @@ class RaftState:
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node may become a candidate.
+        """True if this node may become a candidate.
 
-        It may until its own removal is known to be committed: no other node may have as much of the
-        log (Ongaro's thesis, 4.2.2; two voters become one).
+        A node may do so until it knows that its own removal is committed, because no other node may
+        have as much of the log (Ongaro's thesis, 4.2.2; two voters become one).
         """
         if not self.config.can_vote:
             return False
@@ -219,14 +222,14 @@ class RaftState:
         return self.voters.nodes(self.config.listener)
 
     def voter_node(self, node_id: int) -> Node | None:
-        """Return a voter with its endpoint; None if it is no voter or has no endpoint."""
+        """Return a voter with its endpoint; None if it is not a voter or has no endpoint."""
         return self.voters.node(node_id, self.config.listener)
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def save(self, election: ElectionState) -> None:
-        """Set the durable election state; the epoch never falls and votes are not changed."""
+        """Set the durable election state; the epoch never decreases and a vote never changes."""
         old = self.election
         if election == old:
             return
@@ -246,33 +249,33 @@ class RaftState:
         return call.id
 
     def back_off(self, node_id: int) -> None:
-        """Do not ask a node for a while, longer with each failure."""
+        """Send a node no requests for a while, longer with each failure."""
         failures = self.calls.failures.get(node_id, 0)
         self.calls.failures[node_id] = min(failures + 1, 16)
         delay = min(self.config.retry_backoff_s * (1 << failures), self.config.retry_backoff_max_s)
         self.calls.retry_at[node_id] = self.now + delay * (0.8 + 0.4 * self.random.random())
 
     def is_out_of_reach(self, node_id: int) -> bool:
-        """Whether the retry back-off is at its maximum."""
+        """Return whether the retry back-off is at its maximum."""
         wait = self.config.retry_backoff_s * (1 << self.calls.failures.get(node_id, 0))
         return wait >= self.config.retry_backoff_max_s
 
     def pause_fetching(self, node_id: int) -> None:
-        """Send no Fetch for a while to a node that refused one; other requests may go on."""
+        """Send no Fetch for a while to a node that rejected one; other requests may continue."""
         self.calls.failures.pop(node_id, None)
         self.calls.retry_at.pop(node_id, None)
         pause = self.config.retry_backoff_s * (0.8 + 0.4 * self.random.random())
         self.calls.fetch_at[node_id] = self.now + pause
 
     def fetch_deadline(self, leader_id: int) -> float:
-        """Return the time at which a voter starts an election if the leader does not answer."""
+        """Return when a voter starts an election unless the leader answers."""
         return self.now + self.config.fetch_timeout_s + self.candidacy_delay_s(leader_id)
 
     def candidacy_delay_s(self, leader_id: int) -> float:
-        """Return the seconds by which this voter starts an election later than the first voter.
+        """Return how many seconds after the first voter this voter starts an election.
 
         All voters lose a leader at the same moment. Candidates that start together would split the
-        vote, and the next round is a back-off away.
+        vote, and the next round comes only after a back-off.
         """
         others = [voter_id for voter_id in sorted(self.voters.ids) if voter_id != leader_id]
         own = self.config.node_id
@@ -283,7 +286,7 @@ class RaftState:
         return self.now + self.config.election_timeout_s * (1 + self.random.random())
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Move the high watermark up to ``offset``; return whether it moved."""
+        """Raise the high watermark to ``offset``; return whether it moved."""
         if self.high_watermark is not None and offset <= self.high_watermark:
             return False
         assert offset <= self.log.end_offset

@@ -1,8 +1,8 @@
 """The legal transitions between the roles of a raft node.
 
-Rules: :meth:`RaftState.change_role` alone changes a role, and it refuses a transition that the
-table lacks. docs/raft-roles.md is generated from the table. It is that of Apache Kafka's
-QuorumState, but for the only voter of a quorum, which leads without a vote.
+Rules: only :meth:`RaftState.change_role` changes a role, and it rejects transitions that are not in
+the table. docs/raft-roles.md is generated from the table. The table matches Apache Kafka's
+QuorumState, except that the only voter of a quorum leads without a vote.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from kwire.raftmeta.raft.roles import (
 
 
 class IllegalTransitionError(Exception):
-    """A change of role that the table lacks: a defect of this package."""
+    """A change of role that is not in the table: a defect in this package."""
 
 
 @attrs.frozen
@@ -31,7 +31,7 @@ class Transition:
     target: type[Role]
     when: str
     kafka: str = ""
-    """The differences from Apache Kafka 4.3."""
+    """How this differs from Apache Kafka 4.3."""
 
 
 _ALONE: Final = "its only voter becomes Prospective and Candidate on the way"

@@ -1,8 +1,8 @@
-"""The voter sets of the quorum, by the offset in the log from which they apply.
+"""The voter sets of the quorum, by the log offset from which they apply.
 
-Rules: a :class:`VoterSet` is a value.  The newest set in the log applies from the moment it is
-appended, committed or not (KIP-853); truncating the log takes it back.  Under kraft.version 0
-the set is the configured one and directory ids are unknown (zero), so ids alone are compared.
+Rules: a :class:`VoterSet` is a value. The newest set in the log applies as soon as it is appended,
+committed or not (KIP-853); truncating the log reverts it. Under kraft.version 0, the set is the
+configured one and directory ids are unknown (zero), so only ids are compared.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from kwire.types import ZERO_UUID
 T = TypeVar("T")
 
 CONFIGURED: Final = -1
-"""The offset of a set from the configuration or the checkpoint 0-0, not from the log."""
+"""The offset of a set that comes from the configuration or the checkpoint 0-0."""
 
 
 class Endpoint(NamedTuple):
@@ -27,7 +27,7 @@ class Endpoint(NamedTuple):
 
 
 class ReplicaKey(NamedTuple):
-    """A replica: a node and the directory of its log (zero: unknown)."""
+    """A replica: a node and the directory of its log (zero means unknown)."""
 
     id: int
     directory_id: bytes = ZERO_UUID
@@ -42,7 +42,7 @@ class Node(NamedTuple):
 
 
 def endpoint_of(endpoints: Sequence[Endpoint], listener: str) -> Endpoint:
-    """Return the endpoint of that listener; the first one if there is none."""
+    """Return the endpoint of ``listener``; the first endpoint if it has none."""
     return next((e for e in endpoints if e.name == listener), endpoints[0])
 
 
@@ -62,7 +62,7 @@ class Voter:
 
 @attrs.frozen
 class VoterSet:
-    """The voters, in the order of their ids."""
+    """The voters, sorted by id."""
 
     voters: tuple[Voter, ...] = ()
 
@@ -88,7 +88,7 @@ class VoterSet:
         return next((voter for voter in self.voters if voter.id == node_id), None)
 
     def has(self, key: ReplicaKey) -> bool:
-        """Whether that node with that directory votes; an unknown directory matches any."""
+        """Return whether the node with that directory votes; an unknown directory matches any."""
         voter = self.get(key.id)
         return voter is not None and voter.key.directory_id in (ZERO_UUID, key.directory_id)
 
@@ -100,12 +100,12 @@ class VoterSet:
         return len(self.voters) == 1 and self.has(key)
 
     def has_majority(self, ids: Iterable[int]) -> bool:
-        """Whether these nodes are more than half of the voters."""
+        """Return whether these nodes are more than half of the voters."""
         node_ids = set(ids)
         return sum(voter.id in node_ids for voter in self.voters) >= self.majority
 
     def node(self, node_id: int, listener: str = "") -> Node | None:
-        """Return a voter with its endpoint of that listener, or else its first one."""
+        """Return a voter with its endpoint for ``listener``, or else its first endpoint."""
         voter = self.get(node_id)
         if voter is None or not voter.endpoints:
             return None
@@ -118,7 +118,7 @@ class VoterSet:
         return tuple(node for node in nodes if node is not None)
 
     def with_voter(self, voter: Voter) -> "VoterSet":
-        """Return the set with this voter added, or in place of the one with its id."""
+        """Return the set with this voter added, or replacing the voter with its id."""
         return VoterSet.of([*(v for v in self.voters if v.id != voter.id), voter])
 
     def without(self, node_id: int) -> "VoterSet":
@@ -181,7 +181,7 @@ class VoterHistory:
         return self.versions[-1][1] if self.versions else 0
 
     def at(self, end_offset: int) -> tuple[VoterSet, int]:
-        """Return set and kraft.version of the log before ``end_offset``, as a snapshot has them."""
+        """Return the voter set and kraft.version before ``end_offset``, as for a snapshot."""
         voters = [s for offset, s in self.sets if offset < end_offset]
         versions = [v for offset, v in self.versions if offset < end_offset]
         return (voters[-1] if voters else VoterSet(), versions[-1] if versions else 0)
@@ -198,12 +198,12 @@ class VoterHistory:
         self.versions = [entry for entry in self.versions if entry[0] < end_offset]
 
     def forget_before(self, start_offset: int) -> None:
-        """Remove the entries that a newer one before ``start_offset`` has replaced."""
+        """Remove the entries that a newer entry before ``start_offset`` has replaced."""
         self.sets = _newest_from(self.sets, start_offset)
         self.versions = _newest_from(self.versions, start_offset)
 
     def reset(self, offset: int, voters: VoterSet, kraft_version: int) -> None:
-        """Start again with the voters and version of a snapshot."""
+        """Replace all entries with the voters and version of a snapshot."""
         if kraft_version:
             self.sets = [(offset, voters)]
             self.versions = [(offset, kraft_version)]

@@ -1,7 +1,7 @@
 """Votes: requests, grants and counting.
 
-Rules: a vote is granted once an epoch, only to a log that is not behind ours, and is saved before
-the answer is sent; a pre-vote (KIP-996) changes nothing.
+Rules: a node grants at most one vote per epoch, only to a candidate whose log is not behind its
+own, and saves the vote before it answers; a pre-vote (KIP-996) changes no state.
 """
 
 from kwire import errors
@@ -73,14 +73,14 @@ def _refusal(state: RaftState, request: VoteRequest) -> VoteResponse | None:
 
 
 def is_me(state: RaftState, voter_id: int, directory_id: bytes) -> bool:
-    """Whether a request for this voter is for this node and its disk (KIP-853)."""
+    """Return whether a request for this voter is for this node and its disk (KIP-853)."""
     if voter_id not in (-1, state.config.node_id):
         return False
     return directory_id in (ZERO_UUID, state.config.directory_id)
 
 
 def _would_vote(state: RaftState) -> bool:
-    """Whether to grant a pre-vote: not while the leader answers (KIP-996)."""
+    """Return whether to grant a pre-vote: not while the leader answers (KIP-996)."""
     match state.role:
         case Leader():
             return False
@@ -91,7 +91,7 @@ def _would_vote(state: RaftState) -> bool:
 
 
 def _may_vote(state: RaftState, candidate: ReplicaKey) -> bool:
-    """Whether to grant a vote: at most one an epoch, none if the epoch has a leader (Raft 5.2)."""
+    """Return whether to grant a vote: at most one per epoch, and none to a led one (Raft 5.2)."""
     voted = state.election.voted
     if voted is not None:
         unknown = ZERO_UUID in (voted.directory_id, candidate.directory_id)
@@ -100,7 +100,7 @@ def _may_vote(state: RaftState, candidate: ReplicaKey) -> bool:
 
 
 def on_vote_answer(state: RaftState, node_id: int, response: VoteResponse, *, pre: bool) -> None:
-    """Count an answer of the present round."""
+    """Count an answer in the current round."""
     role = state.role
     if not isinstance(role, Prospective if pre else Candidate):
         return
@@ -114,9 +114,10 @@ def on_vote_answer(state: RaftState, node_id: int, response: VoteResponse, *, pr
 
 
 def on_refused(state: RaftState, node_id: int) -> None:
-    """Start an election soon, as the leader's process has ended: nothing listens at its address.
+    """Start an election soon: nothing listens at the leader's address, so its process has ended.
 
-    If only the way to it is closed, the other voters deny their pre-votes: it still answers them.
+    If only the connection to the leader is blocked, the other voters deny their pre-votes, because
+    the leader still answers them.
     """
     role = state.role
     if isinstance(role, Follower) and role.leader.id == node_id and state.is_voter:
@@ -135,7 +136,7 @@ def on_refused(state: RaftState, node_id: int) -> None:
 
 
 def _decide(state: RaftState, role: Prospective | Candidate) -> None:
-    """End the round if it is won, or cannot be won any more."""
+    """End the round if it is won, or can no longer be won."""
     if state.voters.has_majority(role.ballot.granted):
         if isinstance(role, Prospective):
             become_candidate(state)
@@ -148,7 +149,7 @@ def _decide(state: RaftState, role: Prospective | Candidate) -> None:
 
 
 def ask(state: RaftState) -> None:
-    """Ask for the missing votes; a resigned leader sends EndQuorumEpoch."""
+    """Request the missing votes; a resigned leader sends EndQuorumEpoch."""
     role = state.role
     if isinstance(role, Resigned):
         _tell_end(state, role)
