@@ -1,1 +1,1 @@
-"""The metadata log on disk: records as bytes, snapshots, the files of one raft node."""
+"""The metadata log on disk: records as bytes, snapshots, and the files of one raft node."""

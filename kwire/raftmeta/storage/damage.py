@@ -1,9 +1,9 @@
-"""Finds damage in what a node read of its own metadata log and snapshots before it serves them.
+"""Finds damage in a node's own metadata log and snapshots before the node serves them.
 
-Followers refuse a damaged batch by its CRC and fetch it again, which counts for check quorum: a
-leader that went on serving it would keep its leadership while no follower makes progress.  Its node
-ends instead, as it does when the disk fails, and another voter leads.  The CRC covers a batch from
-its attributes on; the base offset is compared with the end of the batch before it.
+Followers reject a damaged batch by its CRC and fetch it again, which counts for check quorum. A
+leader that kept serving it would keep its leadership although no follower makes progress. So its
+node ends instead, as it does when the disk fails, and another voter leads. The CRC covers a batch
+from its attributes onwards; the base offset is compared with the end of the previous batch.
 """
 
 import struct
@@ -21,13 +21,13 @@ REMEDY: Final = (
     "anew and let it join again; a lone node needs the directory from a backup"
 )
 _FIELDS: Final = struct.Struct(">qi4xbI2xi")
-"""Base offset, length, magic, CRC and last offset delta: a fetch may bring thousands of batches."""
+"""Base offset, length, magic, CRC and last offset delta; a fetch may have thousands of batches."""
 
 
 def check_log(data: Buffer, start_offset: int) -> None:
-    """Raise KafkaStorageError if a batch is damaged or if none is whole.
+    """Raise KafkaStorageError if a batch is damaged or no batch is complete.
 
-    The last batch may be cut off, as Fetch cuts it; ``start_offset`` may lie inside the first one.
+    The last batch may be cut off, as in a Fetch; ``start_offset`` may lie inside the first batch.
     """
     offset = first_damaged(data, start_offset)
     if offset is not None:
@@ -35,7 +35,7 @@ def check_log(data: Buffer, start_offset: int) -> None:
 
 
 def first_damaged(data: Buffer, start_offset: int) -> int | None:
-    """Return the offset at which the first damaged batch should begin; None if there is none."""
+    """Return the offset at which the first damaged batch should begin; None if none is damaged."""
     view = memoryview(data)
     position, end, offset = 0, len(view), start_offset
     while end - position >= HEADER_SIZE:
@@ -53,6 +53,6 @@ def first_damaged(data: Buffer, start_offset: int) -> int | None:
 
 
 def check_snapshot(snapshot: SnapshotId, data: Buffer) -> None:
-    """Raise KafkaStorageError unless the snapshot is whole."""
+    """Raise KafkaStorageError unless the snapshot is complete and undamaged."""
     if not is_whole(data):
         raise KafkaStorageError(f"{checkpoint_name(snapshot)} is damaged; {REMEDY}")

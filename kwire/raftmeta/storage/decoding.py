@@ -1,6 +1,6 @@
-"""Decodes committed metadata in slices, so that other tasks run meanwhile.
+"""Decodes committed metadata in slices, so that other tasks can run.
 
-A snapshot of 100,000 partitions takes 2.7 s to decode.
+Decoding a snapshot of 100,000 partitions takes 2.7 s.
 """
 
 from kwire import attrs
@@ -15,7 +15,7 @@ from kwire.records.header import Buffer, headers
 
 
 async def decode_batches(data: Buffer, slices: Slices) -> list[CommittedBatch]:
-    """Decode the batches of a piece of the log; raise CorruptMessage for a damaged one."""
+    """Decode the batches in a piece of the log; raise CorruptMessage if one is damaged."""
     batches = []
     for pos, header in headers(data):
         records = []
@@ -27,6 +27,6 @@ async def decode_batches(data: Buffer, slices: Slices) -> list[CommittedBatch]:
 
 
 async def decode_snapshot(reader: SnapshotReader, slices: Slices) -> SnapshotReader:
-    """Return the snapshot with its batches decoded; raise CorruptMessage unless it is whole."""
+    """Return the snapshot with its batches decoded; raise CorruptMessage if it is damaged."""
     reader.check()
     return attrs.evolve(reader, decoded=tuple(await decode_batches(reader.data, slices)))

@@ -1,18 +1,22 @@
 """A raft node's disk: the directory ``__cluster_metadata-0`` in Kafka's layout.
 
 The log is a :class:`~kwire.log.partition_log.PartitionLog`; beside it are ``quorum-state`` and the
-snapshots ``<end offset>-<epoch>.checkpoint``.  Rules: quorum-state is replaced before the log is
-synced, so that the log is never of a later epoch; a snapshot appears under its name whole
-and synced, and holds only what is committed, so that the log before it was synced; after a crash
-between a fetched snapshot and the emptying of the log, the snapshot wins; what the start reads is
-synced before any message is sent, since only the page cache may have had it; a call that failed
-for lack of a descriptor can be repeated, except a cut and the installation of a snapshot.
+snapshots ``<end offset>-<epoch>.checkpoint``. Rules:
 
-``synced-end-offset`` names the end of the synced log at the last start or clean stop, or some 1000
-offsets ago, and its epoch; it is lowered before a cut. A crash leaves no damage below it or
-below a snapshot: such damage is refused, since a node that lost records that it acknowledged could
-break the majority's promises. While a fetched snapshot takes the log's place the file is absent,
-and nothing is refused.
+* quorum-state is replaced before the log is synced, so the log is never of a later epoch.
+* A snapshot appears under its name complete and synced, and holds only committed records, so the
+  log before it was synced.
+* After a crash between fetching a snapshot and emptying the log, the snapshot wins.
+* Whatever the start reads is synced before any message is sent, because it may only have been in
+  the page cache.
+* A call that failed for lack of a descriptor can be repeated, except a truncation and the
+  installation of a snapshot.
+
+``synced-end-offset`` holds the end of the synced log at the last start or clean stop, or up to some
+1000 offsets ago, and its epoch; it is lowered before a truncation. A crash causes no damage below
+that offset or below a snapshot. Such damage is therefore refused, because a node that lost records
+it acknowledged could break the majority's promises. While a fetched snapshot replaces the log, the
+file is absent and nothing is refused.
 """
 
 import re
@@ -46,7 +50,7 @@ SYNCED: Final = "synced-end-offset"
 _CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _READ_BYTES: Final = 1 << 20
 _NOTED_EVERY: Final = 1000
-"""Offsets between two updates of ``synced-end-offset``; each costs a sync."""
+"""Offsets between two updates of ``synced-end-offset``; each update costs a sync."""
 
 
 class DiskStorage:
@@ -118,13 +122,13 @@ class DiskStorage:
             raise CorruptMessage(f"{checkpoint_name(snapshot)} is damaged; {REMEDY}")
 
     def _forget(self, snapshots: list[SnapshotId]) -> None:
-        """Remove snapshots; one from before the log's start would name that time's voters."""
+        """Remove snapshots; those from before the log's start would name outdated voters."""
         for snapshot in snapshots:
             self._disk.remove(self._snapshots.pop(snapshot))
 
     @staticmethod
     def _empty(log: PartitionLog, start_offset: int) -> None:
-        """Start an empty log; cuts that are queued for its removed files no longer apply."""
+        """Continue with an empty log; truncations queued for the removed files no longer apply."""
         log.write_queued()
         log.truncate_fully_at(start_offset)
         log.writer.queue.queue.clear()
@@ -149,7 +153,7 @@ class DiskStorage:
         return Recovered(self._load_election(log.last_epoch), log, history)
 
     def _keep_what_was_found(self) -> None:
-        """Sync what a killed process may have left unsynced: the next answers depend on it."""
+        """Sync what a killed process may have left unsynced; the next answers depend on it."""
         self._write_again(self._synced_end or 0)
         self._log.flush_state.flush()
         self._disk.sync_directory(self._directory)
@@ -157,10 +161,10 @@ class DiskStorage:
         self._note_synced_end(self._log.end_offset)
 
     def _write_again(self, offset: int) -> None:
-        """Write and sync once more what is not known to be synced.
+        """Rewrite and sync everything not known to be synced.
 
-        The kernel reports an fsync that failed once and takes the pages for clean then: another
-        fsync would not write what the process before this one could not make durable.
+        The kernel reports a failed fsync only once and then considers the pages clean: another
+        fsync would not write what the previous process could not make durable.
         """
         for segment in self._log.segments:
             batch = segment.locate(offset)
@@ -172,10 +176,11 @@ class DiskStorage:
             segment.file.sync()
 
     def _load_synced_end(self) -> int | None:
-        """Return the end offset below which the log is known to have been synced; else None.
+        """Return the end offset below which the log is known to be synced; None if unknown.
 
-        Another program that used the directory meanwhile may have cut the log below it and gone on
-        in another epoch, which it stores durably before the records. Then the stored epochs count.
+        Another program may have used the directory meanwhile, truncated the log below that offset
+        and continued in another epoch, which it stores durably before the records. In that case the
+        stored epochs win.
         """
         try:
             end_offset, epoch = map(int, self._disk.read(self._path(SYNCED)).split())
@@ -241,7 +246,7 @@ class DiskStorage:
 
     @property
     def known_synced_end(self) -> int | None:
-        """The end offset below which a start refuses damage, if it is known."""
+        """The end offset below which a start refuses damage; None if unknown."""
         return self._synced_end
 
     def log_size(self) -> int:
@@ -337,7 +342,7 @@ class DiskStorage:
 
 
 def _from(records: Bytes, offset: int) -> Bytes:
-    """Return the batches from an offset on, at which one begins."""
+    """Return the batches from ``offset`` onwards; one must begin there."""
     for pos, header in headers(records):
         if header.base_offset >= offset:
             return memoryview(records)[pos:]

@@ -1,9 +1,9 @@
 """The form of metadata records at an older ``metadata.version``.
 
 Rules: a record is written in the version that Apache Kafka writes at the finalized level, so that
-software of that level can read it; fields that version lacks are left out before any node acts
-on them, including the controller that decided. Levels from 7 (3.3-IV3) on; those of metadata
-transactions (13) and registered controllers (15) are not distinguished.
+software of that level can read it. Fields that this version lacks are dropped before any node acts
+on them, including the controller that made the decision. Levels from 7 (3.3-IV3) onwards; those of
+metadata transactions (13) and registered controllers (15) make no difference here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,10 +19,10 @@ METADATA_VERSION: Final = "metadata.version"
 NEWEST: Final = 30
 """4.3-IV0, the first level at which all records have their highest version."""
 CORDONS, ELIGIBLE_REPLICAS, DIRECTORIES, MIGRATION = NEWEST, 23, 17, 8
-"""The levels that introduced a version: 4.3-IV0, 4.0-IV1, 3.7-IV2, 3.4-IV0."""
+"""The levels that introduced new record versions: 4.3-IV0, 4.0-IV1, 3.7-IV2, 3.4-IV0."""
 
 _Absent = tuple[type, str, tuple[()] | None]
-"""A kind of record, a field of it, and the field's value at levels that lack it."""
+"""A record type, one of its fields, and that field's value at levels that lack it."""
 _NO_DIRECTORIES: Final[tuple[_Absent, ...]] = (
     (r.RegisterBrokerRecord, "log_dirs", ()),
     (r.PartitionRecord, "directories", ()),
@@ -44,12 +44,12 @@ NEEDS: Final[Mapping[str, int]] = {ELR: ELIGIBLE_REPLICAS}
 
 
 def level_of(features: Mapping[str, int]) -> int:
-    """Return the level of a cluster; the newest before any is written."""
+    """Return a cluster's metadata.version level; the newest until one is written."""
     return features.get(METADATA_VERSION, NEWEST)
 
 
 def at_level(records: Iterable[M], level: int) -> tuple[M, ...]:
-    """Return the records without the fields that a level lacks."""
+    """Return the records without the fields that the level lacks."""
     if level >= NEWEST:
         return tuple(records)
     absent = list(_NO_CORDONS)
@@ -71,7 +71,7 @@ def _without(record: M, absent: Iterable[_Absent]) -> M:
 
 
 def version_at(record: r.MetadataRecord, level: int) -> int:
-    """Return the version in which a record is written at a level."""
+    """Return the version in which a record is written at ``level``."""
     match record:
         case r.RegisterBrokerRecord():
             return 1 + (level >= MIGRATION) + (level >= DIRECTORIES) + (level >= CORDONS)

@@ -1,9 +1,9 @@
 """Metadata records between message objects and bytes, and the content of a snapshot.
 
-A value is an unsigned varint frame version (1), the record type, the version and the body;
-the key is null.  The version written is that of the finalized level
-(:mod:`kwire.raftmeta.storage.levels`).  A damaged record is not read, so that no node continues
-with other metadata than was committed.
+A value consists of an unsigned varint frame version (1), the record type, the version and the body;
+the key is null. The version written depends on the finalized level
+(:mod:`kwire.raftmeta.storage.levels`). A damaged record is rejected, so that no node continues with
+metadata that differs from what was committed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,12 +34,12 @@ SNAPSHOT_BATCH_RECORDS: Final = 500
 
 
 class UnknownRecord(ValueError):
-    """A metadata record that this node cannot read; the node must not ignore it."""
+    """A metadata record that this node cannot read, and must not ignore."""
 
 
 @attrs.frozen
 class CommittedBatch:
-    """A batch of the log in the form for listeners; control batches have no records."""
+    """A batch of the log in the form that listeners receive; control batches have no records."""
 
     base_offset: int
     last_offset: int
@@ -47,7 +47,7 @@ class CommittedBatch:
     timestamp_ms: int
     records: tuple[MetadataRecord, ...]
     size_bytes: int = 0
-    """Bytes of the batch in the log."""
+    """The size of the batch in the log, in bytes."""
 
     @property
     def end_offset(self) -> int:
@@ -56,12 +56,12 @@ class CommittedBatch:
 
 @cache
 def _classes() -> dict[int | None, type[MetadataRecord]]:
-    """Return the class of each record type."""
+    """Return the record classes by record type."""
     return {spec_of(cls).record_type: cls for cls in get_args(MetadataRecord)}
 
 
 def pack(record: MetadataRecord, level: int = NEWEST) -> bytes:
-    """Return a record's value at a level of metadata.version that has all of its fields."""
+    """Return a record's value at a metadata.version level that has all of its fields."""
     spec = spec_of(type(record))
     assert spec.record_type is not None
     version = version_at(record, level)
@@ -71,7 +71,7 @@ def pack(record: MetadataRecord, level: int = NEWEST) -> bytes:
 
 
 def unpack(value: bytes | None) -> MetadataRecord:
-    """Return the metadata record in a value."""
+    """Return the metadata record in a value; raise UnknownRecord if it cannot be read."""
     try:
         if value is None:
             raise UnknownRecord("a metadata record without a value")
@@ -109,13 +109,13 @@ def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def read_batches(data: Buffer) -> Iterator[CommittedBatch]:
-    """Decode the batches of a piece of the log; raise CorruptMessage for a damaged one."""
+    """Decode the batches in a piece of the log; raise CorruptMessage if one is damaged."""
     for pos, header in headers(data):
         yield committed_batch(header, unpack_batch(data, pos, header))
 
 
 def unpack_batch(data: Buffer, pos: int, header: BatchHeader) -> Iterator[MetadataRecord]:
-    """Decode one batch's records; none if it is a control batch; CorruptMessage if damaged."""
+    """Decode one batch's records, none for a control batch; CorruptMessage if damaged."""
     if not crc_ok(data, pos, header):
         raise CorruptMessage(f"the metadata records at {header.base_offset} are damaged")
     if not header.is_control:
@@ -123,7 +123,7 @@ def unpack_batch(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Metada
 
 
 def committed_batch(header: BatchHeader, contents: Iterable[MetadataRecord]) -> CommittedBatch:
-    """Return a batch with these records in the form for listeners."""
+    """Return a batch with the given records in the form that listeners receive."""
     return CommittedBatch(
         base_offset=header.base_offset,
         last_offset=header.last_offset,
@@ -144,9 +144,9 @@ def snapshot_chunks(
     now_ms: int,
     level: int = NEWEST,
 ) -> Iterator[bytes]:
-    """Yield a snapshot's batches: header, the records in the order given, footer.
+    """Yield a snapshot's batches: header, the records in the given order, footer.
 
-    Offsets inside count from 0 and mean nothing outside.
+    Offsets inside a snapshot count from 0 and have no meaning outside.
     """
     epoch = snapshot.epoch
     first: list[ControlMessage] = [
@@ -175,7 +175,7 @@ class SnapshotReader:
     decoded: tuple[CommittedBatch, ...] | None = attrs.field(default=None, repr=False)
 
     def batches(self) -> Iterator[CommittedBatch]:
-        """Decode its batches; their offsets mean nothing.  CorruptMessage unless it is whole."""
+        """Decode its batches, whose offsets are meaningless; CorruptMessage if it is damaged."""
         if self.decoded is not None:
             return iter(self.decoded)
         self.check()

@@ -1,8 +1,8 @@
 """Decides how long the metadata log waits for file descriptors that it lacks.
 
-Rule: the loop runs between two attempts, also if files could be closed.  A call that opens more
-files than there are descriptors leaves those that it could open to be closed, each time: it
-succeeds when connections end, and they end only while the loop runs.
+Rule: the event loop runs between two attempts, even if files could be closed. A call that needs
+more files than there are descriptors leaves the files that it did open to be closed, each time; it
+succeeds only once connections end, and they end only while the loop runs.
 """
 
 import logging
@@ -16,25 +16,25 @@ from kwire.raftmeta.storage.storage import MetadataStorage
 log = logging.getLogger(__name__)
 
 FIRST_WAIT_S: Final = 0.1
-"""Before the third attempt, or the second if no file could be closed; doubled with each one."""
+"""The wait before the third attempt, or the second if no file could be closed; then doubles."""
 LONGEST_WAIT_S: Final = 1.0
 _DOUBLINGS: Final = 10
-"""More than lead to the longest wait."""
+"""More doublings than the longest wait needs."""
 
 
 @attrs.define
 class Scarcity:
-    """A node's lack of descriptors for its metadata log."""
+    """One node's lack of descriptors for its metadata log."""
 
     _storage: MetadataStorage
     _clock: Clock
     _logged_until: float = -inf
-    """A failure before this time belongs to the shortage that was logged."""
+    """Failures before this time belong to the shortage that was already logged."""
 
     def wait_s(self, error: Exception, attempt: int) -> float:
         """Close files that are not in use; return how long to sleep after a failed attempt.
 
-        Attempts count from 0. After 0 seconds, too, the loop has to run once.
+        Attempts count from 0. Even after a result of 0 seconds, the event loop must run once.
         """
         if self._storage.shed() and attempt == 0:
             return 0.0

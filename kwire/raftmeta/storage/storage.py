@@ -1,7 +1,7 @@
-"""The protocol of a raft node's storage, and its form in memory.
+"""The protocol of a raft node's storage, and its in-memory implementation.
 
-Rules: calls take effect in their order; nothing is promised before the result of ``start_sync``
-has been run.  After a crash, unsynced data may remain up to any call, the last one torn.
+Rules: calls take effect in order; nothing is promised to be durable before the result of
+``start_sync`` has run. After a crash, unsynced data may survive up to any call, the last one torn.
 """
 
 from bisect import bisect_right
@@ -25,7 +25,7 @@ class MetadataStorage(Protocol):
     """The log, quorum-state and snapshots of one node."""
 
     blocks: bool
-    """Whether syncing and storing a snapshot may take long, so that they belong in a thread."""
+    """True if syncing and storing a snapshot may block, so that they belong in a thread."""
 
     def load(self, configured: VoterSet) -> Recovered: ...
 
@@ -36,7 +36,7 @@ class MetadataStorage(Protocol):
     def clean(self, start_offset: int) -> None: ...
 
     def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
-        """Return whole batches from ``start_offset`` on, below ``end_offset``; at least one."""
+        """Return whole batches from ``start_offset`` up to ``end_offset``; at least one."""
 
     def log_size(self) -> int:
         """Return the size of the log's files in bytes."""
@@ -46,36 +46,38 @@ class MetadataStorage(Protocol):
     def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None: ...
 
     def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
-        """Install a snapshot that was written, unless it is damaged."""
+        """Install a fetched snapshot that was written, unless it is damaged."""
 
     def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
-        """Install a snapshot of this node, synced."""
+        """Install a snapshot taken by this node, synced."""
 
     def snapshot_size(self, snapshot: SnapshotId) -> int: ...
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes: ...
 
     def start_sync(self) -> Callable[[], None] | None:
-        """Return the call, for any thread, that makes all writes durable; None if they are."""
+        """Return a call, for any thread, that makes all writes durable; None if they are."""
 
     def end_sync(self) -> None:
-        """Note that the call was run without an error."""
+        """Record that the call from ``start_sync`` ran without an error."""
 
     def shed(self) -> bool:
-        """Close files that are not in use, after a call that found no descriptor; return whether
-        there were any. On the event loop."""
+        """Close files that are not in use, after a call that found no descriptor.
+
+        Return whether there were any. Call this on the event loop.
+        """
 
     def close(self) -> None: ...
 
 
 class MemoryStorage:
-    """A node's storage that lasts as long as the process."""
+    """A node's storage in memory, lost when the process ends."""
 
     blocks = False
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, bytes]] = []
-        """Base offset, next offset, bytes."""
+        """Base offset, next offset and bytes of each batch."""
         self.start_offset = 0
         self.end_offset = 0
         self.election = ElectionState()
@@ -172,7 +174,7 @@ class MemoryStorage:
 
 
 def configured_history(configured: VoterSet, bootstrap: bytes) -> VoterHistory:
-    """Return the voters before the log: from the checkpoint 0-0 (kraft.version 1) or configured."""
+    """Return the initial voters: those of checkpoint 0-0 (kraft.version 1), else the configured."""
     voters, version = snapshot_voters(bootstrap) if bootstrap else (VoterSet(), 0)
     history = VoterHistory()
     if version:
@@ -183,9 +185,9 @@ def configured_history(configured: VoterSet, bootstrap: bytes) -> VoterHistory:
 
 
 def replay(log: LogState, history: VoterHistory, data: Bytes) -> None:
-    """Add the epochs and voters in the batch headers of a recovered log.
+    """Add the epochs and voters in a recovered log's batch headers.
 
-    Voters before the end of the oldest snapshot come from the snapshot.
+    Voters from before the end of the oldest snapshot come from that snapshot.
     """
     snapshot_end = next((s.end_offset for s in log.snapshots if s.end_offset > 0), 0)
     for pos, header in headers(data):

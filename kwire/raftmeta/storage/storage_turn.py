@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import RaftResponse
 
 Outcome = Reply | Send | Committed | LeaderKnown | SnapshotLoaded | SnapshotRefused
-"""The effects that remain once everything is synced."""
+"""The effects that remain to be performed once everything is synced."""
 
 
 @attrs.frozen
@@ -47,16 +47,16 @@ class Written:
 
 
 def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
-    """Make a turn's writes and resolve its reads; the caller syncs, then does the rest."""
+    """Perform a turn's writes and reads; the caller then syncs and does the rest."""
     return Turn(effects).write(storage)
 
 
 class Turn:
-    """The writes of a turn, in progress.
+    """The writes of a turn, while in progress.
 
-    A failed write can be repeated, with all that follow, if ``can_go_on`` is true; those before it
-    are not repeated. A log that was only partly cut, or partly given up for a snapshot, is not used
-    any more.
+    A failed write can be repeated, together with those after it, if ``can_go_on`` is true; those
+    before it are not repeated. A log that was only partly truncated, or partly abandoned for a
+    snapshot, must not be used again.
     """
 
     def __init__(self, effects: Iterable[Effect]) -> None:
@@ -67,11 +67,11 @@ class Turn:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the next write, which may have been tried, can be repeated."""
+        """True if the next write, which may have been attempted, can be repeated."""
         return not isinstance(self._effects[0], TruncateLog | InstallSnapshot)
 
     def write(self, storage: MetadataStorage) -> Written:
-        """Make the remaining writes; after an exception, the failed one is the next."""
+        """Perform the remaining writes; after an exception, the failed write is next."""
         while self._effects:
             self._perform(storage, self._effects[0])
             self._effects.popleft()
@@ -109,7 +109,7 @@ class Turn:
 def _fill(
     storage: MetadataStorage, response: "RaftResponse", slices: dict[LogSlice, Bytes]
 ) -> None:
-    """Put the bytes into an answer that has a place for them; ``slices`` were read before."""
+    """Fill in the bytes of an answer that needs some; ``slices`` caches those already read."""
     from kwire.codec.messages.fetch import FetchResponse
     from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 
