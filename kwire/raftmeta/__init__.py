@@ -1,6 +1,6 @@
-"""The metadata quorum: KRaft's consensus, the metadata log and what is built of it.
+"""The metadata quorum: KRaft consensus, the metadata log and the state built from it.
 
-``raft/raft.py`` is the consensus as a stepper; :mod:`kwire.raftmeta.service` runs it on a disk and
-a network, with the modules beside it: delivery to listeners, pending commits, calls of the disk,
-requests to other nodes, snapshots.
+``raft/raft.py`` implements the consensus as a stepper. :mod:`kwire.raftmeta.service` runs it with a
+disk and a network; the modules beside it deliver records to listeners, track pending commits, call
+the disk, send requests to other nodes and write snapshots.
 """

@@ -1,7 +1,7 @@
 """Appended records whose commit is awaited.
 
-Rule: a commit completes in the order of the log, once its records are committed and the listeners
-have received them; at the end of the leadership that appended them, those that are left fail.
+Rule: commits complete in log order, once their records are committed and delivered to the
+listeners. When the leadership that appended them ends, the remaining commits fail.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from kwire.errors import KafkaError
 
 @attrs.define(eq=False)
 class Commit:
-    """Appended records; ``offset`` is the last one's, ``base_offset`` the first one's."""
+    """Appended records from ``base_offset`` to ``offset``, both inclusive."""
 
     base_offset: int
     offset: int
@@ -23,13 +23,13 @@ class Commit:
     _error: KafkaError | None = None
 
     async def wait(self) -> None:
-        """Wait for the commit and its delivery to listeners; NotController if it is uncertain."""
+        """Wait for commit and delivery to listeners; NotController if the outcome is uncertain."""
         await self._event.wait()
         if self._error is not None:
             raise self._error
 
     def complete(self, error: KafkaError | None = None) -> None:
-        """End all waits, with an error if there is one."""
+        """End all waits; they raise ``error`` if it is given."""
         self._error = error
         self._event.set()
 
@@ -41,18 +41,18 @@ class PendingCommits:
         self._commits: deque[Commit] = deque()
 
     def add(self, base_offset: int, last_offset: int, epoch: int) -> Commit:
-        """Add records that were appended behind all others."""
+        """Add records that were appended after all others."""
         commit = Commit(base_offset, last_offset, epoch)
         self._commits.append(commit)
         return commit
 
     def complete_before(self, end_offset: int) -> None:
-        """Complete the commits whose records all lie before ``end_offset``."""
+        """Complete the commits whose records all have offsets below ``end_offset``."""
         while self._commits and self._commits[0].offset < end_offset:
             self._commits.popleft().complete()
 
     def fail_unless(self, epoch: int | None) -> None:
-        """Fail the commits of other epochs: only their next leader knows whether they survive."""
+        """Fail the commits of other epochs: only a later leader knows whether they survive."""
         for commit in self._commits:
             if commit.epoch != epoch:
                 commit.complete(errors.NotController())

@@ -1,8 +1,8 @@
 """Delivery of committed metadata to this node's listeners.
 
-Rules: listeners receive committed batches, snapshots and leadership in the order of the log, and
-this node's own leadership only after everything before it. Delivery never delays consensus: it
-reads the log in a task of its own, and not while a snapshot takes the log's place.
+Rules: listeners receive committed batches, snapshots and leadership changes in log order, and this
+node's own leadership only after everything before it. Delivery never delays consensus: it reads the
+log in its own task, and not while a snapshot replaces the log.
 """
 
 import logging
@@ -31,12 +31,12 @@ from kwire.waits import OffsetWaits, Signal
 logger = logging.getLogger(__name__)
 
 DELIVERY_BYTES: Final = 64 * 1024
-"""Bytes of the log that are decoded before other tasks get a turn."""
+"""Bytes of the log to decode before other tasks get a turn."""
 
 
 @attrs.frozen
 class LeaderAndEpoch:
-    """The leader; ``is_active`` if it is this node and it has caught up with the log."""
+    """The leader; ``is_active`` if the leader is this node and it has caught up with the log."""
 
     leader_id: int | None
     epoch: int
@@ -46,7 +46,7 @@ class LeaderAndEpoch:
 class Listener(Protocol):
     """A receiver of committed metadata.
 
-    Calls are short. Longer work is returned as an awaitable: the next delivery waits for it.
+    Calls must be short. For longer work, return an awaitable; the next delivery waits for it.
     """
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> Awaitable[None] | None: ...
@@ -57,7 +57,7 @@ class Listener(Protocol):
 
 
 class Delivery:
-    """The listeners, what they have received, and the queue of what they have not."""
+    """The listeners, what they have received, and the queue of what is still to be delivered."""
 
     def __init__(
         self,
@@ -75,17 +75,17 @@ class Delivery:
         self._clock = clock
         self._wait_installed = wait_installed
         self.listeners: list[Listener] = []
-        """Complete before ``run``: they receive everything from the latest snapshot on."""
+        """Must be complete before ``run``: listeners get everything from the newest snapshot on."""
         self.leader = LeaderAndEpoch(None, 0)
         """The leader that was announced last."""
         self.end_offset = 0
-        """The end of what listeners have received."""
+        """The offset after the last record that the listeners have received."""
         self._queue: deque[Committed | LeaderKnown | SnapshotLoaded] = deque()
         self._queued = Signal()
         self._delivered_waits = OffsetWaits()
 
     def put(self, item: Committed | LeaderKnown | SnapshotLoaded) -> None:
-        """Queue an outcome of the raft machine for the listeners."""
+        """Queue an outcome of the raft state machine for the listeners."""
         self._queue.append(item)
         self._queued.notify()
 
@@ -101,7 +101,7 @@ class Delivery:
             await self._deliver_snapshot(newest)
 
     async def run(self) -> None:
-        """Deliver what is queued until cancelled."""
+        """Deliver queued outcomes until cancelled."""
         while True:
             while self._queue:
                 await self._wait_installed()
@@ -116,7 +116,7 @@ class Delivery:
             await self._queued.wait()
 
     async def _deliver_log(self, end_offset: int) -> None:
-        """Hand over what is committed, in pieces, so that others get their turn."""
+        """Deliver committed records up to ``end_offset`` in pieces; other tasks run in between."""
         attempt = 0
         while self.end_offset < end_offset:
             await self._wait_installed()
@@ -143,7 +143,7 @@ class Delivery:
                 await trio.lowlevel.checkpoint()
 
     async def _deliver_snapshot(self, snapshot: SnapshotId) -> None:
-        """Deliver a snapshot, unless a later one that is queued behind it has replaced it."""
+        """Deliver a snapshot, unless a later snapshot in the queue has replaced it."""
         data = await self._read_snapshot(snapshot)
         if data is None:
             return

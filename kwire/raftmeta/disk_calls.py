@@ -1,6 +1,6 @@
-"""Calls of the metadata storage, repeated while the process lacks file descriptors.
+"""Calls to the metadata storage, repeated while the process lacks file descriptors.
 
-Rule: this node is silent while a call waits: it sends no vote and no records that are not durable.
+Rule: while a call waits, this node sends no vote and no records that are not durable.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class DiskCalls:
-    """The calls of one node's metadata storage."""
+    """The calls to one node's metadata storage."""
 
     def __init__(self, storage: MetadataStorage, clock: Clock) -> None:
         self._scarcity = Scarcity(storage, clock)
@@ -31,7 +31,7 @@ class DiskCalls:
         in_thread: bool = False,
         can_go_on: Callable[[], bool] = lambda: True,
     ) -> T:
-        """Make a call that opens files; if descriptors run out, wait and repeat it."""
+        """Make a call that opens files; when descriptors run out, wait and retry."""
         for attempt in count():
             try:
                 return await trio.to_thread.run_sync(call) if in_thread else call()
@@ -42,5 +42,5 @@ class DiskCalls:
         raise AssertionError("counting ended")
 
     async def wait_descriptors(self, error: Exception, attempt: int) -> None:
-        """Wait after a call failed for want of descriptors; attempts count from 0."""
+        """Wait after a call failed for lack of descriptors; attempts count from 0."""
         await trio.sleep(self._scarcity.wait_s(error, attempt))

@@ -1,6 +1,7 @@
 """Requests of this node to other nodes of the quorum.
 
-Rule: each request is answered once to the raft machine, with None if no answer came in time.
+Rule: each request is answered exactly once to the raft state machine, with None if no answer
+arrived in time.
 """
 
 import logging
@@ -21,8 +22,11 @@ logger = logging.getLogger(__name__)
 
 
 class Peers(Protocol):
-    """The network to other nodes: None when there is no answer, ConnectionRefusedError when
-    no process listens there."""
+    """The network to other nodes.
+
+    ``call`` returns None when there is no answer, and raises ConnectionRefusedError when no process
+    listens at the address.
+    """
 
     async def call(self, node: Node, request: "OwnRequest") -> "RaftResponse | None": ...
 
@@ -35,7 +39,7 @@ class NoPeers:
 
 
 class NetworkChannel:
-    """The requests in flight; ``on_answer`` takes their answers."""
+    """The requests in flight; ``on_answer`` receives their answers."""
 
     def __init__(
         self, peers: Peers, config: RaftConfig, on_answer: Callable[[Answered], object]
@@ -44,12 +48,12 @@ class NetworkChannel:
         self._config = config
         self._on_answer = on_answer
         self._foreign: set[int] = set()
-        """Ids of nodes that answered last that they are of another cluster."""
+        """Ids of nodes whose last answer said that they belong to another cluster."""
 
     async def call(self, send: Send) -> None:
-        """Send a request to its node; at most one of a kind is in flight to a node.
+        """Send a request to its node; at most one request of a kind is in flight to each node.
 
-        The network's own timeout ends first: it closes the connection that does not answer.
+        The network's own timeout is shorter: it closes a connection that does not answer.
         """
         response: RaftResponse | None = None
         refused = False
@@ -63,7 +67,7 @@ class NetworkChannel:
         self._on_answer(Answered(send.call_id, response, refused))
 
     def _check_cluster(self, node: Node, error_code: int) -> None:
-        """Log a node of another cluster once, until its answers change; it is still asked."""
+        """Log a node of another cluster once, until its answers change; requests to it continue."""
         if error_code != errors.InconsistentClusterId.code:
             self._foreign.discard(node.id)
         elif node.id not in self._foreign:

@@ -1,8 +1,8 @@
 """The metadata quorum's interface to the broker: runs :class:`Raft` on a disk and a network.
 
-* ``append`` writes records if this node leads; its :class:`Commit` is done when they are
+* ``append`` writes records if this node leads; its :class:`Commit` completes when they are
   committed *and* the listeners have received them (:mod:`kwire.raftmeta.delivery`).
-* One turn at a time (:mod:`kwire.drive`): write, one fsync, then messages, answers, commits.
+* It works in turns (:mod:`kwire.drive`): writes, one fsync, then messages, answers and commits.
   Sending never waits for a peer, and delivery to listeners never delays consensus.
 """
 
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACKLOG_MAX: Final = 10_000
-"""Effects waiting for a turn, above which appends have to wait."""
+"""Effects waiting for a turn, above which appends must wait."""
 SHUTDOWN_SECONDS: Final = 1.0
-"""Seconds that a stopping leader waits for the others to elect another."""
+"""Seconds that a stopping leader waits until the other voters have elected a leader."""
 
 
 @attrs.define(eq=False)
@@ -115,7 +115,7 @@ class RaftService:
 
     # Interface ------------------------------------------------------------------------------
     def add_listener(self, listener: Listener) -> None:
-        """Add a listener before ``run``: it receives everything from the latest snapshot on."""
+        """Add a listener before ``run``; it gets everything from the latest snapshot onwards."""
         self.delivery.listeners.append(listener)
 
     def leader(self) -> LeaderAndEpoch:
@@ -128,7 +128,7 @@ class RaftService:
 
     @property
     def state(self) -> RaftState:
-        """The raft machine's state; callers must not change it."""
+        """The raft state machine's state; callers must not change it."""
         return self._raft.state
 
     @property
@@ -142,11 +142,11 @@ class RaftService:
 
     @property
     def is_alone(self) -> bool:
-        """Whether this node is the only voter."""
+        """True if this node is the only voter."""
         return self.voters.is_only(self._raft.state.key)
 
     def may_be_replaced(self, now: float) -> bool:
-        """Whether this leader may have a successor that it does not know of."""
+        """Return whether this leader may have a successor that it does not know of."""
         return progress.may_be_replaced(self._raft.state, now)
 
     @property
@@ -155,12 +155,12 @@ class RaftService:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next appended record."""
+        """The offset of the next record to be appended."""
         return self._raft.state.log.end_offset
 
     @property
     def high_watermark(self) -> int:
-        """The end of what is committed; 0 while unknown."""
+        """The offset after the last committed record; 0 while unknown."""
         return self._raft.state.high_watermark or 0
 
     async def append(self, records: Sequence[MetadataRecord], epoch: int) -> Commit:
@@ -176,9 +176,9 @@ class RaftService:
         level: int = NEWEST,
         packed: Payload | None = None,
     ) -> Commit:
-        """Append records as one batch; raise NotController unless this node leads that epoch.
+        """Append records as one batch; raise NotController unless this node leads ``epoch``.
 
-        Many records may have been ``packed`` before.
+        ``packed``: the same records, packed beforehand because they are many.
         """
         values = tuple(pack(record, level) for record in records) if packed is None else packed
         return self._add_commit(self._driver.feed(Append(object(), epoch, values)))
@@ -190,7 +190,7 @@ class RaftService:
         reconfig.check_upgrade(self._raft.state, version)
 
     async def upgrade_kraft_version(self, version: int) -> Commit:
-        """Raise kraft.version."""
+        """Raise kraft.version; return the commit of the change."""
         return self._add_commit(self._driver.feed(UpgradeKraftVersion(object(), version)))
 
     def _add_commit(self, effects: Iterable[Effect]) -> Commit:
@@ -205,16 +205,16 @@ class RaftService:
         raise AssertionError("an append was neither taken nor refused")
 
     async def wait_caught_up(self) -> None:
-        """Wait until the listeners have received all before the leader's present high watermark.
+        """Wait until listeners have received everything before the leader's high watermark.
 
-        If that is not known yet, wait for it first.
+        If the high watermark is not known yet, wait for it first; its later growth does not count.
         """
         while (end_offset := self._leader_high_watermark()) is None:
             await self._turn_end.wait()
         await self.delivery.wait_delivered(end_offset)
 
     def _leader_high_watermark(self) -> int | None:
-        """Return the high watermark that the leader reported; None before it has."""
+        """Return the high watermark that the leader reported; None until it has."""
         role = self._raft.state.role
         if isinstance(role, Follower):
             return role.committed
@@ -222,7 +222,7 @@ class RaftService:
         return self.high_watermark if leads else None
 
     async def handle(self, request: RaftRequest) -> RaftResponse:
-        """Answer a request of another node or of a tool."""
+        """Answer a request from another node or a tool."""
         pending = _Pending()
         self._driver.feed(Received(pending, request))
         await pending.event.wait()
@@ -230,7 +230,7 @@ class RaftService:
         return pending.response
 
     def resign(self, epoch: int) -> None:
-        """Resign from the leadership of this epoch."""
+        """Resign from the leadership of ``epoch``."""
         self._driver.feed(Resign(epoch))
 
     # Running --------------------------------------------------------------------------------
@@ -250,13 +250,13 @@ class RaftService:
             self._storage.close()
 
     def shut_down(self) -> None:
-        """Stop leading, and let the others elect a leader at once."""
+        """Stop leading, and let the other voters elect a leader at once."""
         self._driver.feed(Shutdown())
 
     async def wait_successor(self) -> None:
         """Wait for the election of another leader, if this node led when it was shut down.
 
-        The others may need its vote, so ``run`` is cancelled only after this.
+        The other voters may need this node's vote, so cancel ``run`` only after this.
         """
         state = self._raft.state
         if not isinstance(state.role, Resigned):
@@ -279,9 +279,9 @@ class RaftService:
         self._turn_end.notify()
 
     async def _write(self, turn: list[Effect]) -> Written:
-        """Make a turn's writes; a thread checks, syncs and installs a snapshot.
+        """Perform a turn's writes; a thread checks, syncs and installs a snapshot.
 
-        No other task reads from the disk then: delivery waits while ``installing`` is set.
+        No other task reads from the disk meanwhile: delivery waits while ``installing`` is set.
         """
         installs = any(isinstance(effect, InstallSnapshot) for effect in turn)
         work = Turn(turn)
@@ -292,7 +292,7 @@ class RaftService:
         )
 
     async def _wait_installed(self) -> None:
-        """Wait until no snapshot is being installed: the disk is then ahead of the raft state."""
+        """Wait until no installation of a snapshot has put the disk ahead of the raft state."""
         while self._raft.state.installing is not None:
             await self._turn_end.wait()
 

@@ -1,7 +1,7 @@
 """Snapshots that this node writes of its own committed metadata.
 
-Rule: the raft machine learns of a snapshot when it is durable, and of whether the one before it
-may stay beside it (:mod:`kwire.raftmeta.raft.cleaning`).
+Rule: once a snapshot is durable, the raft state machine is informed of it, and of whether the
+previous snapshot may be kept beside it (:mod:`kwire.raftmeta.raft.cleaning`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -23,11 +23,11 @@ from kwire.raftmeta.storage.records import snapshot_chunks
 from kwire.raftmeta.storage.storage import MetadataStorage
 
 SNAPSHOT_HEAD_BYTES: Final = 64 * 1024
-"""More than the first batch of a snapshot."""
+"""More bytes than the first batch of a snapshot has."""
 
 
 class SnapshotWriter:
-    """The writer of one node's snapshots; ``on_taken`` takes each one that is durable."""
+    """The writer of one node's snapshots; ``on_taken`` receives each durable snapshot."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class SnapshotWriter:
         last_timestamp_ms: int,
         level: int = NEWEST,
     ) -> SnapshotId:
-        """Store the state after the (committed) records before ``end_offset`` as a snapshot."""
+        """Store the state after the committed records before ``end_offset`` as a snapshot."""
         snapshot = SnapshotId(end_offset, epoch)
         voters, kraft_version = self._state.history.at(end_offset)
         chunks = snapshot_chunks(
@@ -78,7 +78,7 @@ class SnapshotWriter:
         return snapshot
 
     def _has_room_before(self, snapshot: SnapshotId) -> bool:
-        """Whether the snapshot before this one may be kept beside it."""
+        """Return whether the previous snapshot may be kept beside this one."""
         storage = self._storage
         older = [s for s in self._state.log.snapshots if s.end_offset > 0 and s < snapshot]
         if not older:
