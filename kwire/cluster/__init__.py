@@ -1,1 +1,1 @@
-"""Several nodes on this machine, each in a process of its own: `kwire cluster`."""
+"""Several nodes on this machine, each in its own process: `kwire cluster`."""

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from kwire.node.run import StopSignals
 
 NODES: Final = 3
-"""The number of nodes of a new cluster, unless the options name another."""
+"""The number of nodes in a new cluster, unless the options give another."""
 
 
 def run_cluster(options: Namespace, directory: Path, signals: "StopSignals") -> None:
-    """Run the cluster of a folder until the first signal; the second one ends it at once."""
+    """Run the folder's cluster until the first signal; a second signal kills it."""
     directory = directory.absolute()
     plan = open_cluster(
         directory,
@@ -45,7 +45,7 @@ def run_cluster(options: Namespace, directory: Path, signals: "StopSignals") -> 
 
 
 def _node_options(options: Namespace, place: int) -> list[str]:
-    """Return what one node's `kwire serve` gets besides its file."""
+    """Return the options of one node's `kwire serve`, apart from its file."""
     result = [f"--log-level={options.log_level}"]
     result += [f"--override={override}" for override in options.override]
     if options.metrics_port is not None:

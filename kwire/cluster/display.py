@@ -1,7 +1,7 @@
-"""Shows an operator how a cluster does: a table that is drawn again, or lines.
+"""Shows an operator how a cluster is doing: a table that is redrawn, or lines.
 
-Rules: the ready line is alone on standard output unless that is a terminal; on a terminal the table
-follows it and is drawn again in place; everything else is a line of the log.
+Rules: standard output carries only the ready line unless it is a terminal; on a terminal, the table
+follows the ready line and is redrawn in place; everything else goes to the log, a line each.
 """
 
 import logging
@@ -22,31 +22,31 @@ class Display(Protocol):
     """The place where the supervisor shows a cluster."""
 
     period_s: float
-    """The time between two figures."""
+    """The seconds between two updates of the figures."""
 
     def on_ready(self, addresses: str) -> None:
-        """Show that every node answers every request."""
+        """Show that every node is ready to answer requests."""
 
     def on_event(self, text: str) -> None:
-        """Show that something happened to a node."""
+        """Show an event of a node."""
 
     def on_figures(self, nodes: Sequence[ClusterNode]) -> None:
-        """Show the nodes' state and newest figures."""
+        """Show the nodes' states and newest figures."""
 
 
 def total(nodes: Sequence[ClusterNode], figure: str) -> int:
-    """Return the sum of a figure over the nodes."""
+    """Return the sum of a figure over all nodes."""
     return int(sum(node.figures.get(figure, 0) for node in nodes))
 
 
 def newest(nodes: Sequence[ClusterNode], figure: str) -> int:
-    """Return a figure of the whole cluster, from the node with the newest metadata."""
+    """Return a cluster-wide figure from the node with the newest metadata; 0 without any."""
     ready = [node for node in nodes if node.figures]
     return int(max(ready, key=lambda n: n.figures["metadata"]).figures[figure]) if ready else 0
 
 
 class Lines:
-    """Lines, for a program or a file: one when the brokers or the in-sync replicas change."""
+    """Lines for a program or a file: one whenever the brokers or in-sync replicas change."""
 
     period_s = 5.0
 
@@ -98,7 +98,7 @@ class Table:
         self._write_above()
 
     def _write_above(self, *lines: str) -> None:
-        """Write lines in place of the table, and the table below them."""
+        """Write lines in place of the table, and redraw the table below them."""
         shown = table(self._nodes) if self._nodes else []
         width = shutil.get_terminal_size().columns
         text = _UP_AND_CLEAR.format(self._height) if self._height else ""
@@ -110,9 +110,9 @@ class Table:
 
 
 def table(nodes: Sequence[ClusterNode]) -> list[str]:
-    """Return the lines of a table with a row for each node and one for the cluster.
+    """Return the lines of a table with one row per node and one for the cluster.
 
-    They fit a terminal of 80 columns.
+    The lines fit a terminal of 80 columns.
     """
     lines = [_COLUMNS.format(*_TITLES)]
     for node in nodes:

@@ -1,6 +1,6 @@
-"""Opens the folder of a cluster, or makes one: plan, settings, formatted directories.
+"""Opens or creates the folder of a cluster: plan, settings, formatted directories.
 
-Rules: everything that can be refused is refused before the first file is written; an interrupted
+Rules: everything that can be rejected is rejected before the first file is written; an interrupted
 first start is completed by the next one; a folder with other files is left alone.
 """
 
@@ -32,7 +32,7 @@ _ELSEWHERE: Final = "name another folder with --data"
 
 
 class BadRequestError(Exception):
-    """The options cannot be met; the message is for the operator."""
+    """The options cannot be satisfied; the message is for the operator."""
 
 
 class CannotStartError(Exception):
@@ -47,9 +47,10 @@ def open_cluster(
     port: int | None,
     cluster_id: str | None,
 ) -> Plan:
-    """Return the plan of the folder, whose nodes are formatted; make it if the folder is empty.
+    """Return the plan of a folder with formatted nodes; create both if the folder is empty.
 
-    A folder that has nodes keeps their number, ports and cluster id: other ones are refused.
+    A folder that has nodes keeps their number, ports and cluster id; different options are
+    rejected.
     """
     try:
         plan = _read(directory)
@@ -89,7 +90,7 @@ def _read(directory: Path) -> Plan | None:
 def _check(
     directory: Path, plan: Plan, count: int | None, port: int | None, cluster_id: str | None
 ) -> None:
-    """Refuse options that contradict the nodes of a folder."""
+    """Reject options that contradict the existing nodes of a folder."""
     if count not in (None, len(plan.members)):
         raise BadRequestError(
             f"--nodes {count}: {directory} has {len(plan.members)} nodes; leave out --nodes, or "
@@ -144,7 +145,7 @@ def _check_id(text: str) -> None:
 
 
 def _write(directory: Path, plan: Plan) -> None:
-    """Replace the plan in one step."""
+    """Replace the plan atomically."""
     temporary = directory / f"{PLAN_FILE}.tmp"
     with temporary.open("w") as file:
         file.write(plan.to_text())
@@ -154,14 +155,14 @@ def _write(directory: Path, plan: Plan) -> None:
 
 
 def _with_free_ports(count: int) -> Iterator[Member]:
-    """Yield nodes on ports that no program uses now."""
+    """Yield nodes with ports that no program uses now."""
     ports = free_ports(2 * count)
     for number in range(count):
         yield Member(number + 1, ports[number], ports[count + number])
 
 
 def _check_free(members: Iterable[Member]) -> None:
-    """Refuse ports that another program uses, before anything is written."""
+    """Reject ports that another program uses, before anything is written."""
     for port in sorted(port for member in members for port in member[1:]):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -177,7 +178,7 @@ def _check_free(members: Iterable[Member]) -> None:
 
 
 def _format(directory: Path, plan: Plan) -> None:
-    """Format the nodes' directories, in another process: its modules are many."""
+    """Format the nodes' directories in another process, which loads many modules."""
     program = [sys.executable, "-m", "kwire.cluster.formatting", str(directory)]
     run = subprocess.run(
         program, capture_output=True, text=True, check=False, start_new_session=True

@@ -1,7 +1,7 @@
 """Formats the nodes of a new cluster: the program ``python -m kwire.cluster.formatting FOLDER``.
 
-It is a process of its own, since the supervisor of the nodes stays small without the modules that
-it loads.  A node that is formatted already is left alone: an earlier run was interrupted.
+It runs in its own process, so that the supervisor of the nodes stays small without the modules that
+formatting loads. A node that is already formatted, by an interrupted run, is left alone.
 """
 
 import sys
@@ -15,7 +15,7 @@ from kwire.types import uuid_bytes
 
 
 def main(directory: Path) -> None:
-    """Format the nodes; exit with one line on stderr if that is not possible."""
+    """Format the nodes; exit with one line on stderr if that fails."""
     plan = parse_plan((directory / PLAN_FILE).read_text())
     try:
         for node in plan.directory_ids:
@@ -25,7 +25,7 @@ def main(directory: Path) -> None:
 
 
 def format_member(plan: Plan, node: int, directory: Path) -> None:
-    """Format one node's directory with the id that the plan has for it."""
+    """Format one node's directory with the directory id from the plan."""
     config = broker_config(
         parse_properties((folder_of(directory, node) / "server.properties").read_text())
     )

@@ -1,10 +1,9 @@
 """The files of a cluster on one machine: its folder, and the settings of each node.
 
-Pure.  Rules: ``cluster.json`` says which nodes the folder has; each node has a folder of its own
-with the ``server.properties`` that it is started with, its data and its log.  While nodes are not
-formatted yet, ``cluster.json`` also has their directory ids, so that a formatting that was
-interrupted continues with the same ids.  A node that was formatted is never formatted again: a
-voter that lost its log and votes can lose data.
+Pure. Rules: ``cluster.json`` lists the folder's nodes; each node has its own folder with its
+``server.properties``, its data and its log. Until the nodes are formatted, ``cluster.json`` also
+has their directory ids, so that an interrupted formatting continues with the same ids. A formatted
+node is never formatted again: a voter that has lost its log but votes can cause data loss.
 """
 
 import json
@@ -16,17 +15,17 @@ HOST: Final = "127.0.0.1"
 PLAN_FILE: Final = "cluster.json"
 NODES_AT_MOST: Final = 100
 VOTERS_AT_MOST: Final = 5
-"""The number of nodes that are controllers too; each further voter makes every commit slower."""
+"""The number of nodes that are also controllers; each further voter slows down every commit."""
 _ELECTION_TIMEOUT_MS: Final = 200
-"""On one machine messages take microseconds.  The default of 1000 ms would be most of the start."""
+"""On one machine, messages take microseconds; the default of 1000 ms would dominate the start."""
 
 
 _FETCH_TIMEOUT_MS: Final = 1000
 _SESSION_TIMEOUT_MS: Final = 1500
 _HEARTBEAT_INTERVAL_MS: Final = 300
-"""A node that hangs holds its partitions up for these times, 9 s by default.
+"""A hanging node blocks its partitions for these times; the default is 9 s.
 
-On a machine that was starved for an hour no heartbeat came more than 800 ms after the last one
+On a machine that was starved for an hour, no heartbeat came more than 800 ms after the previous one
 (docs/operations.md).
 """
 
@@ -36,7 +35,7 @@ class DamagedPlan(ValueError):
 
 
 class Member(NamedTuple):
-    """A node of the cluster, and the ports that its first configuration has."""
+    """A node of the cluster, with the ports in its first configuration."""
 
     id: int
     port: int
@@ -44,14 +43,14 @@ class Member(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The nodes of a cluster."""
+    """The nodes of a cluster, as stored in ``cluster.json``."""
 
     cluster_id: str
     port: int
-    """The first port for clients; 0 if free ports were chosen."""
+    """The first client port; 0 if free ports were chosen."""
     members: tuple[Member, ...]
     directory_ids: Mapping[int, str]
-    """The ids of the data directories by node, until all nodes are formatted; then empty."""
+    """The data directories' ids by node, until all nodes are formatted; then empty."""
 
     @property
     def voters(self) -> tuple[Member, ...]:
@@ -59,7 +58,7 @@ class Plan(NamedTuple):
 
     @property
     def initial_controllers(self) -> str:
-        """The first voters in the form of `kwire format --initial-controllers`."""
+        """The initial voters in the form of `kwire format --initial-controllers`."""
         return ",".join(
             f"{voter.id}@{HOST}:{voter.controller_port}:{self.directory_ids[voter.id]}"
             for voter in self.voters
@@ -76,7 +75,7 @@ class Plan(NamedTuple):
 
 
 def parse_plan(text: str) -> Plan:
-    """Return the plan in a ``cluster.json``; raise DamagedPlan."""
+    """Return the plan in the text of a ``cluster.json``; raise DamagedPlan if it is not one."""
     try:
         content = json.loads(text)
         return Plan(
@@ -90,7 +89,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def members_from(first_port: int, count: int) -> tuple[Member, ...]:
-    """Return nodes with consecutive ports: those for clients, then those for controllers."""
+    """Return nodes with consecutive ports: client ports first, then controller ports."""
     return tuple(
         Member(number + 1, first_port + number, first_port + count + number)
         for number in range(count)
@@ -136,5 +135,5 @@ def properties(plan: Plan, member: Member, directory: Path) -> str:
 
 
 def _escape(value: str) -> str:
-    """Escape backslashes, as java.util.Properties wants it."""
+    """Escape backslashes as java.util.Properties requires."""
     return value.replace("\\", "\\\\")

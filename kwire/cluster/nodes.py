@@ -1,10 +1,10 @@
 """One node of a cluster as its supervisor sees it: a process, its state and its figures.
 
-Rules: a node runs in a session of its own, so that Ctrl-C reaches only the supervisor, which stops
-the nodes in order; its standard input is a pipe whose end stops it, so that it never outlives the
-supervisor; its standard output has the ready line and its figures, its log is a file. It has one
-request for figures at a time, so a node that is stopped or hangs never fills the pipe, and holds up
-nothing.
+Rules: a node runs in its own session, so that Ctrl-C reaches only the supervisor, which then stops
+the nodes cleanly. Its standard input is a pipe; the node stops at the end of that pipe, so it never
+outlives the supervisor. Its standard output carries the ready line and its figures; its log is a
+file. At most one request for figures is outstanding, so a node that is stopped or hangs never fills
+the pipe and blocks nothing.
 """
 
 import enum
@@ -24,34 +24,34 @@ _READY: Final = re.compile(r"kwire ready on (\S+)")
 _FIGURES: Final = re.compile(r"kwire figures (.*)")
 _TAIL_BYTES: Final = 4096
 SILENT_AFTER_S: Final = 10.0
-"""The time without an answer after which a node counts as silent."""
+"""Seconds without an answer after which a node counts as silent."""
 
 
 class State(enum.Enum):
     STARTING = "starting"
     READY = "ready"
     SILENT = "silent"
-    """It was ready, but does not answer any more: it is stopped or hangs."""
+    """The node was ready but no longer answers: it is stopped or hangs."""
     STOPPING = "stopping"
     ENDED = "ended"
 
 
 class ClusterNode:
-    """One node, and its process while that runs."""
+    """One node, and its process while it runs."""
 
     def __init__(self, node: int, directory: Path, options: Sequence[str]) -> None:
         self.id = node
         self.folder = folder_of(directory, node)
         self.state = State.ENDED
         self.address = ""
-        """Its address for clients, once it was ready."""
+        """Its client address, from when it was first ready."""
         self.exit_code: int | None = None
         self.figures: Mapping[str, float] = {}
-        """The figures that it sent last."""
+        """The figures that the node sent last."""
         self.records_per_s = 0.0
-        """The records that its clients produced per second, between the last two figures."""
+        """Records per second that its clients produced between the last two figures."""
         self._requested_at: float | None = None
-        """The time of the request for figures that it has not answered."""
+        """The time of the outstanding request for figures; None if there is none."""
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
@@ -92,9 +92,10 @@ class ClusterNode:
         return process.stdout.fileno()
 
     def ask_figures(self, now: float) -> None:
-        """Ask for figures; the answer comes by :meth:`read`.
+        """Ask for figures; the answer arrives through :meth:`read`.
 
-        Without an answer to the last request there is none, and after a while the node is silent.
+        Nothing is sent while a request is outstanding; after :data:`SILENT_AFTER_S` the node is
+        silent.
         """
         if self._process is None or self.state is not State.READY:
             return
@@ -108,7 +109,7 @@ class ClusterNode:
             self.figures, self.records_per_s = {}, 0.0
 
     def read(self) -> bool:
-        """Take what the process wrote; return False when it has ended."""
+        """Process what the node wrote; return False once it has ended."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -149,28 +150,28 @@ class ClusterNode:
         self.figures, self.records_per_s = {}, 0.0
 
     def stop(self) -> None:
-        """Begin a stop in order, also of a process that was stopped by a signal."""
+        """Begin a clean stop, even of a process that is suspended by a signal."""
         if self._process is not None:
             self.state = State.STOPPING
             self._process.terminate()
             self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process at once and wait for its end."""
+        """Kill the process and wait for its end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     @property
     def reason(self) -> str:
-        """The cause of its end, in words."""
+        """The reason why the process ended, in words."""
         code = self.exit_code or 0
         if code < 0:
             return f"signal {-code}"
         return self._last_complaint() or f"exit code {code}"
 
     def _last_complaint(self) -> str:
-        """Return the line with which the process refused to go on; empty if it wrote none."""
+        """Return the error with which the process ended; empty if it wrote none."""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, end - _TAIL_BYTES))

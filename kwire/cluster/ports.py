@@ -1,7 +1,7 @@
 """Free ports for servers that start later.
 
-Rule: the ports lie below those that the system gives to outgoing connections. A port of that range
-is free at one moment, and a client's own end has it when the server starts, or starts again.
+Rule: the ports are below the range that the system assigns to outgoing connections. A port in that
+range may be free now, yet in use by a client's own end when the server starts or restarts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kwire.cluster.layout import HOST
 
 FIRST: Final = 10_000
 END: Final = 20_000
-"""Linux gives outgoing connections ports from 32768 on (ip_local_port_range); macOS from 49152."""
+"""Linux assigns outgoing connections ports from 32768 (ip_local_port_range); macOS from 49152."""
 
 
 def free_ports(count: int) -> tuple[int, ...]:
@@ -25,7 +25,7 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def take_free(count: int, candidates: Iterator[int]) -> tuple[int, ...]:
-    """Take candidates until there are ``count`` ports on which nothing listens; return these."""
+    """Return the first ``count`` candidates on which nothing listens."""
     ports: list[int] = []
     with ExitStack() as stack:
         while len(ports) < count:

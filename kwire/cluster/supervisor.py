@@ -1,8 +1,8 @@
-"""Runs the nodes of a cluster until a signal: starts them, watches them, stops them in order.
+"""Runs the nodes of a cluster until a signal: starts, watches and cleanly stops them.
 
-Rules: one thread and no loop but the one in :meth:`Supervisor.run`, which sleeps until a node says
-something or a time has come; a node that cannot start ends the cluster with that node's reason; one
-that ends later is reported, and started again only if that was ordered.
+Rules: one thread, and one loop, in :meth:`Supervisor.run`, which sleeps until a node writes
+something or a time is reached. A node that cannot start ends the cluster with that node's reason. A
+node that ends later is reported, and restarted only if that was requested.
 """
 
 import os
@@ -16,12 +16,12 @@ from kwire.cluster.folders import BadRequestError, CannotStartError
 from kwire.cluster.nodes import ClusterNode, State
 
 BAD_REQUEST: Final = 1
-"""The exit code of a node that refuses its settings."""
+"""The exit code of a node that rejects its settings."""
 RESTART_AFTER_S: Final = 1.0
-"""The time between the end of a node and its next start; it doubles with each end that follows."""
+"""Seconds between the end of a node and its restart; they double with each further end."""
 RESTART_AFTER_AT_MOST_S: Final = 30.0
 STEADY_AFTER_S: Final = 60.0
-"""A node that has run for so long is started again as after its first end."""
+"""After a node has run for this long, the delay of its restart is that of its first end."""
 
 
 class Supervisor:
@@ -51,19 +51,19 @@ class Supervisor:
         self._failure: Exception | None = None
 
     def stop(self) -> None:
-        """Begin to stop all nodes; may be called by a signal handler."""
+        """Begin to stop all nodes; may be called from a signal handler."""
         os.write(self._wake_start, b".")
 
     def kill(self) -> None:
-        """End all nodes at once; may be called by a signal handler."""
+        """Kill all nodes; may be called from a signal handler."""
         for node in self.nodes:
             node.kill()
 
     def run(self) -> None:
         """Run the nodes until :meth:`stop`.
 
-        Raise CannotStartError if a node could not start or did not stop in order, or if all have
-        ended; BadRequestError if a node refuses its settings.
+        Raises CannotStartError if a node could not start or did not stop cleanly, or if all have
+        ended; BadRequestError if a node rejects its settings.
         """
         try:
             for node in self.nodes:
