@@ -1,1 +1,1 @@
-"""One node: its parts are built, started in order and stopped in order here."""
+"""One node: here its parts are built, started and stopped in the right order."""

@@ -1,4 +1,4 @@
-"""The broker half of a node: partitions, groups, producer ids, the session with the controller."""
+"""The broker half of a node: partitions, groups, producer ids, the controller session."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -39,13 +39,13 @@ SESSION_EVICTION_S: Final = 120.0
 
 
 def _checks_records(validation: str) -> bool:
-    """Return whether records are checked; in Python only on request, because of its cost."""
+    """Return whether records are checked; in pure Python only on request, because that is slow."""
     return validation == "records" or (validation == "auto" and IMPLEMENTATION == "c")
 
 
 @attrs.define(eq=False)
 class BrokerHalf:
-    """The broker half of one node; made before the node runs."""
+    """The broker half of one node; created before the node runs."""
 
     core: Core
     replicas: ReplicaService = attrs.field(init=False)
@@ -53,9 +53,9 @@ class BrokerHalf:
     transactions: NodeTransactions = attrs.field(init=False)
     lifecycle: BrokerLifecycle = attrs.field(init=False)
     has_opened_logs: bool = False
-    """Whether the logs have been opened; unopened logs cannot be recorded as cleanly closed."""
+    """True once the logs are open; logs that were never opened cannot count as cleanly closed."""
     is_caught_up: bool = False
-    """Whether the metadata includes all records that were committed before this node started."""
+    """True once the metadata includes all records committed before this node started."""
     _have_all_failed: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -117,7 +117,7 @@ class BrokerHalf:
         return replicas
 
     def throttle(self, config: BrokerConfig) -> None:
-        """Limit the copying of throttled replicas as the settings say."""
+        """Apply the settings that limit the copying of throttled replicas."""
         throttles = self.replicas.throttles
         throttles.leader.bytes_per_s = config.leader_replication_throttled_rate
         throttles.follower.bytes_per_s = config.follower_replication_throttled_rate
@@ -141,13 +141,13 @@ class BrokerHalf:
             self._have_all_failed.set()
 
     async def _end_without_directories(self) -> None:
-        """End the node when its last log directory has failed: it can neither lead nor follow."""
+        """End the node when its last log directory fails: it can neither lead nor follow."""
         await self._have_all_failed.wait()
         failures = "; ".join(str(each.disk.failed) for each in self.core.logs.directories)
         raise KafkaStorageError(f"all log directories have failed: {failures}")
 
     def log_config(self, topic: str) -> LogConfig:
-        """Return a topic's settings, as of the newest metadata."""
+        """Return a topic's settings in the newest metadata."""
         overrides = self.core.publisher.image.config(TOPIC, topic)
         return log_config(overrides, self.core.services.config)
 
@@ -156,10 +156,10 @@ class BrokerHalf:
         counts: dict[bytes, int] = {}
 
         def partitions() -> int:
-            """Return the partition count of the groups' topic as of the first call.
+            """Return the partition count of the groups' topic, as it was on the first call.
 
-            Groups keep their partition if the topic grows.  As in Apache Kafka, they move when the
-            node is started again.
+            Groups keep their partition if the topic grows. As in Apache Kafka, they move when the
+            node restarts.
             """
             topic = core.publisher.image.topic(CONSUMER_OFFSETS)
             if topic is None:
@@ -213,7 +213,7 @@ class BrokerHalf:
             self.lifecycle.on_image_published(image)
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Open the logs, apply the metadata, join the cluster; then clients can be served."""
+        """Open the logs, apply the metadata and join the cluster, so that clients can be served."""
         core = self.core
         await core.logs.open(self.log_config)
         self.has_opened_logs = True
@@ -241,9 +241,9 @@ class BrokerHalf:
         await nursery.start(self.lifecycle.run)
 
     def _report_directories(self, nursery: trio.Nursery) -> None:
-        """Report to the controller in which directory each partition lies.
+        """Report to the controller which directory holds each partition.
 
-        What is needed for that is loaded with the first partition.
+        The modules for this are loaded with the first partition.
         """
         core = self.core
         ids = {directory.disk: directory.directory_id for directory in core.logs.directories}
@@ -272,12 +272,12 @@ class BrokerHalf:
         self.replicas.partitions.on_log_unreachable = on_log_unreachable
 
     def _serves(self, image: MetadataImage) -> bool:
-        """Whether the image has this incarnation of the broker, unfenced."""
+        """Return whether the image has this incarnation of the broker, unfenced."""
         own = image.brokers.get(self.core.config.node_id)
         return own is not None and own.epoch == self.lifecycle.epoch and not own.fenced
 
     def _is_known(self, partition: TopicPartition, topic_id: bytes) -> bool:
-        """Whether the metadata has a partition that was found in a log directory."""
+        """Return whether the metadata has a partition that was found in a log directory."""
         topic = self.core.publisher.image.topic(partition.topic)
         return (
             topic is not None
@@ -286,7 +286,7 @@ class BrokerHalf:
         )
 
     def _is_assigned(self, partition: TopicPartition, topic_id: bytes) -> bool:
-        """Whether the metadata has a replica of the partition on this broker."""
+        """Return whether the metadata has a replica of the partition on this broker."""
         topic = self.core.publisher.image.topic(partition.topic)
         if topic is None or topic_id not in (topic.id, ZERO_UUID):
             return False

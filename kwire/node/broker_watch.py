@@ -1,9 +1,10 @@
-"""One idle connection from a controller to each other serving broker: its end may fence the broker.
+"""An idle connection from a controller to every other serving broker, to notice its end early.
 
-Every controller of the quorum has them, so that a new active controller has the proof at once that
-the former one's process ended together with its broker. What an ended connection proves is decided
-by :mod:`kwire.raftmeta.controller.process_probe`, and whether the broker is fenced by
-:mod:`kwire.raftmeta.controller.early_fencing`. Nothing is sent; an idle cluster stays idle.
+Every controller of the quorum keeps these connections, so that a new active controller can prove at
+once that its predecessor's process ended, and the broker in it.
+:mod:`kwire.raftmeta.controller.process_probe` decides what an ended connection proves, and
+:mod:`kwire.raftmeta.controller.early_fencing` whether the broker is fenced. Nothing is sent, so an
+idle cluster stays idle.
 """
 
 import logging
@@ -24,16 +25,16 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 logger = logging.getLogger(__name__)
 
 CONNECT_S: Final = 2.0
-"""The time limit for a connection."""
+"""Seconds within which a connection must be established."""
 
 
 @attrs.define(eq=False)
 class BrokerWatch:
-    """The connections of one controller to the brokers of other nodes."""
+    """One controller's connections to the brokers on other nodes."""
 
     node: int
     listener: str
-    """The listener to connect to; a broker without it is reached at its first one."""
+    """The listener to connect to; a broker without it is reached at its first listener."""
     controller: Controller
     publisher: MetadataPublisher
     clock: Clock
@@ -58,7 +59,7 @@ class BrokerWatch:
             self._follow(image, self._nursery)
 
     def _follow(self, image: MetadataImage, nursery: trio.Nursery) -> None:
-        """Watch the brokers that serve, and only those."""
+        """Watch exactly the brokers that are unfenced."""
         brokers = {b.id: b for b in image.brokers.values() if not b.fenced and b.id != self.node}
         for broker_id, (epoch, scope) in list(self._watches.items()):
             broker = brokers.get(broker_id)
@@ -121,7 +122,7 @@ class BrokerWatch:
             logger.debug("early fencing failed error=%r", error)
 
     async def _wait_due(self, probe: ProcessProbe) -> None:
-        """Wait until the next attempt is due; return early to report to a new active controller."""
+        """Wait until the next attempt is due, or until a new active controller needs the proof."""
         with trio.move_on_after(max(0.0, probe.due - self.clock.now())):
             if probe.proof is None or self.controller.is_active:
                 await trio.sleep_forever()

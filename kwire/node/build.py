@@ -1,4 +1,4 @@
-"""The settings of each part of a node, from the configuration: pure, one function per part."""
+"""The settings of each part of a node, from its configuration: pure, one function per part."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,15 +14,20 @@ from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterS
 from kwire.storage_format.directories import Identity
 
 AdvertisedListener = listeners.Endpoint
-"""An address as it is advertised to clients and other nodes."""
+"""An address as advertised to clients and other nodes."""
 
 _FIRST_BOOTSTRAP_ID: Final = -2
 _SOCKET_BUFFER_BYTES: Final = 512 << 10
-"""The size of socket buffers if the configuration names none
-(docs/decisions/0011-socket-buffers.md)."""
+"""The size of socket buffers if the configuration gives none.
+
+See docs/decisions/0011-socket-buffers.md.
+"""
 _BACKLOG_AT_LEAST: Final = 1024
-"""The smallest backlog.  Kafka has a thread that only accepts; here a busy millisecond must not
-fill the queue, for a client that finds it full retries only a second later."""
+"""The smallest backlog.
+
+Kafka has a thread that does nothing but accept. Here a busy millisecond must not fill the queue,
+because a client that finds it full retries only a second later.
+"""
 
 
 def limits(config: BrokerConfig) -> Limits:
@@ -42,7 +47,7 @@ def limits(config: BrokerConfig) -> Limits:
 
 
 def _buffer(config: BrokerConfig, name: str) -> int:
-    """Return the configured buffer size, -1 for the kernel's choice; else one for large answers."""
+    """Return the configured buffer size (-1: the kernel's choice), or one for large answers."""
     size: int = getattr(config, name.replace(".", "_"))
     return size if config.is_set(name) else _SOCKET_BUFFER_BYTES
 
@@ -94,7 +99,7 @@ def snapshot_cadence(config: BrokerConfig) -> SnapshotCadence:
 def advertised_listeners(
     config: BrokerConfig, bound: Mapping[str, int], this_host: str
 ) -> tuple[AdvertisedListener, ...]:
-    """Return the advertised addresses, with the ports that were really bound."""
+    """Return the advertised addresses, with the ports that were actually bound."""
     return tuple(
         endpoint._replace(
             host=endpoint.host if endpoint.host not in ("", "0.0.0.0", "::") else this_host,
@@ -134,12 +139,12 @@ def raft_config(
 
 
 def _controller_listener(config: BrokerConfig) -> str:
-    """Return the listener at which controllers are reached: the first that is named."""
+    """Return the listener for connections to controllers: the first one named."""
     return config.controller_listener_names[0].upper() if config.controller_listener_names else ""
 
 
 def configured_voters(config: BrokerConfig) -> VoterSet:
-    """Return the voters of ``controller.quorum.voters``; none if the quorum is dynamic."""
+    """Return the voters in ``controller.quorum.voters``; none if the quorum is dynamic."""
     listener = _controller_listener(config)
     return VoterSet.of(
         Voter(ReplicaKey(node), (Endpoint(listener, address.host, address.port),))

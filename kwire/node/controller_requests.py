@@ -1,7 +1,7 @@
 """A node's own requests to the active controller.
 
-They are answered in this process while its controller is active, and sent to the node of the active
-controller otherwise.
+They are answered in this process while its controller is active; otherwise they are sent to the
+active controller's node.
 """
 
 import logging
@@ -50,16 +50,16 @@ class InProcessController:
 
     controller: Controller
     others: Ask | None = None
-    """Sends a request to the active controller on another node; None if there is no other."""
+    """Sends a request to an active controller on another node; None if only this node can be it."""
     alter: "Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]] | None" = None
-    """Like ``others``, for ISR proposals: they have a connection of their own."""
+    """Like ``others``, for ISR proposals, which have their own connection."""
     assign: "Assign | None" = None
     """Like ``others``, for the directories of replicas."""
 
     async def ask(self, request: Body) -> Body:
         """Return the active controller's answer, from this process while its controller is active.
 
-        If this node is the only voter, the request waits until its controller is active, since no
+        If this node is the only voter, the request waits until its controller is active, because no
         other node could answer.
         """
         controller, others = self.controller, self.others
@@ -81,7 +81,7 @@ class InProcessController:
     async def assign_directories(
         self, request: "AssignReplicasToDirsRequest"
     ) -> "AssignReplicasToDirsResponse":
-        """Return the active controller's answer to directories of replicas; raises KafkaError."""
+        """Return the active controller's answer about replicas' directories; raises KafkaError."""
         from kwire.raftmeta.controller.partitions import decide_assign_directories
 
         if self.assign is None or self.controller.is_active:
@@ -90,7 +90,7 @@ class InProcessController:
 
     @property
     def may_wait_for_voters(self) -> bool:
-        """Whether it is active, but other voters have to acknowledge what it writes."""
+        """True if this controller is active, but other voters must acknowledge what it writes."""
         return self.controller.is_active and not self.controller.is_alone
 
     def keep_session(self, broker_id: int) -> bool:
@@ -101,7 +101,7 @@ class InProcessController:
         return True
 
     async def wait_replaceable(self) -> None:
-        """Wait until it is not the active controller, or another node could be."""
+        """Wait until this controller is not active, or another node could become active."""
         await self.controller.wait_replaceable()
 
 

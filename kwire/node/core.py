@@ -1,7 +1,7 @@
-"""The parts that every node has: directories, listeners, quorum, channel to the controller.
+"""The parts that every node has: directories, listeners, quorum, controller channel.
 
-Rules: on a single-node cluster the parts that only several nodes need are made, but their modules
-are not loaded and their tasks not woken.
+Rules: on a single-node cluster, the parts that only a multi-node cluster needs are created, but
+their modules are not loaded and their tasks never wake up.
 """
 
 import errno
@@ -66,7 +66,7 @@ class Core:
     identity: Identity
     clock: NodeClock
     random: Random
-    """The source of every id that this node makes: of topics, members, sessions, directories."""
+    """The source of every id that this node creates: of topics, members, sessions, directories."""
     services: Services
     logs: LogManager
     net: NetService
@@ -117,7 +117,7 @@ class Core:
             raise CannotOpenError(_unbound(endpoint, error)) from error
 
     def registration(self) -> ControllerRegistrationRequest:
-        """Return the request with which this controller registers with the active one."""
+        """Return the request that registers this controller with the active one."""
         return controller_registration(
             self.config,
             self.incarnation_id,
@@ -131,8 +131,8 @@ def make_core(
 ) -> Core:
     """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason.
 
-    In this order: checks that change nothing, addresses, locks, and only then the formatting of
-    empty directories.  So a start that fails leaves no directory formatted.
+    The order is: checks that change nothing, addresses, locks, and finally the formatting of empty
+    directories. So a failed start leaves no directory formatted.
     """
     examine(config, cluster_id)
     services = Services(config=config, clock=clock, supported_features=SUPPORTED)
@@ -207,7 +207,7 @@ def _assemble(
 
 
 def _lock_directories(config: BrokerConfig, clock: Clock, random: Random) -> LogManager:
-    """Lock the directories and make those that are missing; their ids are not known yet."""
+    """Lock the directories and create missing ones; their ids are not known yet."""
     data = [os.path.abspath(path) for path in config.data_directories]
     descriptors = Descriptors(files_limit(raise_descriptor_limit()))
     opened = [
@@ -237,14 +237,14 @@ def _lock_directories(config: BrokerConfig, clock: Clock, random: Random) -> Log
 
 
 def _make_runner() -> "CleaningRunner":
-    """Return what compaction passes run in; it is loaded with the first compacted log."""
+    """Return the runner of compaction passes; it is loaded with the first compacted log."""
     from kwire.log.directories.cleaning_runner import ProcessRunner
 
     return ProcessRunner()
 
 
 def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
-    """Return the name of the data directory that an error is about."""
+    """Return the name of the data directory that an error concerns."""
     path = str(error.filename or "")
     return next((d.name for d in directories if path.startswith(d.name)), directories[0].name)
 
@@ -252,9 +252,10 @@ def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
 def _bind(
     config: BrokerConfig, services: Services, net: NetService
 ) -> tuple[build.AdvertisedListener, ...]:
-    """Bind every address; connections are refused until the node can answer them.
+    """Bind every address; connections are refused until the node can answer requests.
 
-    A client that connected to a node that starts would wait for it, although others could answer.
+    Otherwise a client that connects to a starting node would wait for it, although other nodes
+    could answer.
     """
     controllers = {endpoint.name for endpoint in config.controller_endpoints}
     sides = {
@@ -278,7 +279,7 @@ def _bind(
 
 
 def _unbound(endpoint: build.AdvertisedListener, error: OSError) -> str:
-    """Return one line for an operator: the address that cannot be bound, why, and what to do."""
+    """Return one line for the operator: the address that cannot be bound, why, and the remedy."""
     what = f"cannot listen on {endpoint}: {error.strerror or error}"
     if isinstance(error, socket.gaierror):
         return f"{what}; name this host or an address of it in listeners"
@@ -294,7 +295,7 @@ def _unbound(endpoint: build.AdvertisedListener, error: OSError) -> str:
 
 
 def _scope_remedy(host: str) -> str | None:
-    """Return the remedy for a link-local IPv6 address, which each interface may have."""
+    """Return the remedy for a link-local IPv6 address, which is valid on every interface."""
     try:
         address = IPv6Address(host)
     except ValueError:

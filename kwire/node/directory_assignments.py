@@ -1,13 +1,13 @@
-"""Reports to the controller in which log directory each replica of this broker lies (KIP-858).
+"""Reports to the controller which log directory holds each replica of this broker (KIP-858).
 
-When a directory fails, the controller moves the leaders of the partitions that it knows to lie
-there. A replica whose log may be in a directory that could not be read is reported as lost if the
-controller does not know its directory. A broker with one directory has nothing to report until that
-directory takes the place of a lost one: in a directory that its broker does not have, a replica
-cannot lead.
+When a directory fails, the controller moves the leaders of all partitions that it knows to be in
+that directory. If a replica's log may be in a directory that could not be read, and the controller
+does not know the replica's directory, the replica is reported as lost. A broker with a single
+directory has nothing to report until that directory replaces a lost one: a replica cannot lead
+while the metadata places it in a directory that its broker does not have.
 
-Rules: what differs from the metadata is sent, many partitions in a request, one request at a time;
-a request without an answer is sent again, with a growing delay; an idle broker sends nothing.
+Rules: only differences from the metadata are sent, many partitions per request and one request at a
+time. An unanswered request is resent, with a growing delay. An idle broker sends nothing.
 """
 
 import logging
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REQUEST_PARTITIONS: Final = 2250
-"""Partitions in one request, at most; as many as Apache Kafka's brokers send."""
+"""The most partitions in one request, as many as Apache Kafka's brokers send."""
 RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 10.0
 
 
 @attrs.define(eq=False)
 class DirectoryAssignments:
-    """The assignments of one broker that the controller lacks."""
+    """One broker's directory assignments that the controller lacks."""
 
     node: int
     image: Callable[[], MetadataImage]
     directory_of: Callable[[Partition], bytes]
-    """Returns the id of the directory with a partition's log."""
+    """Returns the id of the directory that holds a partition's log."""
     broker_epoch: Callable[[], int]
     assign: "Callable[[AssignReplicasToDirsRequest], Awaitable[AssignReplicasToDirsResponse]]"
     """Sends a request to the active controller; raises KafkaError."""
@@ -57,7 +57,7 @@ class DirectoryAssignments:
     _has_pending: Signal = attrs.field(factory=Signal)
 
     def on_role_changed(self, partition: Partition) -> None:
-        """Send the directory of a partition's log if the metadata name another one."""
+        """Send the directory of a partition's log if the metadata have a different one."""
         key = partition.topic_id, partition.partition
         directory = self.directory_of(partition)
         if self._is_missing(key, directory):
@@ -67,7 +67,7 @@ class DirectoryAssignments:
     def on_log_unreachable(self, topic_id: bytes, index: int) -> None:
         """Report a replica as lost if the controller does not know the directory of its log.
 
-        Otherwise the controller could take the replica for one that is online, and elect it.
+        Otherwise the controller could consider the replica online, and elect it.
         """
         key = topic_id, index
         if self._is_missing(key, DirectoryId.LOST):
@@ -129,7 +129,7 @@ class DirectoryAssignments:
 
 
 def _by_directory(batch: dict[TopicIdPartition, bytes]) -> "list[RequestDirectory]":
-    """Return the request's form of assignments, grouped by directory and topic."""
+    """Return assignments as the request has them, grouped by directory and topic."""
     from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 
     directory_structure = AssignReplicasToDirsRequest.DirectoryData

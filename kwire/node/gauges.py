@@ -1,6 +1,6 @@
-"""The gauges of a node: numbers that other modules keep anyway, read when metrics are requested.
+"""The gauges of a node: numbers that other modules track anyway, read on request.
 
-Loaded only with ``--metrics-port``. Every function iterates once over the items it counts and
+Loaded only with ``--metrics-port``. Every function iterates once over the items that it counts and
 creates none: a partition that does not exist yet has no numbers.
 """
 
@@ -34,7 +34,7 @@ from kwire.replica.service import ReplicaService
 
 
 def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
-    """Make a node's metrics show every declared metric."""
+    """Register gauges so that the node's metrics include every declared metric."""
     metrics = core.services.metrics
     metrics.register_function(m.BUILD_INFO, lambda: 1, __version__, platform.python_version())
     _add_controller_gauges(metrics, core)
@@ -100,7 +100,7 @@ def _add_directory_gauges(metrics: m.Metrics, core: Core) -> None:
 
 
 def add_cleaner_gauges(metrics: m.Metrics, logs: LogManager) -> None:
-    """Show the state of compaction; without a compacted log there is none."""
+    """Show the state of compaction; without a compacted log, the values are zero."""
 
     def register(metric: m.Metric, read: Callable[[LogCleaner], float]) -> None:
         metrics.register_function(metric, lambda: 0 if logs.cleaner is None else read(logs.cleaner))
@@ -132,7 +132,7 @@ def add_cleaner_gauges(metrics: m.Metrics, logs: LogManager) -> None:
 def add_group_gauges(
     metrics: m.Metrics, replicas: ReplicaService, groups: GroupCoordinator
 ) -> None:
-    """Show offsets of the groups that this node coordinates, of partitions that it leads."""
+    """Show the groups' offsets, for groups coordinated and partitions led by this node."""
 
     def group_offsets() -> Iterator[tuple[tuple[str, str, str], int, int]]:
         """Yield labels, committed offset and high watermark; groups may change meanwhile."""
@@ -156,7 +156,7 @@ def add_group_gauges(
 
 
 def _add_controller_gauges(metrics: m.Metrics, core: Core) -> None:
-    """Add the gauges of a controller, active or not; a node without that role shows zeros."""
+    """Add the gauges of a controller, active or not; without that role, only "active" shows."""
     metrics.register_function(m.ACTIVE_CONTROLLER, lambda: float(core.controller.is_active))
     if not core.config.is_controller:
         return
@@ -211,7 +211,7 @@ def _add_quorum_gauges(metrics: m.Metrics, core: Core) -> None:
 
 @attrs.define(eq=False)
 class Elections:
-    """Measures the time for which the node knows no leader of the quorum."""
+    """Measures how long the node knows of no quorum leader."""
 
     _clock: Clock
     _spread: m.Histogram

@@ -1,9 +1,9 @@
-"""The coordinators and leaders on other nodes, as the transactions of this node use them.
+"""The coordinators and leaders on other nodes, as this node's transactions use them.
 
-Requests to other nodes go over connections of their own, one for markers, which wait for followers,
-and one for verifications, for which a producer waits. A request to a broker ends when the metadata
-say that the broker was fenced: other brokers lead its partitions from then on, and a broker that is
-paused or cut off answers late or never.
+Requests to other nodes have their own connections: one for markers, which wait for followers, and
+one for verifications, for which a producer waits. A request to a broker ends when the metadata show
+the broker as fenced: other brokers lead its partitions from then on, and a paused or cut-off broker
+answers late or never.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Resp = TypeVar("Resp")
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
 
 _BROKER_VERSION: Final = 2
-"""The `transaction.version` of producers whose partitions brokers add."""
+"""The `transaction.version` of producers whose partitions the brokers themselves add."""
 
 
 @attrs.define(eq=False)
@@ -49,11 +49,11 @@ class OtherBrokers:
     """The brokers of the cluster, by their ids in the newest metadata."""
 
     node: int
-    """This broker."""
+    """This broker's id."""
     listener: str
     image: Callable[[], MetadataImage]
     _attempts: dict[trio.CancelScope, BrokerImage] = attrs.field(factory=dict, init=False)
-    """The requests under way, each with the broker's registration when it was sent."""
+    """The open requests, each with the broker's registration at the time it was sent."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         """Return a partition's leader, NO_LEADER if there is none; None if it does not exist."""
@@ -61,7 +61,7 @@ class OtherBrokers:
         return None if state is None else state.leader
 
     async def call(self, pool: ConnectionPool, broker: int, request: Request[Resp]) -> Resp:
-        """Return a broker's answer; raises KafkaError if there is none before it is fenced."""
+        """Return a broker's answer; raises KafkaError if it is fenced before it answers."""
         state = self.image().brokers.get(broker)
         endpoint = None if state is None else state.endpoint(self.listener)
         if state is None or endpoint is None:
@@ -92,7 +92,7 @@ class MarkerBrokers:
     others: OtherBrokers
     pool: ConnectionPool
     local: Callable[[], MarkerWriter]
-    """Returns the partitions that this broker leads."""
+    """Returns the writer for partitions that this broker leads."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         return self.others.leader_of(partition)
@@ -100,7 +100,7 @@ class MarkerBrokers:
     async def write_markers(
         self, broker: int, markers: Sequence[TransactionMarker]
     ) -> Sequence[Mapping[TopicPartition, int]]:
-        """Return each marker's codes; raises KafkaError if the broker does not answer."""
+        """Return each marker's error codes; raises KafkaError if the broker does not answer."""
         if broker == self.others.node:
             return await self.local().write_markers(markers)
         request = WriteTxnMarkersRequest(markers=[_marker(marker) for marker in markers])
@@ -125,7 +125,7 @@ def _marker(marker: TransactionMarker) -> Marker:
 def _codes(
     markers: Sequence[TransactionMarker], response: WriteTxnMarkersResponse
 ) -> list[dict[TopicPartition, int]]:
-    """Return the answer's codes by marker; a producer has at most one marker in a request."""
+    """Return the answer's codes by marker; a request has at most one marker per producer."""
     by_producer = {
         result.producer_id: {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
@@ -139,7 +139,7 @@ def _codes(
 
 @attrs.frozen
 class Verifier:
-    """The transaction coordinators of the cluster, as the leaders of partitions ask them."""
+    """The cluster's transaction coordinators, as the leaders of partitions query them."""
 
     others: OtherBrokers
     requests: VerificationRequests
@@ -154,7 +154,7 @@ class Verifier:
         *,
         add: bool = False,
     ) -> Mapping[TopicPartition, int]:
-        """Return the coordinator's code for each partition; with ``add`` partitions are added."""
+        """Return the coordinator's code for each partition; ``add`` also adds the partitions."""
         producer = Producer(producer_id, producer_epoch)
         others = self.others
         try:
@@ -179,10 +179,10 @@ class Verifier:
     async def _add(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Add partitions; before ConcurrentTransactions wait a moment for the last transaction.
+        """Add partitions; on ConcurrentTransactions, first wait briefly for the last transaction.
 
-        The caller asks again then, since the marker that ended that transaction came later than
-        its question.
+        The caller then asks again, because the marker that ended that transaction arrived after its
+        question.
         """
         request = AddPartitions(transactional_id, producer, frozenset(partitions), _BROKER_VERSION)
         try:

@@ -10,7 +10,7 @@ from kwire.node.server import Server
 
 
 def pages(server: Server) -> Pages:
-    """Make a node's pages; ``/livez`` answers as soon as the loop runs."""
+    """Create a node's pages; ``/livez`` answers as soon as the event loop runs."""
     core = server.core
     metrics, clock = core.services.metrics, core.clock
     add_process(metrics, clock)

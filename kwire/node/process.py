@@ -1,7 +1,7 @@
-"""The operating system's figures of this process, read when metrics are requested.
+"""The operating system's figures for this process, read when metrics are requested.
 
-Names and meanings are those of Prometheus' client libraries.  Figures that a platform does not
-have are left out.
+Names and meanings are those of Prometheus' client libraries. Figures that a platform does not
+provide are left out.
 """
 
 import os
@@ -15,14 +15,14 @@ from kwire.clock import Clock
 
 PROC: Final = Path("/proc/self")
 _RESIDENT: Final = 1
-"""The index of the field in ``statm``, in pages; so is :data:`_VIRTUAL`."""
+"""The index of a ``statm`` field, in pages, as is :data:`_VIRTUAL`."""
 _VIRTUAL: Final = 0
 _START_TICKS: Final = 19
-"""The index of the field in ``stat`` after the name: clock ticks since the machine's start."""
+"""The index in ``stat``, counted after the name, of the start time in ticks since boot."""
 
 
 def add_process(metrics: m.Metrics, clock: Clock) -> None:
-    """Show CPU time, memory, descriptors and age of this process."""
+    """Show this process's CPU time, memory, open descriptors and age."""
     metrics.register_function(m.CPU_SECONDS, time.process_time)
     with suppress(ImportError):  # Windows
         import resource

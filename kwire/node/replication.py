@@ -1,6 +1,6 @@
-"""The connections of a broker to the leaders that it copies from, and to the controller.
+"""A broker's connections to the controller and to the leaders from which it copies.
 
-Each purpose has a connection of its own: a fetch waits at the leader, and a proposal of an ISR must
+Each purpose has its own connection, because a fetch waits at the leader and an ISR proposal must
 not wait behind heartbeats.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class LeaderConnection:
-    """The connection to a broker, at the address that the newest metadata has."""
+    """The connection to a broker, at its address in the newest metadata."""
 
     node: int
     listener: str
@@ -60,7 +60,7 @@ class LeaderConnection:
 
 @contextmanager
 def _as_unreachable() -> Iterator[None]:
-    """Raise LeaderUnreachable for the errors of a call without an answer."""
+    """Convert the errors of an unanswered call to LeaderUnreachable."""
     try:
         yield
     except (OutOfReach, UnsupportedVersion) as error:

@@ -1,9 +1,9 @@
-"""Runs one node in this process until a signal ends it: the first SIGTERM or SIGINT stops it in
-order, a second one at once.
+"""Runs one node in this process until a signal ends it.
 
-A disk error in files that the node needs (its metadata log) ends it with one clear line.  The parts
-of a node are imported by the functions that need them, so that the signal handlers are installed
-before anything is imported or made.
+The first SIGTERM or SIGINT shuts the node down cleanly; a second one kills it. A disk error in
+files that the node needs (its metadata log) ends it with one clear line. The functions that need
+the parts of a node import them, so that the signal handlers are installed before anything is
+imported or created.
 """
 
 import gc
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class StopSignals:
-    """The handlers of SIGTERM and SIGINT, installed from before a node is made until it has ended.
+    """The handlers of SIGTERM and SIGINT, installed before a node is created, until it has ended.
 
-    The first signal is only noted, so nothing is left half made; the caller that runs the node
-    stops it in order.  A second one ends the process at once.  Only for the main thread.
+    The first signal is only recorded, so nothing is left half done; the caller that runs the node
+    shuts it down cleanly. A second signal ends the process at once. For the main thread only.
     """
 
     NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -36,7 +36,7 @@ class StopSignals:
         self.received: int | None = None
         """The first signal."""
         self._second: int | None = None
-        """A second signal that came before it was known what it has to remove."""
+        """A second signal that arrived before ``end_at_once_by`` set what to clean up."""
         self._clean_up: Callable[[], None] | None = None
         self._on_first: Callable[[], object] | None = None
         self._former: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
@@ -55,22 +55,22 @@ class StopSignals:
             signal.signal(number, handler)
 
     def notify(self, on_first: Callable[[], object] | None) -> None:
-        """Call ``on_first`` at the first signal, at once if it came already; None unsets it."""
+        """Call ``on_first`` on the first signal, or now if it has already come; None unsets it."""
         self._on_first = on_first
         if on_first is not None and self.received is not None:
             on_first()
 
     def end_at_once_by(self, clean_up: Callable[[], None]) -> None:
-        """Let a second signal call ``clean_up`` and end the process, now if it has come already.
+        """Let a second signal call ``clean_up`` and end the process; now if it has already come.
 
-        No other cleaning up is run then. Until this is called a second signal waits.
+        No other cleanup runs in that case. Until this is called, a second signal waits.
         """
         self._clean_up = clean_up
         if self._second is not None:
             self._end(self._second)
 
     def end_at_once_after(self, act: Callable[[], None]) -> None:
-        """Let a second signal call ``act`` before it cleans up and ends the process."""
+        """Let a second signal call ``act``, then clean up and end the process."""
         clean_up = self._clean_up
 
         def end() -> None:
@@ -108,7 +108,7 @@ def run_until_signal(
 ) -> None:
     """Run one node in this process until the first signal; ``signals`` must be entered.
 
-    With ``write`` a supervisor is at standard input, and gets its answers by that function.
+    With ``write``, a supervisor is connected to standard input, and ``write`` sends it the answers.
     """
     import trio
 
@@ -145,7 +145,7 @@ def _reason(error: BaseException) -> str:
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """Yield the errors in a group and in the groups within it."""
+    """Yield the errors in a group, including those in nested groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)
@@ -154,7 +154,7 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Whether no controller takes this broker, or another broker has its id."""
+    """Return whether no controller accepts this broker, or another broker has its id."""
     from kwire.errors import (
         BrokerIdNotRegistered,
         DuplicateBrokerRegistration,
@@ -221,7 +221,7 @@ async def _until_signal(
 
 
 async def show(nursery: "trio.Nursery", server: "Server", host: str | None, port: int) -> int:
-    """Serve the metrics pages, by default on the clients' host only; return the port."""
+    """Serve the metrics pages, by default only on the clients' host; return the port."""
     from kwire.net.http_pages import serve_pages
     from kwire.node.pages import pages
     from kwire.storage_format.directories import CannotOpenError

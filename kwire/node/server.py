@@ -1,7 +1,7 @@
-"""Builds the halves of one node, starts their parts in order and stops them in order.  No logic.
+"""Builds the halves of one node, and starts and stops their parts in order. No logic.
 
-Rules: a node is an object, without globals or signal handlers, so that several can run in one
-process; it is ready when every request would be answered; a part that fails ends the node with a
+Rules: a node is an object without globals or signal handlers, so that several can run in one
+process. A node is ready when it can answer every request. A part that fails ends the node with a
 clear last line.
 """
 
@@ -30,9 +30,9 @@ __all__ = ["CannotOpenError", "Server", "format_node"]
 log = logging.getLogger(__name__)
 
 WAIT_LOG_SECONDS: Final = 5.0
-"""The time after which a node first logs that it waits for a leader; later lines are rarer."""
+"""Seconds after which a node first logs that it waits for a leader; later lines are rarer."""
 HAND_OVER_SECONDS: Final = 10.0
-"""The time limit for handing over leaderships in a stop."""
+"""Seconds allowed for handing over leaderships during a stop."""
 
 
 class Server:
@@ -49,8 +49,8 @@ class Server:
     ) -> None:
         """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason.
 
-        Without a clock and a source of randomness the node uses the system's. A simulation gives
-        the ``core``, and with it all of them.
+        By default, the node uses the system's clock and source of randomness. A simulation passes
+        ``core``, which includes its own.
         """
         self.config = config
         self.core: Core = core or make_core(
@@ -65,7 +65,7 @@ class Server:
 
     # Following the metadata -----------------------------------------------------------------
     async def _reconfigure(self, delta: MetadataDelta) -> None:
-        """Apply changed broker settings; the first applier, since the other parts read them."""
+        """Apply changed broker settings; the first applier, because the other parts read them."""
         own = str(self.config.node_id)
         if {(BROKER, ""), (BROKER, own)} & delta.configs:
             image = delta.after
@@ -90,17 +90,17 @@ class Server:
     # Running --------------------------------------------------------------------------------
     @property
     def address(self) -> Address:
-        """The clients' address: the node's first broker listener, or else controller listener."""
+        """The clients' address: that of the first broker listener, or else controller listener."""
         listeners = self.config.broker_endpoints or self.config.controller_endpoints
         return self.core.net.listeners[listeners[0].name].address
 
     @property
     def is_serving(self) -> bool:
-        """Whether every request would be answered, and the node is not stopping."""
+        """True if every request can be answered and the node is not stopping."""
         return self.ready.is_set() and not self._stop.is_set()
 
     def stop(self) -> None:
-        """Begin a stop in order; :meth:`run` returns when it is done."""
+        """Begin a clean stop; :meth:`run` returns once it is done."""
         self._stop.set()
 
     async def run(self, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED) -> None:
@@ -135,7 +135,7 @@ class Server:
             await self.core.logs.close(self.broker.lifecycle.epoch)
 
     async def _stop_early(self, starting: trio.CancelScope) -> None:
-        """Cancel the start when :meth:`stop` is called while the node waits for others."""
+        """Cancel the start if :meth:`stop` is called while the node waits for others."""
         await self._stop.wait()
         starting.cancel()
 
@@ -165,7 +165,8 @@ class Server:
     def _accept_from_nodes(self) -> None:
         """Serve the other nodes before the logs are open, which may take minutes.
 
-        While a controller that may fence brokers refuses their connections, they take it for ended.
+        A controller that may fence brokers and is refused connections would take this node for
+        ended.
         """
         for endpoint in self.core.controller_listeners:
             self.core.accept(endpoint.name)
@@ -182,7 +183,7 @@ class Server:
         ).run()
 
     async def _join(self, nursery: trio.Nursery) -> None:
-        """Join a quorum of several nodes; accept first, as the others need this node to start."""
+        """Join a multi-node quorum; accept connections first, because others need this node."""
         core = self.core
         self._accept_from_nodes()
         if self.config.is_controller:
@@ -194,10 +195,10 @@ class Server:
             waiting.cancel_scope.cancel()
 
     def _warn_of_other_voters(self) -> None:
-        """Log at once that the directories are those of a quorum that the configuration lacks.
+        """Warn at once if the directories belong to a quorum that the configuration lacks.
 
-        A node that was formatted with a file and is started without it waits for voters that may
-        never find it.
+        A node that was formatted with a file but started without it waits for voters that may never
+        find it.
         """
         if not is_single_voter(self.config):
             return
@@ -211,7 +212,7 @@ class Server:
         )
 
     async def _log_waiting(self) -> None:
-        """Log that the node waits for others: after 5 seconds, then every 30."""
+        """Log that the node is waiting for others: after 5 seconds, then every 30."""
         quorum = self.core.quorum
         await trio.sleep(WAIT_LOG_SECONDS)
         while True:
@@ -224,7 +225,7 @@ class Server:
             await trio.sleep(6 * WAIT_LOG_SECONDS)
 
     async def _hand_over(self) -> None:
-        """Hand the leaderships over while requests are served, then end every waiting answer."""
+        """Hand over leaderships while still serving requests, then end every waiting answer."""
         log.info("stopping node=%d", self.config.node_id)
         with trio.move_on_after(HAND_OVER_SECONDS):
             if self.broker is None or await self.broker.lifecycle.stop():

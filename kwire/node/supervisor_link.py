@@ -1,7 +1,7 @@
-"""The link of a node with the process that started it (`kwire serve --supervised`).
+"""The link between a node and the process that started it (`kwire serve --supervised`).
 
-Rules: each line of standard input is answered by one line of figures on standard output; the end of
-standard input stops the node in order, so that a node does not outlive its supervisor.
+Rules: each line on standard input is answered by a line of figures on standard output; the end of
+standard input stops the node cleanly, so that a node does not outlive its supervisor.
 """
 
 import logging
@@ -22,7 +22,7 @@ STDIN: Final = 0
 
 
 async def follow_supervisor(server: Server, write: Callable[[str], None]) -> None:
-    """Answer lines of standard input until its end, then stop the node."""
+    """Answer lines from standard input until its end, then stop the node."""
     async with trio.lowlevel.FdStream(os.dup(STDIN)) as requests:
         async for data in requests:
             for _ in range(data.count(b"\n")):
@@ -35,7 +35,7 @@ async def follow_supervisor(server: Server, write: Callable[[str], None]) -> Non
 
 
 async def collect_figures(server: Server) -> dict[str, int]:
-    """Return the numbers of a node and of the cluster, as its newest metadata has them."""
+    """Return figures of the node and of the cluster, according to its newest metadata."""
     core, slices = server.core, Slices()
     image = core.publisher.image
     leader = core.quorum.leader().leader_id

@@ -1,6 +1,6 @@
-"""The transactions of one node; most of their modules are loaded when they are first needed.
+"""The transactions of one node; most of their modules are loaded on first use.
 
-That is when the node leads a partition of `__transaction_state`, or is asked about one.
+First use is when the node leads a partition of `__transaction_state`, or is asked about one.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 
 _FEATURE: Final = "transaction.version"
 _VERIFICATION_S: Final = 3.0
-"""The time limit of a verification by another node, after which the producer is to retry.
+"""The time limit of a verification by another node, after which the producer should retry.
 
-The producer's later requests on its connection wait behind the one that is verified, also those
-that would find the next coordinator.
+While a verification runs, the producer's later requests on its connection wait behind it, even
+those that would find the next coordinator.
 """
 
 
 @attrs.define(eq=False)
 class NodeTransactions:
-    """The coordinator of one node, and its verifier of producers; both made on first use."""
+    """One node's transaction coordinator and verifier of producers; both created on first use."""
 
     core: Core
     log: CoordinatorLog
     nursery: trio.Nursery | None = None
-    """The nursery of the coordinator's task; set before the node takes a role."""
+    """The nursery of the coordinator's task; set before the node gets a role."""
     _coordinator: TransactionCoordinator | None = None
     _verifier: Verifier | None = None
     _brokers: OtherBrokers | None = None
     _counts: dict[bytes, int] = attrs.field(factory=dict)
 
     def on_role_changed(self, partition: LedPartition) -> None:
-        """Load or drop a partition that gained or lost its role; the replica layer calls this."""
+        """Load or drop a partition whose role was gained or lost; called by the replica layer."""
         if partition.topic == TRANSACTION_STATE:
             self.coordinator().on_role_changed(partition)
 
@@ -67,7 +67,7 @@ class NodeTransactions:
         *,
         add: bool = False,
     ) -> Mapping[TopicPartition, int]:
-        """Return the coordinator's code for each partition; with ``add`` partitions are added."""
+        """Return the coordinator's code for each partition; ``add`` also adds the partitions."""
         verifier = self._verifier
         if verifier is None:
             verifier = self._verifier = self._make_verifier()
@@ -85,7 +85,7 @@ class NodeTransactions:
         return Verifier(others, requests, self.coordinator)
 
     def coordinator(self) -> TransactionCoordinator:
-        """Return the coordinator; the first call makes it and starts its task."""
+        """Return the coordinator; the first call creates it and starts its task."""
         if self._coordinator is None:
             self._coordinator = self._make()
             assert self.nursery is not None
@@ -130,7 +130,7 @@ class NodeTransactions:
         return TransactionSettings.of(self.core.services.config)
 
     def _partition_count(self) -> int:
-        """Return the partition count of `__transaction_state` as of the first call.
+        """Return the partition count of `__transaction_state`, as it was on the first call.
 
         Transactional ids keep their partition if the topic grows, until a restart, as in Kafka.
         """

@@ -1,8 +1,9 @@
-"""The verifications that this node requests from the transaction coordinators of other nodes.
+"""The verifications that this node requests from the transaction coordinators on other nodes.
 
-At most one request a node is under way; the next one carries what came meanwhile, as with markers.
-So a coordinator decides on many transactions together, and a producer waits for two of its commits
-at most. A request has a transactional id once: its other partitions go with the next one.
+At most one request per node is open; the next one carries everything that arrived meanwhile, as
+with markers. So a coordinator decides on many transactions together, and a producer waits for at
+most two of its commits. A request names each transactional id once; further partitions of the id go
+into the next request.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 
 _TRANSACTIONS_MAX: Final = 500
-"""The most transactions of one request."""
+"""The most transactions in one request."""
 
 
 @attrs.define(eq=False)
 class _Verification:
-    """One transaction to verify, and its result or error once there is one."""
+    """One transaction to verify, and its result or error once it has one."""
 
     transaction: Transaction
     is_over: trio.Event = attrs.field(factory=trio.Event)
@@ -43,16 +44,16 @@ class _Verification:
 
 @attrs.define(eq=False)
 class VerificationRequests:
-    """The requests to all nodes, and what waits for the next ones."""
+    """The requests to all nodes, and what waits for the next requests."""
 
     send: Callable[[int, AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]]
     """Returns a broker's answer; raises KafkaError if there is none."""
     nursery: Callable[[], trio.Nursery]
     _queues: dict[int, list[_Verification]] = attrs.field(factory=dict, init=False)
-    """The waiting verifications, by broker; an entry exists while a task works on it."""
+    """Waiting verifications by broker; an entry exists while a task sends them."""
 
     async def verify(self, broker: int, transaction: Transaction) -> Result | None:
-        """Return the coordinator's result, None if its answer lacks it; raises KafkaError."""
+        """Return the coordinator's result; None if its answer lacks it. Raises KafkaError."""
         verification = _Verification(transaction)
         queue = self._queues.get(broker)
         if queue is None:
@@ -65,7 +66,7 @@ class VerificationRequests:
         return verification.result
 
     async def _drain(self, broker: int) -> None:
-        """Send requests to one broker until nothing waits for it."""
+        """Send requests to one broker until nothing is waiting for it."""
         queue = self._queues[broker]
         try:
             while queue:
@@ -103,7 +104,7 @@ def _end(verifications: Iterable[_Verification], error: KafkaError | None) -> No
 def _next_batch(
     queue: list[_Verification],
 ) -> tuple[dict[str, _Verification], list[_Verification]]:
-    """Return the verifications of the next request by transactional id, and the remaining ones."""
+    """Return the next request's verifications by transactional id, and the rest."""
     batch: dict[str, _Verification] = {}
     remaining: list[_Verification] = []
     for verification in queue:
