@@ -1,1 +1,1 @@
-"""The tables of settings: broker, topic, group, client metrics; and the file they come from."""
+"""The tables of settings for broker, topic, group and client metrics, and the settings file."""

@@ -1,8 +1,8 @@
 """The settings of a node, as in ``server.properties``.
 
-Only settings that kwire acts on, or will soon, have a line here; the rest of Kafka's are in
-:mod:`kwire.configs.inert`. A value set at run time (``with_dynamic``) takes precedence over the
-file's, one for this broker over one for all brokers.
+Only settings that kwire acts on, or soon will, are listed here; Kafka's other settings are in
+:mod:`kwire.configs.inert`. A value set at run time (``with_dynamic``) overrides the file's, and one
+for this broker overrides one for all brokers.
 """
 
 import functools
@@ -49,14 +49,14 @@ PER_BROKER: Final = Scope.PER_BROKER
 
 
 def gzip_level(level: int) -> str | None:
-    """Return Kafka's error text for a level that gzip does not have, else None."""
+    """Return Kafka's error text for a level that gzip lacks; None for a valid level."""
     if level == -1 or 1 <= level <= 9:
         return None
     return "Value must be between 1 and 9 or equal to -1"
 
 
 def connection_counts(text: str) -> dict[str, int]:
-    """Parse ``address:number,…`` into a mapping; raise ValueError if a number is none."""
+    """Parse ``address:number,…`` into a mapping; raise ValueError on an invalid number."""
     pairs = (pair.strip().rpartition(":") for pair in text.split(",") if pair.strip())
     return {host: int(count) for host, _, count in pairs}
 
@@ -87,9 +87,9 @@ _FAMILIES: Final = (
 
 
 def family(name: str) -> tuple[str, ...]:
-    """Return the settings that have the same meaning in other units, the finest first.
+    """Return the settings with the same meaning in different units, the finest unit first.
 
-    One that is set at run time hides the others of the file.
+    If one of them is set at run time, it hides the others in the file.
     """
     if name == "log.flush.interval.ms":
         return (name, "log.flush.scheduler.interval.ms")
@@ -97,7 +97,7 @@ def family(name: str) -> tuple[str, ...]:
 
 
 class BrokerConfig(Config):
-    """One node's settings; :func:`kwire.configs.load.broker_config` makes it."""
+    """One node's settings; :func:`kwire.configs.load.broker_config` creates them."""
 
     # fmt: off
 
@@ -534,11 +534,11 @@ class BrokerConfig(Config):
         own: Mapping[str, str] | None = None,
     ) -> None:
         self.static = dict(static)
-        """The properties of the file."""
+        """The properties in the file."""
         self.cluster = dict(cluster or {})
-        """The settings that were set at run time for all brokers."""
+        """The settings made at run time for all brokers."""
         self.own = dict(own or {})
-        """The settings that were set at run time for this broker."""
+        """The settings made at run time for this broker."""
         texts = self.static
         for layer in (self.cluster, self.own):
             hidden = {other for name in layer for other in family(name)}
@@ -547,7 +547,7 @@ class BrokerConfig(Config):
         super().__init__(texts)
 
     def with_dynamic(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> Self:
-        """Return the same node with other run-time settings; invalid ones are left out."""
+        """Return the same node's config with other run-time settings; invalid ones are dropped."""
         return type(self)(self.static, self._usable(cluster), self._usable(own))
 
     def _usable(self, texts: Mapping[str, str]) -> dict[str, str]:
@@ -563,11 +563,11 @@ class BrokerConfig(Config):
         return usable
 
     def fallback(self, key: Key[T]) -> T:
-        """Return the default; of ``node.id`` and ``broker.id`` the default is the other's value."""
+        """Return the default; ``node.id`` and ``broker.id`` default to each other's value."""
         return cast(T, self._values.get(_OTHER_NAME.get(key.name, ""), key.default))
 
     def raw(self, name: str) -> object:
-        """Return the value of any setting of Kafka, whether or not kwire acts on it."""
+        """Return the value of any Kafka setting, whether or not kwire acts on it."""
         key = broker_key(name)
         if key is None:
             raise KeyError(name)
@@ -577,19 +577,19 @@ class BrokerConfig(Config):
         return key.default
 
     def raw_integer(self, name: str) -> int:
-        """Return the value of any setting of Kafka that is a whole number."""
+        """Return the value of any Kafka setting that is a whole number."""
         value = self.raw(name)
         assert isinstance(value, int), name
         return value
 
     @property
     def is_broker(self) -> bool:
-        """Whether the node serves clients."""
+        """True if the node serves clients."""
         return "broker" in self.process_roles
 
     @property
     def is_controller(self) -> bool:
-        """Whether the node takes part in the metadata quorum."""
+        """True if the node takes part in the metadata quorum."""
         return "controller" in self.process_roles
 
     @property
@@ -619,7 +619,7 @@ class BrokerConfig(Config):
 
     @property
     def log_roll_jitter_time_ms(self) -> int:
-        """The most ms by which a segment is rolled earlier."""
+        """The most ms by which a segment may be rolled earlier."""
         if self.log_roll_jitter_ms is None:
             return self.log_roll_jitter_hours * 3_600_000
         return self.log_roll_jitter_ms
@@ -633,7 +633,7 @@ class BrokerConfig(Config):
 
     @property
     def protocols(self) -> dict[str, str]:
-        """The protocol by listener name; controllers' default to plaintext, as in Kafka."""
+        """The protocol by listener name; controller listeners default to plaintext, as in Kafka."""
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         if not self.is_set("listener.security.protocol.map"):
             for name in self.controller_listener_names:
@@ -659,7 +659,7 @@ class BrokerConfig(Config):
 
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """The advertised addresses; a controller listener without one has its own address."""
+        """The advertised addresses; a controller listener without one uses its own address."""
         if not self.advertised_listeners:
             return self.endpoints
         advertised = parse_listeners(
@@ -671,7 +671,7 @@ class BrokerConfig(Config):
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener that brokers use among themselves."""
+        """The name of the listener for connections between brokers."""
         return (self.inter_broker_listener_name or self.security_inter_broker_protocol).upper()
 
     @property
@@ -681,7 +681,7 @@ class BrokerConfig(Config):
 
     @property
     def bootstrap_servers(self) -> tuple[Address, ...]:
-        """Controllers to ask first when voters are dynamic."""
+        """The controllers to contact first when voters are dynamic."""
         setting = "controller.quorum.bootstrap.servers"
         return tuple(parse_address(setting, t) for t in self.controller_quorum_bootstrap_servers)
 
@@ -690,11 +690,11 @@ _OTHER_NAME: Final = {"node.id": "broker.id", "broker.id": "node.id"}
 
 
 def broker_key(name: str) -> Key[object] | None:
-    """Return a broker setting of Kafka 4.3; None if there is none of this name."""
+    """Return a broker setting of Kafka 4.3; None if it has no setting of this name."""
     return BrokerConfig.keys().get(name) or inert_key(name)
 
 
 @functools.cache
 def all_broker_keys() -> dict[str, Key[object]]:
-    """Return every broker setting of Kafka 4.3, by name in order."""
+    """Return every broker setting of Kafka 4.3, sorted by name."""
     return dict(sorted({**BrokerConfig.keys(), **inert_keys()}.items()))

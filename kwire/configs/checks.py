@@ -1,6 +1,6 @@
-"""Checks of a node's settings together, and of settings that ask for what kwire lacks.
+"""Checks of a node's settings together, and of settings for features that kwire lacks.
 
-A file that asks for protection must never become an open broker: authorization, encryption,
+A file that asks for protection must never result in an open broker: authorization, encryption,
 authentication and policies that kwire does not have are errors, not warnings.
 """
 
@@ -29,7 +29,7 @@ _OPEN: Final = "and let only networks that you trust reach the node"
 
 
 def check_protection(properties: Mapping[str, str]) -> None:
-    """Refuse settings that ask for protection that kwire lacks."""
+    """Reject settings that ask for protection that kwire lacks."""
     for name, text in properties.items():
         plain = name.split(".", 3)[-1] if name.startswith("listener.name.") else name
         if plain not in _PROTECTIVE and "ssl." not in plain and "sasl." not in plain:
@@ -42,14 +42,14 @@ def check_protection(properties: Mapping[str, str]) -> None:
 
 
 def check_values(properties: Mapping[str, str]) -> None:
-    """Refuse invalid values, also of settings without effect, as Kafka does."""
+    """Reject invalid values, even of settings without effect, as Kafka does."""
     for name, text in properties.items():
         if (key := broker_key(name)) is not None:
             key.parse(text)
 
 
 def warnings(properties: Mapping[str, str]) -> Iterator[str]:
-    """Yield warnings about properties with which the node can start."""
+    """Yield warnings about properties that do not keep the node from starting."""
     for name, text in properties.items():
         key = broker_key(name)
         if key is None:
@@ -64,7 +64,7 @@ def warnings(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def nearest_name(name: str) -> str | None:
-    """Return the setting with the most similar name, or None if none is similar."""
+    """Return the setting with the most similar name; None if none is similar."""
     import difflib
 
     names = all_broker_keys()
@@ -72,7 +72,7 @@ def nearest_name(name: str) -> str | None:
 
 
 def check_node(config: BrokerConfig) -> None:
-    """Refuse combinations that cannot work."""
+    """Reject combinations that cannot work."""
     _check_roles(config)
     _check_listeners(config)
     _check_quorum(config)
@@ -97,7 +97,7 @@ def _check_roles(config: BrokerConfig) -> None:
 
 
 def _require_given(name: str, holds: bool) -> None:
-    """Refuse a missing setting that has no default."""
+    """Reject a missing setting that has no default."""
     _require(holds, f"Missing required configuration {name}; {REQUIRED[name]}")
 
 
@@ -211,7 +211,7 @@ def _check_quorum(config: BrokerConfig) -> None:
 
 
 def check_changed(config: BrokerConfig, names: Iterable[str]) -> None:
-    """Refuse a run-time change of ``names`` after which the node would fail or refuse clients."""
+    """Reject a run-time change of ``names`` that would make the node fail or reject clients."""
     _check_ages(config)
     for name in ("max.connections", "max.connection.creation.rate"):
         _require(name not in names or config.raw_integer(name) >= 1, f"{name} must be at least 1")

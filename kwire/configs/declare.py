@@ -1,12 +1,12 @@
 """The declaration of settings: typed tables under Kafka's own names.
 
-A table is a class body with one line per setting: ``log_segment_bytes = integer(1 << 30, …)``.
-The property's name is the attribute's with dots. The same line parses ``server.properties``,
-answers DescribeConfigs, checks AlterConfigs and is printed in ``docs/configuration.md``.
+A table is a class body with one line per setting: ``log_segment_bytes = integer(1 << 30, …)``. The
+property's name is the attribute's with dots. The same line parses ``server.properties``, answers
+DescribeConfigs, checks AlterConfigs and is printed in ``docs/configuration.md``.
 
-Rules: a config object never changes once made, so reading a setting is a plain attribute after
-its first use; a changed setting needs another object. Errors are one line that names the setting.
-Kafka's tools show the errors to people, so their words are Kafka's.
+Rules: a config object never changes, so after its first use, a setting is a plain attribute;
+changing a setting requires a new object. An error is one line that names the setting. Kafka's tools
+show these errors to people, so they use Kafka's words.
 """
 
 import enum
@@ -20,18 +20,18 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 """The parsed value of a property's text."""
 # Any: a check takes the values of its own setting; a table has settings of all types.
 Check: TypeAlias = Callable[[Any], str | None]
-"""Returns the error text for a wrong parsed value, None for a right one."""
+"""Returns the error text for an invalid parsed value; None for a valid value."""
 
 LONG_MAX: Final = (1 << 63) - 1
 INT_MAX: Final = (1 << 31) - 1
 
 
 class ConfigError(ValueError):
-    """A setting that is unreadable, out of bounds, or asks for a feature that is not available."""
+    """A setting that is unreadable, out of bounds, or asks for an unavailable feature."""
 
 
 class BadValue(ConfigError):
-    """An invalid value of a setting, in the words that Kafka's tools show."""
+    """An invalid value of a setting, with the message that Kafka's tools show."""
 
     def __init__(self, key: "Key[object]", text: str, message: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class BadValue(ConfigError):
 
 
 class Kind(enum.IntEnum):
-    """The type of a value, by its number in DescribeConfigs."""
+    """The type of a value; the numbers are those in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -54,7 +54,7 @@ class Kind(enum.IntEnum):
 
 
 class Scope(enum.Enum):
-    """The scope in which a broker's setting can change at run time, if it can."""
+    """Where a broker setting can be changed at run time, if anywhere."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -110,11 +110,11 @@ class Key(Generic[T_co]):
         self.scope = scope
         self.effective = effective
         self.internal = internal
-        """Whether the setting works but DescribeConfigs does not show it."""
+        """True if the setting works but DescribeConfigs does not show it."""
         self.filled = filled
-        """Whether a list must have at least one value."""
+        """True if a list must have at least one value."""
         self.repeats = repeats
-        """Whether a list keeps duplicate values; other lists keep each value once."""
+        """True if a list keeps duplicate values; other lists keep each value once."""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         self.attribute = attribute
@@ -133,7 +133,7 @@ class Key(Generic[T_co]):
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is never shown."""
+        """True if the value must never be shown."""
         return self.kind is Kind.PASSWORD
 
     def parse(self, text: str) -> T_co:
@@ -149,10 +149,10 @@ class Key(Generic[T_co]):
         return cast(T_co, value)
 
     def parse_stored(self, text: str) -> T_co:
-        """Return the value of a text that the metadata log already has.
+        """Return the value of a text that is already in the metadata log.
 
-        Another release may have accepted it: a number outside the bounds becomes the nearest
-        bound. Raises BadValue if there is no such value.
+        Another release may have accepted it: a number outside the bounds becomes the nearest bound.
+        Raises BadValue if that is not possible.
         """
         try:
             return self.parse(text)
@@ -176,7 +176,7 @@ class Key(Generic[T_co]):
         return None if self._judge(value) is not None else cast(T_co, value)
 
     def _distinct(self, text: str, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the values in order, each once, as Kafka does; refuse empty values."""
+        """Return the values in order without duplicates, as Kafka does; reject empty values."""
         if not values and self.filled:
             meant = f"[{', '.join(self.choices)}]" if self.choices else "any non-empty value"
             why = f"must not be empty. Valid values include: {meant}"
@@ -187,7 +187,7 @@ class Key(Generic[T_co]):
         return tuple(dict.fromkeys(values))
 
     def text(self, value: object) -> str | None:
-        """Return a value's text, as it is shown and as it is written in a file."""
+        """Return a value's text as it is displayed and written in files."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -262,10 +262,10 @@ _PARSERS: Final[dict[Kind, Callable[[str], Value]]] = {
 
 
 class Config:
-    """The values of one table: the given ones, and the table's defaults for the rest."""
+    """The values of one table: those that were given, and the table's defaults for the rest."""
 
     def __init__(self, texts: Mapping[str, str], *, stored: bool = False) -> None:
-        """``stored``: the texts come from the metadata log, and an invalid one is left out."""
+        """``stored``: the texts come from the metadata log, and invalid ones are dropped."""
         keys = self.keys()
         self._values: dict[str, object] = {}
         for name, text in texts.items():
@@ -286,7 +286,7 @@ class Config:
         return keys
 
     def value(self, key: Key[T]) -> T:
-        """Return the value in force."""
+        """Return the effective value."""
         value = self._values.get(key.name, _MISSING)
         return self.fallback(key) if value is _MISSING else cast(T, value)
 
@@ -295,7 +295,7 @@ class Config:
         return key.default
 
     def is_set(self, name: str) -> bool:
-        """Whether the setting was given a value."""
+        """Return whether the setting was given a value."""
         return name in self._values
 
 
@@ -320,12 +320,12 @@ class Options(TypedDict, total=False):
 def integer(
     default: int, doc: str = "", *, kind: Kind = Kind.INT, **more: Unpack[Options]
 ) -> Key[int]:
-    """Declare a whole number of 32 bits, or of another ``kind``."""
+    """Declare a 32-bit whole number, or one of another ``kind``."""
     return Key(kind, default, doc, **more)
 
 
 def long(default: int, doc: str = "", **more: Unpack[Options]) -> Key[int]:
-    """Declare a whole number of 64 bits."""
+    """Declare a 64-bit whole number."""
     return Key(Kind.LONG, default, doc, **more)
 
 
@@ -337,7 +337,7 @@ def optional_integer(
 
 
 def double(default: float, doc: str = "", **more: Unpack[Options]) -> Key[float]:
-    """Declare a number with a fraction."""
+    """Declare a floating-point number."""
     return Key(Kind.DOUBLE, default, doc, **more)
 
 
@@ -349,21 +349,21 @@ def boolean(default: bool, doc: str = "", **more: Unpack[Options]) -> Key[bool]:
 def string(
     default: str, doc: str = "", *, kind: Kind = Kind.STRING, **more: Unpack[Options]
 ) -> Key[str]:
-    """Declare a text."""
+    """Declare a string."""
     return Key(kind, default, doc, **more)
 
 
 def optional_string(
     doc: str = "", *, kind: Kind = Kind.STRING, **more: Unpack[Options]
 ) -> Key[str | None]:
-    """Declare a text that may be unset."""
+    """Declare a string that may be unset."""
     return Key(kind, None, doc, **more)
 
 
 def strings(
     default: tuple[str, ...], doc: str = "", **more: Unpack[Options]
 ) -> Key[tuple[str, ...]]:
-    """Declare a list, written with commas."""
+    """Declare a comma-separated list."""
     return Key(Kind.LIST, default, doc, **more)
 
 

@@ -1,9 +1,9 @@
 """The answers of DescribeConfigs: settings with their values, sources and synonyms.
 
 A setting's source is that of its first synonym: its own override, then the run-time settings for
-this broker and for all brokers, then the file, then the table's default. Kafka drops synonyms that
-come before one with the setting's own name, so a file's ``log.retention.hours`` is not named
-beside ``log.retention.ms``; kwire does the same.
+this broker and for all brokers, then the file, then the table's default. Kafka drops the synonyms
+before the first one with the setting's own name, so a file's ``log.retention.hours`` is not listed
+under ``log.retention.ms``; kwire does the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,7 +56,7 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[E
 
 @lru_cache(maxsize=4)
 def _inherit(broker: BrokerConfig) -> tuple[Entry, ...]:
-    """Return the settings of a topic without its own; thousands of topics share the result."""
+    """Return a topic's inherited settings; thousands of topics share the result."""
     config = TopicConfig({}, broker)
     entries = []
     for name, key in sorted(TopicConfig.keys().items()):
@@ -71,9 +71,9 @@ def _inherit(broker: BrokerConfig) -> tuple[Entry, ...]:
 def _override(
     inherited: tuple[Entry, ...], overrides: Mapping[str, str], broker: BrokerConfig
 ) -> list[Entry]:
-    """Return the inherited settings with a topic's own in their place, sorted by name.
+    """Return the inherited settings, overridden by a topic's own, sorted by name.
 
-    Settings that only earlier releases had are left out, as by Apache Kafka.
+    Settings that only earlier releases had are left out, as in Apache Kafka.
     """
     if not overrides:
         return list(inherited)
@@ -88,7 +88,7 @@ def _override(
 
 
 def describe_broker(broker: BrokerConfig) -> list[Entry]:
-    """Return this node's settings, sorted by name, then the file's unknown ones."""
+    """Return this node's settings, sorted by name, followed by the file's unknown ones."""
     entries = []
     for name, key in all_broker_keys().items():
         if key.internal and name not in broker.static:
@@ -129,7 +129,7 @@ def describe_broker_default(broker: BrokerConfig) -> list[Entry]:
 
 
 def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
-    """Return a group's settings; those it does not set come from the broker's ``group.`` ones."""
+    """Return a group's settings; unset ones come from the broker's ``group.`` settings."""
     config = GroupConfig(overrides)
     entries = []
     for name, key in sorted(GroupConfig.keys().items()):
@@ -159,7 +159,7 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[Entry]:
 
 
 def describe_new_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
-    """Return the settings in CreateTopics's answer, whose source may be a synonym in any unit."""
+    """Return the settings in a CreateTopics answer, whose source may be a synonym in any unit."""
     return _override(_inherit_new(broker), overrides, broker)
 
 

@@ -1,9 +1,9 @@
 """Settings of Kafka 4.3 that kwire accepts, so far without any effect.
 
-They are checked, kept and shown like all others. A setting moves to the broker's table when
-kwire acts on it. One line each: name, type, default (``-`` none, ``''`` empty), bounds or
-choices, and flags: C and B can change at run time for the cluster or per broker, I is internal, F
-a list that is not empty; ``$`` is Kafka's package.
+They are checked, stored and shown like all others. A setting moves to the broker's table when kwire
+acts on it. One line each: name, type, default (``-``: none, ``''``: empty), bounds or choices, and
+flags. C and B: can change at run time, for the cluster or per broker; I: internal; F: a list that
+must not be empty. ``$`` means Kafka's package.
 """
 
 import functools
@@ -235,9 +235,9 @@ def _lines() -> dict[str, str]:
 
 @functools.cache
 def inert_key(name: str) -> Key[object] | None:
-    """Return one setting of the table, or None if the name is not in it.
+    """Return one setting of the table; None if the name is not in it.
 
-    A node that starts looks up the few that its file has.
+    A starting node only looks up the few settings in its file.
     """
     line = _lines().get(name)
     return None if line is None else _key(*line.split())
@@ -272,7 +272,7 @@ def _key(name: str, kind: str, default: str, bounds: str, flags: str) -> Key[obj
 
 
 def _one_of(choices: tuple[str, ...]) -> Check:
-    """Return a check for one of the choices that ignores case."""
+    """Return a check that the value is one of the choices, ignoring case."""
 
     def check(value: str) -> str | None:
         if value.upper() in choices:

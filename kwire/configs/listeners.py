@@ -8,7 +8,7 @@ from kwire.configs.declare import ConfigError
 from kwire.types import in_address
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-"""The number in registrations of each security protocol, by name."""
+"""The security protocols by name, with their numbers in registrations."""
 
 _LISTENER: Final = re.compile(
     r"([^:/\s]+)://(\[[0-9a-zA-Z\-%._:]*\]|[0-9a-zA-Z\-%._:]*):(-?[0-9]+)"
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """Parse ``NAME:PROTOCOL,…``; the names become upper case."""
+    """Parse ``NAME:PROTOCOL,…``; the names are converted to upper case."""
     protocols: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = (piece.strip().upper() for piece in part.rpartition(":"))

@@ -1,4 +1,4 @@
-"""Makes a node's settings from the properties of its file."""
+"""Creates a node's settings from the properties in its file."""
 
 import logging
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ logger = logging.getLogger(__name__)
 
 
 def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
-    """Return the settings of a properties file, checked as a whole.
+    """Return the settings in a properties file, checked as a whole.
 
-    Logs a warning for each name that Kafka does not have.  Raises ConfigError for a wrong value, a
-    combination that cannot work, and a request for protection that kwire lacks.
+    Logs a warning for each name that Kafka does not have. Raises ConfigError for an invalid value,
+    a combination that cannot work, or a request for protection that kwire lacks.
     """
     try:
         checks.check_protection(properties)

@@ -1,8 +1,8 @@
-"""Reads Java's ``.properties`` files, the form of ``server.properties``.
+"""Reads Java's ``.properties`` files, the format of ``server.properties``.
 
-The rules are those of java.util.Properties: ``#`` and ``!`` begin comments, the key ends at the
-first unescaped ``=``, ``:`` or blank, a backslash at the end of a line joins it with the next,
-``\\t \\n \\r \\f \\uXXXX`` are characters and any other escaped one is itself.
+The rules are those of java.util.Properties: ``#`` and ``!`` begin comments; the key ends at the
+first unescaped ``=``, ``:`` or blank; a backslash at the end of a line joins it with the next
+line; ``\\t \\n \\r \\f \\uXXXX`` stand for characters, and any other escaped character for itself.
 """
 
 import re
@@ -18,7 +18,7 @@ _NAMED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the properties of the file; the last one of a name counts."""
+    """Return the properties in the file; if a name is repeated, the last value counts."""
     properties: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _KEY.match(line)
@@ -60,7 +60,7 @@ def _character(match: re.Match[str]) -> str:
 
 
 def parse_override(text: str) -> tuple[str, str]:
-    """Parse a ``key=value`` of the command line."""
+    """Parse a ``key=value`` from the command line."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise ConfigError(f"not of the form key=value: {text!r}")

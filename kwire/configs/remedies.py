@@ -1,7 +1,7 @@
-"""The error lines for wrong settings of a node that cannot start, with a remedy.
+"""The error lines for the invalid settings of a node that cannot start, with a remedy.
 
-Clients that alter settings get Kafka's error; an operator who starts a node also gets the values
-that are right.  Rules: one line, which names the setting, and no value of a secret.
+Clients that alter settings get Kafka's error; an operator who starts a node also gets the valid
+values. Rules: one line, which names the setting, without the value of a secret.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ REQUIRED: Final = {
     "controller.listener.names": "name the listener that controllers talk on, as "
     "controller.listener.names=CONTROLLER",
 }
-"""The remedy for each setting without a default."""
+"""The remedy for each missing setting that has no default."""
 _ADVICE: Final = {
     **REQUIRED,
     "log.dirs": "name at least one directory, as log.dirs=kwire-data",
@@ -26,7 +26,7 @@ _ADVICE: Final = {
 
 
 def in_words(error: BadValue) -> str:
-    """Return the error and its remedy."""
+    """Return the error together with its remedy."""
     key, text = error.key, error.text
     if not text.strip():
         return f"{key.name} is empty; {remedy(key)}"
@@ -36,7 +36,7 @@ def in_words(error: BadValue) -> str:
 
 
 def remedy(key: Key[object]) -> str:
-    """Return the remedy: a right value, or to leave the setting out."""
+    """Return the remedy: a valid value, or to leave the setting out."""
     if key.name in _ADVICE:
         return _ADVICE[key.name]
     default = key.text(key.default)

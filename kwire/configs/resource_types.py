@@ -4,7 +4,7 @@ from typing import Final
 
 TOPIC: Final = 2
 BROKER: Final = 4
-"""One broker by its id, or all of them by an empty name."""
+"""One broker, by its id, or all brokers, by an empty name."""
 BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32

@@ -36,8 +36,8 @@ class TopicConfig(Config):
     """One topic's settings: ``TopicConfig(overrides, broker)``.
 
     ``stored``: the overrides come from the metadata log, where another release may have accepted
-    them. Settings and values that are not valid today have no effect then; a number outside the
-    bounds counts as the nearest bound.
+    them. Settings and values that are now invalid then have no effect; a number outside the bounds
+    counts as the nearest bound.
     """
 
     # fmt: off
@@ -121,7 +121,7 @@ class TopicConfig(Config):
         super().__init__(overrides, stored=stored)
 
     def fallback(self, key: Key[T]) -> T:
-        """Return the broker's value if it has such a setting, else the table's default."""
+        """Return the broker's corresponding value if there is one, else the table's default."""
         attribute = FROM_BROKER.get(key.name)
         if self._broker is None or attribute is None:
             return key.default
@@ -135,12 +135,12 @@ class TopicConfig(Config):
 
     @property
     def is_compacted(self) -> bool:
-        """Whether records need keys because newer ones replace older ones."""
+        """True if records need keys, because newer records replace older ones."""
         return "compact" in self.cleanup_policy
 
     @property
     def is_deleted(self) -> bool:
-        """Whether old segments are deleted by age and size."""
+        """True if old segments are deleted by age and size."""
         return "delete" in self.cleanup_policy
 
 
@@ -172,7 +172,7 @@ FROM_BROKER: Final = {
     "segment.ms": "log_roll_time_ms",
     "unclean.leader.election.enable": "unclean_leader_election_enable",
 }
-"""The attribute of BrokerConfig with the default of a topic's setting."""
+"""For each topic setting, the BrokerConfig attribute that holds its default."""
 
 SYNONYMS: Final = {
     "cleanup.policy": "log.cleanup.policy",
@@ -209,11 +209,11 @@ SYNONYMS: Final = {
         )
     },
 }
-"""The broker's setting that DescribeConfigs lists as a synonym of a topic's."""
+"""For each topic setting, the broker setting that DescribeConfigs lists as its synonym."""
 
 
 def outdated_settings(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield name and reason of each stored setting that this release would not accept."""
+    """Yield the name and reason of each stored setting that this release would reject."""
     keys = TopicConfig.keys()
     for name, text in sorted(texts.items()):
         if name not in keys:
@@ -226,7 +226,7 @@ def outdated_settings(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def check_topic_config(texts: Mapping[str, str], broker: BrokerConfig | None = None) -> None:
-    """Check a topic's own settings; raise ConfigError for the first that is wrong."""
+    """Check a topic's own settings; raise ConfigError for the first invalid one."""
     keys = TopicConfig.keys()
     for name in texts:
         if name not in keys:
