@@ -1,8 +1,8 @@
-"""The identity of data directories: formats empty ones, and refuses those of other nodes.
+"""The identity of data directories: formats empty ones, and rejects those of other nodes.
 
-Rules: a directory with a ``meta.properties`` is formatted; another one is formatted at the start
-only if this node is the single voter, since a voter of several that lost its log and still votes
-can undo what a majority had agreed on.
+Rules: a directory with a ``meta.properties`` is formatted. Any other directory is formatted at the
+start only if this node is the single voter: with several voters, one that lost its log but still
+votes can undo what a majority has agreed on.
 """
 
 import errno
@@ -53,7 +53,7 @@ _META_VALUES: Final[tuple[tuple[str, Callable[[str], object], str], ...]] = (
 _RESTORE: Final = "bring back a copy, or move the directory away to begin with an empty one"
 
 RandomBytes = Callable[[int], bytes]
-"""A source of sixteen random bytes."""
+"""Returns as many random bytes as requested."""
 
 
 class CannotOpenError(Exception):
@@ -81,9 +81,10 @@ class Identity:
 
 
 def examine(config: BrokerConfig, configured_id: str | None) -> tuple[str | None, list[str]]:
-    """Return the cluster's id, None for a new cluster, and the directories to be formatted.
+    """Return the cluster id (None for a new cluster), and the directories to be formatted.
 
-    Changes nothing. CannotOpenError or ConfigError gives the reason why the node cannot start.
+    Changes nothing. Raises CannotOpenError or ConfigError with the reason why the node cannot
+    start.
     """
     paths = all_directories(config)
     _check_distinct(config)
@@ -120,7 +121,7 @@ def examine(config: BrokerConfig, configured_id: str | None) -> tuple[str | None
 def identify(
     config: BrokerConfig, cluster_id: str | None, random_bytes: RandomBytes = os.urandom
 ) -> Identity:
-    """Return the node's identity; format what may be; raise what :func:`examine` does."""
+    """Return the node's identity; format directories if allowed; raise as :func:`examine` does."""
     cluster_id, missing = examine(config, cluster_id)
     cluster_id = cluster_id or uuid_text(random_uuid(random_bytes))
     for path in missing:
@@ -131,7 +132,7 @@ def identify(
 
 
 def _check_distinct(config: BrokerConfig) -> None:
-    """Refuse two names of one directory: the node would wait for its own lock."""
+    """Reject two names of one directory: the node would wait for its own lock."""
     by_target: dict[str, str] = {}
     for path in config.data_directories:
         other = by_target.setdefault(os.path.realpath(path), path)
@@ -143,7 +144,7 @@ def _check_distinct(config: BrokerConfig) -> None:
 
 
 def holds_logs(path: str) -> bool:
-    """Whether a directory holds log segments of any partition."""
+    """Return whether a directory holds log segments of any partition."""
     try:
         folders = [entry.path for entry in os.scandir(path) if entry.is_dir()]
         return any(_LOG_FILE.fullmatch(name) for folder in folders for name in os.listdir(folder))
@@ -158,12 +159,12 @@ def has_metadata_log(path: str) -> bool:
 
 
 def is_alone(config: BrokerConfig) -> bool:
-    """Whether this node holds the only copy of the metadata, in a quorum that it formatted."""
+    """Return whether this node has the only copy of the metadata, in a quorum it formatted."""
     return not config.voters and is_single_voter(config)
 
 
 def check_cluster_id(text: str) -> None:
-    """Refuse an id that other tools would not accept."""
+    """Reject an id that other tools would not accept."""
     try:
         uuid_bytes(text)
     except ValueError:
@@ -174,7 +175,7 @@ def check_cluster_id(text: str) -> None:
 
 
 def all_directories(config: BrokerConfig) -> list[str]:
-    """Return the data directories, and the metadata log's if that is another one."""
+    """Return the data directories, and the metadata log's directory if it is a separate one."""
     try:
         paths = [os.path.abspath(path) for path in config.data_directories]
     except FileNotFoundError as error:
@@ -202,7 +203,7 @@ def read_meta(path: str) -> MetaProperties | None:
 
 
 def _defect(data: bytes) -> str | None:
-    """Return the defect of a ``meta.properties``; None if only a line is missing."""
+    """Return what is wrong in a ``meta.properties``; None if only a line is missing."""
     name = names.META_PROPERTIES
     if not data.strip():
         return f"{name} is empty"
@@ -231,7 +232,7 @@ def directory_id(path: str) -> bytes:
 def check(
     config: BrokerConfig, formatted: Mapping[str, MetaProperties], configured_id: str | None
 ) -> str:
-    """Return the cluster id of all directories; refuse those of another node or cluster."""
+    """Return the cluster id of all directories; reject those of another node or cluster."""
     cluster_id = configured_id or next(iter(formatted.values())).cluster_id
     for path, meta in formatted.items():
         if meta.node_id != config.node_id:
@@ -248,7 +249,7 @@ def check(
 
 
 def is_single_voter(config: BrokerConfig) -> bool:
-    """Whether this node is the only voter of the metadata quorum."""
+    """Return whether this node is the only voter of the metadata quorum."""
     if not config.is_controller:
         return False
     if config.voters:
@@ -262,7 +263,7 @@ def is_single_voter(config: BrokerConfig) -> bool:
 
 
 def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
-    """Return the voter set of a dynamic quorum with this node alone."""
+    """Return the voter set of a dynamic quorum that has only this node."""
     endpoints = tuple(
         Endpoint(e.name, e.host or "localhost", e.port) for e in config.controller_endpoints
     )
@@ -270,7 +271,7 @@ def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
 
 
 def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
-    """Parse ``ID@HOST:PORT:DIRECTORY,…``: a dynamic quorum's first voters, this node included."""
+    """Parse ``ID@HOST:PORT:DIRECTORY,…``: a dynamic quorum's first voters, including this node."""
     listener = config.controller_listener_names[0].upper()
     voters: list[Voter] = []
     for entry in text.split(","):
@@ -297,7 +298,7 @@ def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
 def first_voters(
     config: BrokerConfig, how: str | None, random_bytes: RandomBytes
 ) -> tuple[bytes, VoterSet | None]:
-    """Return the metadata directory's id, and the voters to format it with or None.
+    """Return the metadata directory's id, and the voters with which to format it, or None.
 
     ``how`` is "standalone", "none", a list of initial controllers, or None if not given.
     """
@@ -330,7 +331,7 @@ def format_directory(
     voters: VoterSet | None,
     features: Mapping[str, int] = DEFAULT_FEATURES,
 ) -> None:
-    """Write the files of a new directory; ``meta.properties`` comes last and marks it formatted."""
+    """Write a new directory's files; ``meta.properties`` comes last and marks it as formatted."""
     parameters = Format(
         cluster_id=cluster_id, node_id=config.node_id, voters=voters, features=features
     )
@@ -355,9 +356,9 @@ def format_node(
     features: Mapping[str, int] = DEFAULT_FEATURES,
     random_bytes: RandomBytes = os.urandom,
 ) -> Iterator[str]:
-    """Format every directory that is not, and report each, as Kafka's storage tool does.
+    """Format every unformatted directory and report each one, as Kafka's storage tool does.
 
-    CannotOpenError if a formatted one belongs to another node or cluster.
+    Raises CannotOpenError if a formatted directory belongs to another node or cluster.
     """
     check_cluster_id(cluster_id)
     paths = all_directories(config)

@@ -1,8 +1,8 @@
 """The files that ``kwire format`` writes into an empty log directory.
 
-Pure: files are returned as bytes by name.  Rules: every directory gets a ``meta.properties`` with
-its own id; the metadata directory also gets the bootstrap records, and with dynamic voters the
-checkpoint 0-0 that names the first of them.  A feature is written only when it works.
+Pure: files are returned as bytes by name. Rules: every directory gets a ``meta.properties`` with
+its own id. The metadata directory also gets the bootstrap records and, with dynamic voters, the
+checkpoint 0-0 that lists the first voters. A feature is written only if it works.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ DEFAULT_FEATURES: Final[Mapping[str, int]] = {
     ELR: 1,
     TRANSACTION_VERSION: 2,
 }
-"""All other features are 0 until they work, and a level of 0 is not written."""
+"""All other features stay at 0 until they work, and level 0 is not written."""
 
 _START: Final = SnapshotId(0, 0)
 
@@ -37,19 +37,19 @@ class Format:
     cluster_id: str
     node_id: int
     voters: VoterSet | None = None
-    """Dynamic voters to begin with (kraft.version 1); None if they are configured."""
+    """The initial dynamic voters (kraft.version 1); None if the voters are configured."""
     features: Mapping[str, int] = DEFAULT_FEATURES
     extra: tuple[MetadataRecord, ...] = ()
     """Further bootstrap records, such as SCRAM users."""
 
 
 def meta_properties(parameters: Format, directory_id: bytes) -> bytes:
-    """Return the file that names a directory's owner."""
+    """Return the ``meta.properties``, which identifies a directory's owner."""
     return MetaProperties(parameters.cluster_id, parameters.node_id, directory_id).to_text()
 
 
 def metadata_files(parameters: Format, now_ms: int) -> dict[str, bytes]:
-    """Return the further files of the metadata directory, by path."""
+    """Return the other files of the metadata directory, by path."""
     files = {BOOTSTRAP: bootstrap_checkpoint(parameters, now_ms)}
     if parameters.voters is not None:
         chunks = snapshot_chunks(
@@ -65,7 +65,7 @@ def metadata_files(parameters: Format, now_ms: int) -> dict[str, bytes]:
 
 
 def bootstrap_checkpoint(parameters: Format, now_ms: int) -> bytes:
-    """Return the records that the first controller begins with, in the form of a snapshot."""
+    """Return the records with which the first controller begins, in the form of a snapshot."""
     chunks = snapshot_chunks(
         _START,
         [[*feature_records(parameters.features), *parameters.extra]],

@@ -1,8 +1,9 @@
 """The feature levels of a new cluster, from the operator's options.
 
-Rules: a level is accepted only if this node can serve it; a release names the metadata.version that
-it ended with and the features that began with it (:data:`_BEGINNINGS`), other features are at 0;
-kraft.version follows from how the voters are given, and an option may repeat but not contradict it.
+Rules: a level is accepted only if this node can serve it. A release implies the metadata.version
+that it ended with and the features that it introduced (:data:`_BEGINNINGS`); other features are at
+0. kraft.version follows from how the voters are given; an option may repeat it but not contradict
+it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,12 +27,12 @@ _LEVELS: Final[Mapping[str, tuple[int, ...]]] = {
     "4.3": (0,),
 }
 RELEASES: Final = tuple(f"{release}-IV{n}" for release in _LEVELS for n in _LEVELS[release])
-"""The names of the levels of metadata.version, from the first one on."""
+"""The names of the metadata.version levels, from the first one onwards."""
 _BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
     TRANSACTION_VERSION: ("4.0-IV0", "4.0-IV2"),
     ELR: ("4.1-IV0",),
 }
-"""The releases in which a new cluster begins with level 1, 2 … of a feature, as with Kafka."""
+"""The releases from which a new cluster starts with level 1, 2 … of a feature, as in Kafka."""
 
 
 class BadLevelError(ValueError):
@@ -63,7 +64,7 @@ def feature_levels(
     *,
     dynamic: bool,
 ) -> dict[str, int]:
-    """Return the levels to format with; ``dynamic``: whether the voters are in the log."""
+    """Return the levels to format with; ``dynamic``: the voters are in the log."""
     levels = dict(DEFAULT_FEATURES)
     if release is not None:
         levels[METADATA_VERSION] = metadata_level(release)
