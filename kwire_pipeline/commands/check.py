@@ -1,7 +1,7 @@
-"""The command `check`: all that can be wrong before the first record is read, a line each.
+"""The command `check`: everything that can be wrong before the first record is read.
 
-Rules of this file: a check that fails does not stop the next; nothing is written; nothing here
-needs a JVM or Maven.
+It prints one line per check. Rules of this file: a failed check does not stop the next one; nothing
+is written; nothing here needs a JVM or Maven.
 """
 
 import functools
@@ -23,16 +23,16 @@ from kwire_pipeline.registry import Client, UnknownSchema
 
 REGISTRY: Final = "registry"
 GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has started Java already."""
+"""Set by spark-submit, which has already started Java."""
 STANDALONE: Final = "spark://"
 Check: TypeAlias = Callable[[], str]
-"""Returns what is right; raises Refusal or Failure."""
+"""Returns a description of what is right; raises Refusal or Failure."""
 
 
 def check(
     pipeline: Pipeline, environment: Mapping[str, str], write: Callable[[str], object]
 ) -> int:
-    """Write a line for each check and return the exit code: 2 if a rerun cannot cure it."""
+    """Write a line for each check; return the exit code, 2 if a rerun cannot cure a problem."""
     code = 0
     for name, run in checks(pipeline, environment):
         try:
@@ -48,7 +48,7 @@ def check(
 
 
 def preflight(pipeline: Pipeline, environment: Mapping[str, str]) -> None:
-    """Raise the first problem of a set-up, in a moment, before Spark would meet it in a minute."""
+    """Raise a set-up's first problem at once, instead of having Spark find it after a minute."""
     for _, run in checks(pipeline, environment):
         run()
 
@@ -72,7 +72,7 @@ def checks(pipeline: Pipeline, environment: Mapping[str, str]) -> Iterator[tuple
 
 
 def check_pyspark(pipeline: Pipeline) -> str:
-    """Return the versions that a session would have; raise Refusal if they do not fit together."""
+    """Return the versions that a session would use; raise Refusal if they do not fit together."""
     pyspark = versions.installed_pyspark()
     names = [package.partition(":")[2] for package in versions.packages(pyspark, pipeline)]
     names += [Path(jar).name for jar in jar_files(pipeline.spark.jars)]
@@ -81,16 +81,16 @@ def check_pyspark(pipeline: Pipeline) -> str:
 
 
 def check_master(master: str) -> str:
-    """Return the first address of a standalone cluster's masters that takes connections.
+    """Return the first master address of a standalone cluster that accepts connections.
 
-    Spark itself tries for a minute, and says then that its context is stopped.
+    Spark itself tries for a minute, and then only reports that its context is stopped.
     """
     address = connect(master.removeprefix(STANDALONE), TIMEOUT_S, kind="master of Spark")
     return f"{STANDALONE}{address}"
 
 
 def check_folder(name: str) -> str:
-    """Return the folder if it can be written, or be made; one that is not local is not tried."""
+    """Return the folder if it can be written or created; a remote folder is not tried."""
     location = urlparse(name)
     if location.scheme not in ("", "file"):
         return f"{name} (not tried: only Spark knows how to write it)"
@@ -106,7 +106,7 @@ def check_folder(name: str) -> str:
 
 
 def check_transform(text: str) -> str:
-    """Return the user's function, imported; raise Refusal if it is not there."""
+    """Return the name of the user's function after importing it; raise Refusal if it is missing."""
     module, _, function = text.partition(":")
     try:
         imported = importlib.import_module(module)
@@ -118,7 +118,7 @@ def check_transform(text: str) -> str:
 
 
 def check_broker(pipeline: Pipeline) -> str:
-    """Return what the brokers say of the topics."""
+    """Return a description of the brokers and the topics."""
     letters = pipeline.dead_letters.topic
     brokers = look_up(pipeline.source, letters=letters)
     if brokers.cluster_id is None:
@@ -138,7 +138,7 @@ def check_broker(pipeline: Pipeline) -> str:
 
 
 def check_registry(pipeline: Pipeline) -> str:
-    """Return what the registry says of the subjects; one that the file names has to be there."""
+    """Return a description of the registry's subjects; a subject named in the file must exist."""
     client = Client.of(pipeline.registry)
     words = []
     for part, record in (("key", pipeline.key), ("value", pipeline.value)):
@@ -157,7 +157,7 @@ def check_registry(pipeline: Pipeline) -> str:
 
 
 def subjects_of(part: str, record: RecordFormat, pipeline: Pipeline) -> list[str]:
-    """Return the registry's subjects of keys or values."""
+    """Return the registry's subjects for keys or values."""
     if record.subject is not None:
         return [record.subject]
     return [f"{topic}-{part}" for topic in pipeline.source.topics]

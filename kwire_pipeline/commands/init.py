@@ -1,4 +1,4 @@
-"""The command `init`: a pipeline's first file, with comments, to be edited."""
+"""The command `init`: writes a pipeline's first file, with comments, for the user to edit."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ PLACEHOLDERS: Final = {
     "key": '"string"',
     "value": '{"type": "record", "name": "Empty", "fields": []}',
 }
-"""Avro schemas of keys and values that stand for those of the registry."""
+"""Avro schemas of keys and values that stand in for the registry's."""
 
 
 def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> list[str]:
     """Write a file that does not exist yet and return notes for its author.
 
-    The schema of JSON values is inferred from the newest records, if a broker answers. Raise
+    The schema of JSON values is inferred from the newest records, if a broker answers. Raises
     Refusal if the file exists, or if a flag is wrong.
     """
     path = Path(file)
@@ -81,13 +81,13 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
 
 
 def needs_a_schema(values: Mapping[str, Plain], part: str, kind: str) -> bool:
-    """Whether keys or values are of a format whose schema is not there."""
+    """Return whether keys or values have a format whose schema is missing."""
     record = values.get(part)
     return isinstance(record, Mapping) and record.get("format") == kind and "schema" not in record
 
 
 def pin(part: str, pipeline: Pipeline) -> tuple[str | None, str]:
-    """Return the newest schema of the registry for keys or values, and a note about it."""
+    """Return the registry's newest schema for keys or values, and a note about it."""
     record = pipeline.key if part == "key" else pipeline.value
     try:
         for subject in subjects_of(part, record, pipeline)[:1]:
@@ -111,7 +111,7 @@ def infer(source: Source) -> tuple[str | None, str]:
 
 
 def template(stem: str) -> dict[str, Plain]:
-    """Return the keys of a first file; the topic and the table have the file's name."""
+    """Return the keys of a first file; the topic and the table get the file's name."""
     name = re.sub(r"\W", "_", stem)
     return {
         "name": stem,
@@ -125,7 +125,7 @@ def template(stem: str) -> dict[str, Plain]:
 
 
 def render(file: str, values: Mapping[str, Plain]) -> str:
-    """Return the text of a file: each key with its meaning before it."""
+    """Return the text of a file: each key preceded by its meaning."""
     own = own_keys(Pipeline)
     lines = [HEAD.format(file=file)]
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""The command `jars`: every jar of a pipeline in a folder, and how Spark gets them from there."""
+"""The command `jars`: puts a pipeline's jars in a folder, and shows how Spark uses them there."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ def jars(
     environment: Mapping[str, str],
     write: Callable[[str], object],
 ) -> int:
-    """Fetch the jars and write the two ways in which a session takes them."""
+    """Fetch the jars and print the two ways in which a session can use them."""
     coordinates = versions.jars(versions.installed_pyspark(), pipeline)
     paths = fetch(find_java(environment), coordinates, Path(folder))
     for path in paths:

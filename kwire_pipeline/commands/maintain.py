@@ -1,9 +1,9 @@
 """`kwire-pipeline maintain`: compact small files, expire snapshots, remove orphan files.
 
-It takes the lease of the checkpoint, so it is refused while a run writes, and a run while it works:
-files that a run has written and not committed would be orphans to it, and rows that a run changes
-cannot be compacted. It refuses while a batch is half done, too. The newest snapshot of each writer
-of a table is tagged, so it does not expire: a writer finds in it which batch was the last.
+It takes the checkpoint's lease, so it is refused while a run writes, and a run is refused while it
+works: it would consider the uncommitted files of a run orphans, and rows that a run changes cannot
+be compacted. It is also refused while a batch is half done. The newest snapshot of each writer of a
+table is tagged, so that it does not expire: a writer reads from it which batch was the last.
 """
 
 import datetime
@@ -35,7 +35,7 @@ def maintain(pipeline: Pipeline) -> int:
 def maintain_tables(
     spark: SparkSession, pipeline: Pipeline, now: datetime.datetime, faults: Faults = NO_FAULTS
 ) -> list[str]:
-    """Maintain the tables; raise Refusal while a run writes, or a batch is half done."""
+    """Maintain the tables; raise Refusal while a run writes or a batch is half done."""
     set_session(spark)
     state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
     with hold(Folder(spark, pipeline.checkpoint)) as lease:

@@ -1,4 +1,4 @@
-"""The command `plan`: every key in force, the session's packages, and what a run would change."""
+"""The command `plan`: every effective key, the session's packages, and what a run would change."""
 
 from kwire_pipeline import versions
 from kwire_pipeline.config.describe import describe

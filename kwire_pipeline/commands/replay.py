@@ -1,8 +1,9 @@
 """`kwire-pipeline replay`: put dead letters through today's schema and expectations.
 
-Letters that fit now are appended to the table, then deleted from the dead letters. A letter whose
-offset the table has already (a replay ended between both steps) is only deleted, so each record
-stays in one of the tables. Letters of other topics belong to other pipelines, and stay.
+Letters that now fit are appended to the table and then deleted from the dead letters. A letter
+whose offset is already in the table (because a replay ended between the two steps) is only deleted,
+so each record stays in exactly one of the tables. Letters from other topics belong to other
+pipelines, and stay.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +27,7 @@ SPOT = LETTERS.spot
 
 
 def replay(pipeline: Pipeline) -> int:
-    """Replay the dead letters of a pipeline and print how many became rows."""
+    """Replay a pipeline's dead letters and print how many became rows."""
     spark = open_session(pipeline)
     try:
         count, rest = replay_letters(spark, pipeline)
@@ -39,7 +40,7 @@ def replay(pipeline: Pipeline) -> int:
 def replay_letters(
     spark: SparkSession, pipeline: Pipeline, faults: Faults = NO_FAULTS
 ) -> tuple[int, int]:
-    """Replay; return the numbers of letters that became rows, and that are still there."""
+    """Replay; return how many letters became rows, and how many remain."""
     set_session(spark)
     if pipeline.table.format is TableFormat.PARQUET:
         raise Refusal(
@@ -99,7 +100,7 @@ def replay_letters(
 
 
 def without_written(rows: DataFrame, table: Table, pipeline: Pipeline) -> DataFrame:
-    """Return the rows whose offset the table does not have."""
+    """Return the rows whose offsets are not in the table yet."""
     origin = origin_of(pipeline)
     names = [origin.topic, origin.partition, origin.offset]
     written = table.read().select(*[F.col(f"`{name}`").alias(f"w_{name}") for name in names])

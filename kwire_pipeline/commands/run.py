@@ -1,4 +1,4 @@
-"""`kwire-pipeline run`: write records to the table until the end, or for ever at an interval."""
+"""`kwire-pipeline run`: write records to the table until the end, or forever at an interval."""
 
 import sys
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from kwire_pipeline.signals import StopRequest, exit_code, handle_with, stop_lin
 
 
 def run(pipeline: Pipeline, *, adopt: bool = False, from_start: bool = False) -> int:
-    """Run a pipeline in a session of its own, and print its progress and tally.
+    """Run a pipeline in its own session, and print its progress and tally.
 
-    Return 0, also after a stop on request at an interval, which is how such a run ends. Return the
-    code of the signal if there are offsets that a run until the end of the topics has left.
+    Return 0, also after a requested stop of a run at an interval, which normally ends that way.
+    Return the signal's code if a run until the end of the topics has left offsets unread.
     """
     intent = intent_of(adopt=adopt, from_start=from_start)
     secrets = secrets_of(pipeline)
@@ -49,7 +49,7 @@ def run(pipeline: Pipeline, *, adopt: bool = False, from_start: bool = False) ->
 
 
 def end_of(request: StopRequest, tally: Tally) -> int:
-    """Print which signal stopped a run, if one did, and return the run's exit code."""
+    """Print which signal stopped a run, if any, and return the run's exit code."""
     if request.number is None or not tally.is_stopped:
         return 0
     rest = " before the end of the topics; the next run continues" if tally.is_cut_short else ""
@@ -59,7 +59,7 @@ def end_of(request: StopRequest, tally: Tally) -> int:
 
 @contextmanager
 def serve_metrics(pipeline: Pipeline, port: int) -> Iterator[Metrics]:
-    """Serve figures for Prometheus for the time of a block."""
+    """Serve figures for Prometheus while the block runs."""
     metrics = Metrics(pipeline.name)
     address = metrics.start(pipeline.metrics.host, port)
     print(f"kwire-pipeline: metrics on http://{address}/metrics", file=sys.stderr)
@@ -70,7 +70,7 @@ def serve_metrics(pipeline: Pipeline, port: int) -> Iterator[Metrics]:
 
 
 def intent_of(*, adopt: bool, from_start: bool) -> Intent:
-    """Return the user's answer to a refusal; raise Refusal for two answers."""
+    """Return the user's answer to a refusal; raise Refusal if there are two."""
     if adopt and from_start:
         raise Refusal("--adopt and --from-start exclude each other: choose one")
     if adopt:

@@ -26,9 +26,9 @@ class Status:
     ends: Offsets
     lag: int
     batch_id: int | None
-    """The last batch that is done; None before the first one."""
+    """The last completed batch; None before the first one."""
     is_half_done: bool
-    """Whether a run has begun another batch."""
+    """True if a run has begun another batch."""
     rows: int
     files: int
     bytes: int
@@ -36,7 +36,7 @@ class Status:
     """The dead letters by reason."""
 
     def words(self) -> list[str]:
-        """Return the lines for a person."""
+        """Return the lines for a human reader."""
         half_done = "; a later one is half done" if self.is_half_done else ""
         lines = [
             f"pipeline {self.name}: last batch {self.batch_id}{half_done}; lag {self.lag:,}",

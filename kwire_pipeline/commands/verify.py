@@ -1,6 +1,6 @@
-"""`kwire-pipeline verify`: each committed offset is once in the table or in the dead letters.
+"""`kwire-pipeline verify`: each committed offset is in the table or dead letters exactly once.
 
-Of a table that is changed by key it proves that each key has its last change.
+For a table that is changed by key, it proves that each key has its last change.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from kwire_pipeline.tables.table import other_writers
 
 
 def verify(pipeline: Pipeline) -> int:
-    """Compare topic and tables and print the result; 0 only if each offset is there once."""
+    """Compare topics and tables and print the result; 0 only if each offset is there once."""
     spark = open_session(pipeline)
     try:
         result = prove(spark, pipeline)
@@ -86,15 +86,15 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
 
 
 def records_of(spark: SparkSession, pipeline: Pipeline, start: Offsets, end: Offsets) -> DataFrame:
-    """Return the committed records of a range, raw."""
+    """Return the committed records in a range of offsets, unparsed."""
     options = source.batch_options(pipeline, start, end)
     return spark.read.format("kafka").options(**options).load()
 
 
 def with_drops(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame:
-    """Return the offsets of records, and whether the pipeline drops or ignores the record.
+    """Return the offsets of records, and whether the pipeline drops or ignores each record.
 
-    If old dead letters may be gone, say as well whether the record is a dead letter.
+    If old dead letters may have expired, also return whether the record is a dead letter.
     """
     drops = any(each.action is Action.DROP for each in pipeline.expectations.values())
     letters = state.destinations.dead_letters
@@ -110,13 +110,13 @@ def with_drops(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame:
 
 
 def copies_of(state: State) -> int:
-    """Return the number of dead letters that their topic has once more."""
+    """Return the number of dead letters that are in their topic more than once."""
     letters = state.destinations.dead_letters
     return 0 if letters is None else letters.copies()
 
 
 def known_shape(pipeline: Pipeline, state: State) -> Shape:
-    """Return the shape of rows, with the writers' schemas that runs got from the registry."""
+    """Return the shape of rows, including the writers' schemas that runs got from the registry."""
     shape = shape_of(pipeline, state.identity.schema)
     folder = Folder(SparkSession.active(), pipeline.checkpoint)
     schemas = schemas_of(pipeline, folder, state.identity.pipeline_id)
@@ -171,7 +171,7 @@ def prove_keys(
 
 
 def own_spot(shape: Shape) -> list[Column]:
-    """Return the place of a record in a classified batch."""
+    """Return the topic, partition and offset columns of a classified batch."""
     return frames.origin(shape)[: len(SPOT)]
 
 
