@@ -1,7 +1,7 @@
-"""An Avro schema as columns, parsed without Spark: for errors that are reported in a moment.
+"""An Avro schema as columns, parsed without Spark, so that errors are reported at once.
 
-Spark parses the same text again before it is used. What is said here of logical types and unions
-is what Spark makes of them.
+Spark parses the same text again before it is used. Logical types and unions map to the types that
+Spark gives them.
 """
 
 import json
@@ -31,11 +31,11 @@ LOGICAL: Final = {
     "decimal": "DECIMAL",
 }
 NUMBERS: Final = ({"INT", "BIGINT"}, {"FLOAT", "DOUBLE"})
-"""The types of unions that Spark reads as the wider one."""
+"""The types in unions that Spark reads as the wider of the two."""
 
 
 def parse_avro(text: str) -> Type:
-    """Return the type of a schema in Avro's JSON; raise ValueError that names what is wrong."""
+    """Return the type of a schema in Avro's JSON; raise ValueError that says what is wrong."""
     try:
         plain: Json = json.loads(text)
     except ValueError:
@@ -47,11 +47,11 @@ def parse_avro(text: str) -> Type:
 
 
 class _Parser:
-    """One reading of a schema; names are known from their definition on."""
+    """One reading of a schema; a name is known from its definition onwards."""
 
     def __init__(self) -> None:
         self.names: dict[str, Type | None] = {}
-        """The named types; None while one is being read."""
+        """The named types; None while a type is being read."""
 
     def type(self, plain: Json, namespace: str) -> Type:
         match plain:

@@ -1,8 +1,8 @@
 """Spark's DDL for columns, parsed without Spark: ``id BIGINT NOT NULL, tags ARRAY<STRING>``.
 
-It is there so that a wrong schema, or a column that the schema lacks, is reported in a moment and
-not after a JVM has started; Spark parses the same text again before it is used. Names compare
-without regard to case, as Spark's do.
+This reports a wrong schema, or a column that the schema lacks, at once instead of after a JVM has
+started; Spark parses the same text again before it is used. Names are compared ignoring case, as in
+Spark.
 """
 
 import re
@@ -21,7 +21,7 @@ SIMPLE: Final = frozenset(
 SIZED: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "TIME", "TIMESTAMP"})
 """The types that may have numbers in parentheses."""
 TEXTS: Final = frozenset({"CHAR", "CHARACTER", "VARCHAR"})
-"""The types that Spark has for tables and does not read from JSON."""
+"""The types that Spark has for tables but does not read from JSON."""
 TOKEN: Final = re.compile(
     r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
     r"|(?P<word>\w+)|(?P<sign>[<>(),:]))"
@@ -33,7 +33,7 @@ class Type:
     """The type of a column."""
 
     name: str
-    """In capitals: STRING, ARRAY, MAP, STRUCT."""
+    """In upper case: STRING, ARRAY, MAP, STRUCT."""
     items: tuple["Type", ...] = ()
     """An array's element; a map's key and value."""
     fields: tuple["Field", ...] = ()
@@ -71,14 +71,14 @@ def find_field(fields: Sequence[Field], path: Sequence[str]) -> Field | None:
 
 
 class _Tokens:
-    """The words and signs of a text, one after the other."""
+    """The words and signs of a text, in order."""
 
     def __init__(self, text: str) -> None:
         self.text = text.rstrip()
         self.position = 0
 
     def peek(self) -> str:
-        """Return the next token, empty at the end."""
+        """Return the next token; empty at the end."""
         if self.position >= len(self.text):
             return ""
         match = TOKEN.match(self.text, self.position)
@@ -93,7 +93,7 @@ class _Tokens:
         return token
 
     def take_if(self, *tokens: str) -> bool:
-        """Take the next token if it is one of these words, in any case."""
+        """Take the next token if it is one of these words, ignoring case."""
         is_next = self.peek().upper() in tokens
         if is_next:
             self.take()

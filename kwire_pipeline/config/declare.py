@@ -1,12 +1,11 @@
 """The declaration of keys: a field of an attrs class, with its type, default and meaning.
 
 A declaration is one call in a class body: ``name: str = text("The pipeline's name.")``. It returns
-an attrs field, so the model needs no second list of keys; `keys` walks the classes and returns
-the table from which the loader, the flags and the reference are made.
+an attrs field, so the model needs no second list of keys; `keys` walks the classes and returns the
+table from which the loader, the flags and the reference are built.
 
-Rules of this file: a reader turns a plain value (text, list or mapping) into the value of the
-model, and raises ValueError with a text that says what it expects. Keys without a default are
-required.
+Rules of this file: a reader turns a plain value (text, list or mapping) into the model's value, and
+raises ValueError with a text that says what it expects. Keys without a default are required.
 """
 
 import datetime
@@ -20,14 +19,14 @@ import attrs
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)
 Plain: TypeAlias = "str | Sequence[Plain] | Mapping[str, Plain] | None"
-"""A value before its key gives it a type; a scalar is the text that the file has."""
+"""A value before its key gives it a type; a scalar is the text in the file."""
 Reader: TypeAlias = Callable[[Plain], object]
 
 METADATA: Final = "kwire_pipeline.key"
 
 
 class Secret(str):
-    """A text from the environment, or a password: Spark gets it, a repr does not show it."""
+    """A text from the environment, or a password: passed to Spark but hidden in a repr."""
 
     __slots__ = ()
 
@@ -40,7 +39,7 @@ class Key:
     """One key of the file."""
 
     name: str = ""
-    """The path from the top of the file, with dots: ``source.bootstrap``."""
+    """The path from the top of the file, separated by dots: ``source.bootstrap``."""
     kind: str
     """The type as the reference shows it: ``text``, ``list of text``, ``earliest | latest``."""
     meaning: str
@@ -49,21 +48,21 @@ class Key:
     """The default as it would be written in the file; None if there is none."""
     required: bool = False
     secret: bool = False
-    """Whether the value is hidden wherever it came from."""
+    """True if the value is always hidden, wherever it came from."""
     read: Reader
     section: type | None = None
-    """The class of a section, whose own keys follow below this one."""
+    """The class of a section, whose own keys follow this one."""
     sections: type | None = None
-    """The class of a mapping from a name that the user chooses to a section."""
+    """The section class of a mapping from user-chosen names to sections."""
     collects: type[list[str]] | type[dict[str, str]] | None = None
-    """The collection to which each use of the key's flag adds, if there is one."""
+    """The collection to which each use of the key's flag adds; None if the flag does not repeat."""
     may_be_file: bool = False
-    """Whether ``@FILE`` means the text of a file."""
+    """True if ``@FILE`` means the text of a file."""
 
 
 # How fields are declared -----------------------------------------------------------------------
 def text(meaning: str, *, default: str | None = None) -> str:
-    """Declare a text; without a default it is required."""
+    """Declare a text; it is required unless it has a default."""
     key = Key(
         kind="text", meaning=meaning, read=read_text, default=default, required=default is None
     )
@@ -128,7 +127,7 @@ def texts(meaning: str) -> tuple[str, ...]:
 
 
 def parsed_texts(meaning: str, kind: str, read: Callable[[str], T]) -> tuple[T, ...]:
-    """Declare a list of texts of some grammar, empty by default."""
+    """Declare a list of texts with a grammar, empty by default."""
     key = Key(
         kind=f"list of {kind}",
         meaning=meaning,
@@ -146,7 +145,7 @@ def mapping(meaning: str) -> Mapping[str, str]:
 
 
 def parsed_mapping(meaning: str, kind: str, read: Callable[[str], T]) -> Mapping[str, T]:
-    """Declare a mapping from text to texts of some grammar, empty by default."""
+    """Declare a mapping from text to texts with a grammar, empty by default."""
     key = Key(
         kind=f"mapping to {kind}",
         meaning=meaning,
@@ -158,13 +157,13 @@ def parsed_mapping(meaning: str, kind: str, read: Callable[[str], T]) -> Mapping
 
 
 def special(meaning: str, kind: str, read: Callable[[Plain], T], *, default: str) -> T:
-    """Declare a value with a form of its own."""
+    """Declare a value with its own form."""
     key = Key(kind=kind, meaning=meaning, read=read, default=default)
     return _field(key, read(default))
 
 
 def section(cls: type[T], meaning: str) -> T:
-    """Declare a section; it is required if one of its own keys is."""
+    """Declare a section; it is required if one of its keys is."""
     key = Key(kind="section", meaning=meaning, read=read_section, section=cls)
     if any(inner.required for inner in keys(cls)):
         return _field_without_default(attrs.evolve(key, required=True), cls)
@@ -173,7 +172,7 @@ def section(cls: type[T], meaning: str) -> T:
 
 
 def named_sections(cls: type[T], meaning: str) -> Mapping[str, T]:
-    """Declare a mapping from names that the user chooses to sections, empty by default."""
+    """Declare a mapping from user-chosen names to sections, empty by default."""
     key = Key(
         kind="mapping to sections", meaning=meaning, read=read_section, default="{}", sections=cls
     )
@@ -196,7 +195,7 @@ def _empty_mapping(key: Key) -> Mapping[str, T]:
 
 # The table of keys -----------------------------------------------------------------------------
 def own_keys(cls: type) -> dict[str, Key]:
-    """Return the keys of one section by the name of their field, which is their own name."""
+    """Return the keys of one section by their field names, which are their own names."""
     return {
         field.name: field.metadata[METADATA]
         for field in attrs.fields(cls)
@@ -205,7 +204,7 @@ def own_keys(cls: type) -> dict[str, Key]:
 
 
 def keys(cls: type, prefix: str = "") -> Iterator[Key]:
-    """Yield all keys at and below a section in the order of the file, each with its path."""
+    """Yield all keys in and below a section in file order, each with its path."""
     for name, key in own_keys(cls).items():
         path = f"{prefix}{name}"
         yield attrs.evolve(key, name=path)
@@ -243,7 +242,7 @@ def read_share(value: Plain) -> float:
 
 
 def whole(low: int, high: int) -> Callable[[Plain], int]:
-    """Return the reader of whole numbers from ``low`` to ``high``; 1_000 is one."""
+    """Return a reader of whole numbers from ``low`` to ``high``, such as 1_000."""
 
     def read(value: Plain) -> int:
         if not isinstance(value, str) or not re.fullmatch(r"-?[0-9]+(_[0-9]+)*", value):
@@ -258,7 +257,7 @@ def whole(low: int, high: int) -> Callable[[Plain], int]:
 
 
 def one_of(members: type[E]) -> Callable[[Plain], E]:
-    """Return the reader of an enum's values."""
+    """Return a reader of an enum's values."""
 
     def read(value: Plain) -> E:
         try:
@@ -280,7 +279,7 @@ UNITS_MS: Final = {
 
 
 MAX_DURATION_DAYS: Final = 36_500
-"""A hundred years: any time before now by that is a time of the calendar."""
+"""A hundred years, so that any time this far back is still a valid calendar date."""
 
 
 def read_duration(value: Plain) -> datetime.timedelta:
@@ -300,7 +299,7 @@ def read_section(value: Plain) -> Mapping[str, Plain]:
 
 
 def each(read: Callable[[Plain], T]) -> Callable[[Plain], tuple[T, ...]]:
-    """Return the reader of a list whose items ``read`` reads; a single text is a list of one."""
+    """Return a reader of lists whose items ``read`` reads; a single text is a list of one."""
 
     def read_items(value: Plain) -> tuple[T, ...]:
         if isinstance(value, str):
@@ -313,7 +312,7 @@ def each(read: Callable[[Plain], T]) -> Callable[[Plain], tuple[T, ...]]:
 
 
 def entries(read: Callable[[Plain], T]) -> Callable[[Plain], dict[str, T]]:
-    """Return the reader of a mapping whose values ``read`` reads."""
+    """Return a reader of mappings whose values ``read`` reads."""
 
     def read_entries(value: Plain) -> dict[str, T]:
         entries = {}
@@ -333,7 +332,7 @@ def choices(values: Sequence[str]) -> str:
 
 
 def _shape(value: Plain) -> str:
-    """Return the value in an error's words; a secret is not shown."""
+    """Return the value as worded in an error, without showing a secret."""
     match value:
         case Secret():
             return "this secret"

@@ -1,4 +1,4 @@
-"""A configuration as lines of text: every key in force, with secrets hidden."""
+"""A configuration as lines of text: every effective key, with secrets hidden."""
 
 import datetime
 import enum
@@ -12,7 +12,7 @@ from kwire_pipeline.config.secrets import HIDDEN
 
 
 def describe(pipeline: object) -> list[str]:
-    """Return ``key: value`` of each key in the order of the file, defaults marked as such."""
+    """Return ``key: value`` for each key in file order, with defaults marked."""
     return list(_lines(pipeline, ""))
 
 
@@ -34,7 +34,7 @@ def _lines(section: object, prefix: str) -> Iterator[str]:
 
 
 def show(value: object) -> str:
-    """Return a value as the file could have it."""
+    """Return a value as it could be written in the file."""
     match value:
         case Secret():
             return HIDDEN

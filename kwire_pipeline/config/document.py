@@ -1,9 +1,9 @@
 """A YAML text as plain values: texts, lists and mappings, each with its line.
 
-Rules of this file: every scalar is text, as it is written; the key that it belongs to gives it a
-type, so that `version: 1.10` and `country: NO` mean what they say. ``${NAME}`` is the value of an
-environment variable and makes its text a `Secret`; ``$${NAME}`` is the text ``${NAME}``. Aliases
-and duplicate keys are errors.
+Rules of this file: every scalar is kept as the text that was written; the key that it belongs to
+gives it a type, so `version: 1.10` and `country: NO` mean what they say. ``${NAME}`` is the value
+of an environment variable and makes its text a `Secret`; ``$${NAME}`` is the text ``${NAME}``.
+Aliases and duplicate keys are errors.
 """
 
 import re
@@ -17,7 +17,7 @@ from kwire_pipeline.config.declare import Plain, Secret
 from kwire_pipeline.errors import Refusal
 
 Path: TypeAlias = tuple[str, ...]
-"""The keys from the top to a value; an item of a list has its index, from 0."""
+"""The keys from the top to a value; a list item is identified by its index, from 0."""
 
 VARIABLE: Final = re.compile(r"(\$?)\$\{([^}]*)\}")
 NULLS: Final = ("", "~", "null")
@@ -35,7 +35,7 @@ class Document:
     """The file's name in errors."""
     top: Mapping[str, Plain]
     lines: Mapping[Path, int]
-    """The line of each key, not that of its value; the first is 1."""
+    """The line of each key (not of its value), counted from 1."""
 
     def place(self, path: Path) -> str:
         """Return FILE:LINE of a value, or of the section that lacks it."""
@@ -45,7 +45,7 @@ class Document:
 
 
 def read_document(name: str, text: str, environment: Mapping[str, str]) -> Document:
-    """Read a file's text; raise ConfigError, with its line, if it is no mapping in YAML."""
+    """Read a file's text; raise ConfigError with the line unless it is a YAML mapping."""
     try:
         node = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
@@ -99,7 +99,7 @@ class _Reader:
         return values
 
     def _enter(self, node: yaml.CollectionNode) -> None:
-        """Refuse a collection that is there twice: aliases hide what a key means, and can loop."""
+        """Reject a collection that occurs twice: aliases hide what a key means, and can loop."""
         if id(node) in self.collections:
             line = node.start_mark.line + 1
             raise ConfigError(
@@ -127,7 +127,7 @@ def interpolate(text: str, environment: Mapping[str, str]) -> str:
 
 
 def overlay(top: Mapping[str, Plain], path: Path, value: Plain) -> dict[str, Plain]:
-    """Return a copy of the values with another one at ``path``."""
+    """Return a copy of the values with ``value`` at ``path``."""
     head, *rest = path
     if not rest:
         return {**top, head: value}

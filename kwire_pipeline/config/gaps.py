@@ -1,7 +1,7 @@
-"""The keys and values of the file that no command serves yet: refused by name, and listed.
+"""The keys and values of the file that no command supports yet: rejected by name, and listed.
 
-Rules of this file: whatever the model has and the engine does not is here, so that a value without
-effect is never accepted in silence. Delete a line together with the gap.
+Rules of this file: whatever the model has and the engine does not is listed here, so that a value
+without effect is never silently accepted. Delete a line together with its gap.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from kwire_pipeline.config.model import Pipeline
 
 @attrs.frozen
 class Gap:
-    """A value of a key, or every value but the default."""
+    """One value of a key, or every value but the default."""
 
     key: str
     value: str | None = None
     """None for every value but the default."""
     reason: str = ""
-    """The reason, if it is not the pipeline's own; else empty."""
+    """The reason, if it lies outside the pipeline; else empty."""
 
     def __str__(self) -> str:
         return self.key if self.value is None else f"{self.key}: {self.value}"
@@ -35,7 +35,7 @@ GAPS: Final = (
 
 
 def gaps(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
-    """Yield the path and a sentence for each value of a configuration that is not served yet."""
+    """Yield the path and a sentence for each configured value that is not supported yet."""
     for gap in GAPS:
         value: object = pipeline
         default: object = None

@@ -1,7 +1,7 @@
-"""The keys that have no effect beside the values of others: refused, so that none is idle unseen.
+"""Keys that have no effect given the values of others: rejected, so that none is silently idle.
 
 Rules of this file: a key is in use if it differs from its default; a rule yields one problem for
-each such key that nothing reads.
+each key that is in use but that nothing reads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def idle(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def keys_in_use(section: Section, names: Sequence[str] = ()) -> list[str]:
-    """Return the keys of a section, or those of some names, whose value is not the default."""
+    """Return the keys of a section (or those in ``names``) whose values are not the defaults."""
     default = type(section)()
     return [
         field.name

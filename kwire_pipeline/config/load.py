@@ -1,7 +1,7 @@
 """A pipeline's configuration from its file and from flags.
 
-Rules of this file: a flag comes before the file's value; an error names the file, the line and the
-key, or the flag, and shows no secret; all problems of a file are reported together.
+Rules of this file: a flag takes precedence over the file's value; an error names the file, the line
+and the key, or the flag, and shows no secret; all problems of a file are reported together.
 """
 
 import difflib
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Flag:
-    """A key of the file as a flag of the command line."""
+    """A key of the file as a command-line flag."""
 
     key: str
     """The path: ``source.bootstrap``."""
@@ -40,7 +40,7 @@ class Flag:
 
 
 def load(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> Pipeline:
-    """Read a pipeline's file; raise ConfigError with all that is wrong, a line each."""
+    """Read a pipeline's file; raise ConfigError with every problem, one per line."""
     try:
         text = FilePath(file).read_text(encoding="utf-8")
     except OSError as error:
@@ -53,7 +53,7 @@ def load(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> Pi
 def build(
     document: Document, flags: Sequence[Flag] = (), environment: Mapping[str, str] | None = None
 ) -> Pipeline:
-    """Return the configuration of a document with flags over it."""
+    """Return the configuration of a document, overridden by flags."""
     top = overlay_flags(document.top, flags, environment or {})
     paths = {_path(flag.key) for flag in flags}
     builder = _Builder(FilePath(document.name).parent)
@@ -85,7 +85,7 @@ TABLE: Final = {key.name: key for key in keys(Pipeline)}
 
 
 def find_key(path: str) -> Key | None:
-    """Return the key at a path; an entry's name of a mapping of sections may be any."""
+    """Return the key at a path; any name matches an entry in a mapping of sections."""
     if path in TABLE:
         return TABLE[path]
     for name, key in TABLE.items():
@@ -100,7 +100,7 @@ def find_key(path: str) -> Key | None:
 def overlay_flags(
     top: Mapping[str, Plain], flags: Sequence[Flag], environment: Mapping[str, str]
 ) -> dict[str, Plain]:
-    """Return the file's values with those of the flags over them."""
+    """Return the file's values, overridden by those of the flags."""
     values = dict(top)
     paths: set[Path] = set()
     for flag in flags:
@@ -113,7 +113,7 @@ def overlay_flags(
 def _with_flag(
     top: Mapping[str, Plain], flag: Flag, environment: Mapping[str, str], *, is_first: bool
 ) -> dict[str, Plain]:
-    """Set a flag's key; flags of a list or mapping add up, and begin anew with the first."""
+    """Set a flag's key; list and mapping flags add up, the first replacing the file's value."""
     key = find_key(flag.key)
     if key is None or key.section is not None or key.sections is not None:
         raise ConfigError(f"--{flag.key}: there is no such key{nearest(flag.key)}")
@@ -137,7 +137,7 @@ def _with_flag(
 
 
 def _flow(flag: Flag, environment: Mapping[str, str]) -> Plain:
-    """Parse a list or mapping in YAML's short form; the values of variables are no YAML."""
+    """Parse a list or mapping in YAML's flow style; variables' values are not parsed as YAML."""
     try:
         return read_document("flag", f"value: {flag.text}", environment).top["value"]
     except (ConfigError, yaml.YAMLError):
@@ -161,14 +161,14 @@ def _join(first: Plain, second: Plain) -> Plain:
 
 # Sections --------------------------------------------------------------------------------------
 class _Builder:
-    """The conversion of plain values to sections; it goes on after an error."""
+    """The conversion of plain values to sections, which continues after an error."""
 
     def __init__(self, folder: FilePath) -> None:
         self.folder = folder
         self.errors: list[tuple[Path, str]] = []
 
     def section(self, cls: type[T], plain: Plain, path: Path) -> T | None:
-        """Return a section, None if anything in it is wrong."""
+        """Return a section; None if anything in it is wrong."""
         error_count = len(self.errors)
         try:
             values = read_section(plain)
@@ -218,7 +218,7 @@ class _Builder:
 
 
 def nearest(path: str, own: Iterable[str] = ()) -> str:
-    """Return ``; did you mean ...?`` with the keys that are most like a wrong one, or nothing."""
+    """Return ``; did you mean ...?`` with the keys most like a wrong one, or an empty text."""
     section, _, name = path.rpartition(".")
     own = list(own) or [key.rpartition(".")[2] for key in TABLE if _section(key) == section]
     close = difflib.get_close_matches(name, own, n=1, cutoff=0.6)

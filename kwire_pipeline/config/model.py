@@ -1,8 +1,8 @@
 """The configuration of one pipeline: the sections and keys of its file.
 
-Rules of this file: a field is a key under its own name, declared once with its type, default and
-meaning. Defaults are those that lose nothing: committed records only, a failure when records are
-missing in the topic, dead letters for records that do not fit. All sections are frozen.
+Rules of this file: a field is a key of the same name, declared once with its type, default and
+meaning. Defaults are chosen so that nothing is lost: committed records only, a failure when records
+are missing in the topic, dead letters for records that do not fit. All sections are frozen.
 """
 
 import datetime
@@ -54,7 +54,7 @@ from kwire_pipeline.config.values import (
 
 @attrs.frozen(kw_only=True)
 class Security:
-    """The protection of the connections to the brokers."""
+    """The security of the connections to the brokers."""
 
     protocol: Protocol = choice("The brokers' security protocol.", default=Protocol.PLAINTEXT)
     mechanism: Mechanism = choice("The SASL mechanism.", default=Mechanism.PLAIN)
@@ -67,7 +67,7 @@ class Security:
 
 @attrs.frozen(kw_only=True)
 class Source:
-    """The topics, and the way to them."""
+    """The topics, and how to reach them."""
 
     bootstrap: str = text("The first brokers to connect to, as host:port,host:port.")
     topics: tuple[str, ...] = texts("The topics; this or `pattern` is needed.")
@@ -154,7 +154,7 @@ class Registry:
 
 @attrs.frozen(kw_only=True)
 class Expectation:
-    """A condition that each row has to meet."""
+    """A condition that each row must meet."""
 
     check: str = text("A SQL expression over the table's columns that is true for good rows.")
     action: Action = choice(
@@ -174,7 +174,7 @@ class Catalog:
 
 @attrs.frozen(kw_only=True)
 class Table:
-    """The table, and the way in which records change it."""
+    """The table, and how records change it."""
 
     format: TableFormat = choice("The table's format.", default=TableFormat.ICEBERG)
     name: str = text("The table's name, `namespace.table`.")

@@ -1,7 +1,8 @@
-"""The options that are passed on to Spark and its Kafka source: which of them the pipeline sets.
+"""The options that are passed on to Spark and its Kafka source, and those the pipeline sets.
 
-Rules of this file: Spark ignores the case of its source's options, so names compare in lower case;
-an option that the pipeline sets is refused, since one of the two values would have no effect.
+Rules of this file: Spark ignores the case of its source's options, so names are compared in lower
+case; an option that the pipeline sets is rejected, because one of the two values would have no
+effect.
 """
 
 import re
@@ -21,7 +22,7 @@ FIXED_CONF: Final = {
     "spark.sql.session.timezone": "UTC",
     "spark.sql.ansi.enabled": "false",
 }
-"""The configuration that each run sets, since its results depend on it."""
+"""The configuration that every run sets, because its results depend on it."""
 OPTIONS: Final = {
     "subscribe": "source.topics",
     "subscribepattern": "source.pattern",
@@ -56,11 +57,11 @@ MASTER: Final = re.compile(
     r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
     r"|spark://[^\s/]+:\d+(,[^\s/]+:\d+)*|k8s://\S+|yarn"
 )
-"""Spark's forms of a master URL."""
+"""The forms of a Spark master URL."""
 
 
 def passed_on(pipeline: Pipeline) -> Iterator[Problem]:
-    """Yield a wrong master, and options that would replace what a key, or the pipeline, says."""
+    """Yield a wrong master, and options that would override a key or the pipeline itself."""
     master = pipeline.spark.master
     if master is not None and not MASTER.fullmatch(master):
         yield (
@@ -85,7 +86,7 @@ def passed_on(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _twice(options: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield options that differ in case alone, of which Spark would take one."""
+    """Yield options that differ only in case, of which Spark would use just one."""
     names: set[str] = set()
     for option in options:
         if option.lower() in names:
@@ -94,7 +95,7 @@ def _twice(options: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _files_and_login(security: Security) -> Iterator[tuple[str, str]]:
-    """Yield options that the pipeline sets if the section has the value, with its key."""
+    """Yield the options that the pipeline sets for the values in the section, with their keys."""
     tls = security.protocol in (Protocol.SSL, Protocol.SASL_SSL)
     if security.username is not None:
         yield "kafka.sasl.jaas.config", "source.security.username"

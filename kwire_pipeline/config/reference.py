@@ -1,4 +1,4 @@
-"""The reference of all keys as a table in Markdown, for docs/pipeline.md."""
+"""The reference of all keys as Markdown tables, for docs/pipeline.md."""
 
 from kwire_pipeline.config.declare import Key, keys
 from kwire_pipeline.config.gaps import GAPS
@@ -6,7 +6,7 @@ from kwire_pipeline.config.model import Pipeline
 
 
 def reference() -> str:
-    """Return one table a section, the keys in the order of the file."""
+    """Return one table per section, with the keys in file order."""
     tables = {"": [key for key in keys(Pipeline) if "." not in key.name]}
     for key in keys(Pipeline):
         if "." in key.name:

@@ -1,8 +1,8 @@
-"""The rules between keys: what one value demands of others, and of the schema.
+"""The rules between keys: what one value requires of others, and of the schema.
 
-Rules of this file: a rule is a generator of problems, each the key's path and a text that says
-what is wrong and what is expected. They need no Spark; with `transform` the table's columns are
-unknown, and the rules about columns are left to the run.
+Rules of this file: a rule is a generator of problems, each with the key's path and a text that says
+what is wrong and what is expected. The rules do not need Spark; with `transform`, the table's
+columns are unknown, and the rules about columns are left to the run.
 """
 
 import datetime
@@ -34,7 +34,7 @@ from kwire_pipeline.config.values import (
 )
 
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
-"""The columns that each row has, after `table.origin_prefix`."""
+"""The columns that each row has, each prefixed with `table.origin_prefix`."""
 IDENTIFIER: Final = re.compile(r"\w+")
 AVRO: Final = (Format.AVRO, Format.AVRO_REGISTRY)
 SCHEMA_HINTS: Final = {
@@ -42,14 +42,14 @@ SCHEMA_HINTS: Final = {
     Format.AVRO: "",
     Format.AVRO_REGISTRY: "; kwire-pipeline init writes the newest one of the registry",
 }
-"""The formats that have a schema, with a hint where it comes from."""
+"""The formats that have a schema, each with a hint where to get one."""
 MOMENTS: Final = {"TIMESTAMP", "TIMESTAMP_LTZ"}
 """The types of fields whose numbers have a unit."""
 TIMES: Final = {*MOMENTS, "DATE", "TIMESTAMP_NTZ"}
 
 
 def problems(pipeline: Pipeline) -> Iterator[Problem]:
-    """Yield what is wrong with a configuration whose values are right one by one."""
+    """Yield the problems of a configuration whose values are individually valid."""
     yield from _source(pipeline)
     yield from _format("key", pipeline.key, pipeline)
     yield from _format("value", pipeline.value, pipeline)
@@ -113,7 +113,7 @@ def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Pro
 
 
 def _avro(part: str, schema: str) -> Iterator[Problem]:
-    """Yield what is wrong with an Avro schema; a key may be of any type, a value is a record."""
+    """Yield the problems of an Avro schema; a key may have any type, a value must be a record."""
     try:
         kind = parse_avro(schema)
     except ValueError as error:
@@ -216,7 +216,7 @@ ORPHANS: Final = "where maintain takes its files for orphans: choose another nam
 
 
 def is_below(name: str, other: str) -> bool:
-    """Whether a table's folder is in that of another one."""
+    """Return whether a table's folder lies inside another table's folder."""
     return name.startswith(f"{other}.")
 
 
@@ -235,7 +235,7 @@ def _dead_letters(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _maintenance(pipeline: Pipeline) -> Iterator[Problem]:
-    """Yield what `maintain` would refuse, or take for orphans."""
+    """Yield the settings that `maintain` would refuse, or whose files it would take for orphans."""
     table, day = pipeline.table, datetime.timedelta(days=1)
     if table.format is TableFormat.ICEBERG and pipeline.maintenance.orphans_after < day:
         yield "maintenance.orphans_after", "Iceberg takes no younger files than those of 1 day"
@@ -248,9 +248,9 @@ def _maintenance(pipeline: Pipeline) -> Iterator[Problem]:
 
 # Columns ---------------------------------------------------------------------------------------
 def table_columns(pipeline: Pipeline) -> dict[str, str] | None:
-    """Return the type of each column of the table by its name; None if only Spark knows them.
+    """Return the type of each column of the table by name; None if only Spark knows them.
 
-    The type is empty where only Spark knows it. Raise ValueError for a schema that does not parse.
+    A type is empty if only Spark knows it. Raises ValueError for a schema that does not parse.
     """
     record = pipeline.value
     if pipeline.transform is not None or (
@@ -282,7 +282,7 @@ def _value_fields(pipeline: Pipeline) -> tuple[Field, ...]:
 
 
 def _fields(record: RecordFormat) -> tuple[Field, ...]:
-    """Return the fields of a schema, none without one; raise ValueError if it does not parse."""
+    """Return the fields of a schema, if there is one; raise ValueError if it does not parse."""
     if record.schema is not None and record.format is Format.JSON:
         return parse_ddl(record.schema)
     if record.schema is not None and record.format in AVRO:
@@ -318,7 +318,7 @@ def _columns(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _rescue(pipeline: Pipeline, fields: tuple[Field, ...]) -> Iterator[Problem]:
-    """Yield what keeps undeclared fields from their column."""
+    """Yield what prevents undeclared fields from reaching their column."""
     name, envelope = pipeline.table.rescue_column, pipeline.table.envelope
     if pipeline.value.format is not Format.JSON:
         yield "table.evolution", f"{pipeline.value.format.value} has no fields to rescue; json has"

@@ -1,4 +1,4 @@
-"""Secrets in a configuration: they are listed, and hidden in any text that people read."""
+"""Secrets in a configuration: collected, and hidden in any text that people read."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -30,7 +30,7 @@ def _secrets(value: object) -> Iterator[str]:
 
 
 def redact(text: str, secrets: frozenset[str]) -> str:
-    """Return the text with each secret hidden, the longest first, since one may hold another."""
+    """Return the text with each secret hidden, longest first, because one may contain another."""
     for secret in sorted(secrets, key=len, reverse=True):
         if secret:
             text = text.replace(secret, HIDDEN)

@@ -1,7 +1,8 @@
-"""The values of keys that have a form of their own: columns, partitions, starts, triggers.
+"""The values of keys that have their own form: columns, partitions, starts, triggers.
 
-Rules of this file: a value is frozen and keeps what the file says in a form that needs no further
-parsing; ``parse`` raises ValueError with a text that shows an example. Nothing here knows Spark.
+Rules of this file: a value is frozen and stores what the file says in a form that needs no further
+parsing; ``parse`` raises ValueError with a text that shows an example. Nothing here depends on
+Spark.
 """
 
 import datetime
@@ -21,12 +22,12 @@ class Format(enum.Enum):
     """The format of a record's key or value."""
 
     RAW = "raw"
-    """The bytes as they are, one column of type BINARY."""
+    """The bytes unchanged, in one column of type BINARY."""
     STRING = "string"
-    """UTF-8 text, one column of type STRING."""
+    """UTF-8 text, in one column of type STRING."""
     JSON = "json"
     AVRO = "avro"
-    """One Avro datum without a header, of the schema in the file."""
+    """One Avro datum without a header, with the schema in the file."""
     AVRO_REGISTRY = "avro-registry"
     """Avro after a magic byte and the id of a schema in a registry."""
     PROTOBUF = "protobuf"
@@ -42,7 +43,7 @@ class TimestampUnit(enum.Enum):
 
 
 class Action(enum.Enum):
-    """The effect of an expectation that a record does not meet."""
+    """What happens to a record that does not meet an expectation."""
 
     WARN = "warn"
     DROP = "drop"
@@ -51,7 +52,7 @@ class Action(enum.Enum):
 
 
 class Mode(enum.Enum):
-    """The way in which a record changes the table."""
+    """How a record changes the table."""
 
     APPEND = "append"
     UPSERT = "upsert"
@@ -82,7 +83,7 @@ class Evolution(enum.Enum):
 
 
 class TableFormat(enum.Enum):
-    """The format of the table and of the dead letters' table."""
+    """The format of the table and of the dead-letter table."""
 
     ICEBERG = "iceberg"
     DELTA = "delta"
@@ -90,7 +91,7 @@ class TableFormat(enum.Enum):
 
 
 class CatalogType(enum.Enum):
-    """The kind of an Iceberg catalog."""
+    """The type of an Iceberg catalog."""
 
     HADOOP = "hadoop"
     REST = "rest"
@@ -119,17 +120,17 @@ class Mechanism(enum.Enum):
 
 
 class Isolation(enum.Enum):
-    """The treatment of records of transactions that were aborted or are open."""
+    """The treatment of records from aborted or open transactions."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
 
 
 class Progress(enum.Enum):
-    """The form in which a run reports each batch."""
+    """How a run reports each batch."""
 
     AUTO = "auto"
-    """``terminal`` if the output is one, else ``json``."""
+    """``terminal`` if the output is a terminal, else ``json``."""
     TERMINAL = "terminal"
     JSON = "json"
     NONE = "none"
@@ -155,7 +156,7 @@ class Column:
 
     root: Root
     path: tuple[str, ...] = ()
-    """The fields below the root; of headers, the header's name as the only element."""
+    """The fields below the root; for headers, the header's name as the only element."""
 
     @classmethod
     def parse(cls, text: str) -> "Column":
@@ -183,7 +184,7 @@ class Column:
 
 # Partitions and the sort order -----------------------------------------------------------------
 class Transform(enum.Enum):
-    """The function of a column's value that a partition holds."""
+    """The function of a column's value by which rows are partitioned."""
 
     IDENTITY = "identity"
     YEARS = "years"
@@ -256,10 +257,10 @@ class Sort:
 # Where a pipeline starts, and when it runs -----------------------------------------------------
 @attrs.frozen(kw_only=True)
 class Start:
-    """The offsets at which a pipeline begins that has no checkpoint yet. One field is set."""
+    """The offsets at which a pipeline without a checkpoint begins. At most one field is set."""
 
     at_end: bool = False
-    """Whether it is the end of each partition; the beginning if no field is set."""
+    """True for the end of each partition; if no field is set, its beginning."""
     timestamp_ms: int | None = None
     offsets: Mapping[str, Mapping[int, int]] | None = None
     """By topic and partition."""
@@ -289,7 +290,7 @@ class Start:
 
 
 def _epoch_ms(when: datetime.datetime) -> int:
-    """Return milliseconds since 1970; a time without a zone is in UTC."""
+    """Return milliseconds since 1970; a time without a zone is taken as UTC."""
     if when.tzinfo is None:
         when = when.replace(tzinfo=datetime.UTC)
     return int(when.timestamp() * 1000)
@@ -317,10 +318,10 @@ def _offsets(topic: str, value: Plain) -> dict[int, int]:
 
 @attrs.frozen
 class Trigger:
-    """The times at which a run takes a batch."""
+    """When a run takes a batch."""
 
     interval: datetime.timedelta | None = None
-    """None for available-now: take what is there, then end."""
+    """None for available-now: process what is available, then end."""
 
     @classmethod
     def parse(cls, value: Plain) -> "Trigger":
@@ -336,7 +337,7 @@ class Trigger:
 
     @property
     def available_now(self) -> bool:
-        """Whether the run ends when what was there at its start is written."""
+        """True if the run ends once what was available at its start is written."""
         return self.interval is None
 
     def __str__(self) -> str:
