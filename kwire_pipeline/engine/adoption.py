@@ -1,13 +1,13 @@
-"""The adoption of a batch that is half written: its dead letters are written first.
+"""The adoption of a half-written batch, whose dead letters are written first.
 
-A run writes the rows of a batch, then its dead letters, then begins the next batch. So when a
-checkpoint is lost, the newest batch that the tables have can lack dead letters, and no other. Its
-mark has its offsets and the number of its dead letters. If some are absent, the records of those
-offsets are read and classified again. The rows are never written again: their mark is proof that
-all of them are there, and so it is for changes by key.
+A run writes the rows of a batch, then its dead letters, and then begins the next batch. So when a
+checkpoint is lost, only the newest batch in the tables can lack dead letters. Its mark has its
+offsets and the number of its dead letters. If some are missing, the records at those offsets are
+read and classified again. The rows are never rewritten: their mark proves that all of them are
+there, and the same holds for changes by key.
 
-Rules of this file: nothing is written if this file's classification differs from that of the run
-that began the batch, as far as the number of dead letters shows it.
+Rules of this file: nothing is written if this file classifies the batch differently from the run
+that began it, as far as the number of dead letters shows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class Adoption:
 
 
 def finish_newest(adoption: Adoption) -> None:
-    """Write the dead letters that the newest batch of the tables lacks."""
+    """Write the dead letters that the newest batch in the tables lacks."""
     name = adoption.pipeline.name
     table, letters = adoption.destinations.table, adoption.destinations.dead_letters
     of_rows = table.marks(name)[-1:]
@@ -67,10 +67,10 @@ def finish_newest(adoption: Adoption) -> None:
 
 
 def newest_of(of_rows: Sequence[Mark], of_letters: Sequence[Mark], owner: str | None) -> list[Mark]:
-    """Return the newer of two marks, or both if their order is not known; each may be absent.
+    """Return the newer of two marks, or both if their order is unknown; each may be absent.
 
-    ``owner`` is the id that the table has for the pipeline. Of one batch the rows' mark has all
-    offsets.
+    ``owner`` is the pipeline's id according to the table. If both marks are of one batch, the rows'
+    mark has all of its offsets.
     """
     marks = [*of_rows, *of_letters]
     if len(marks) < 2:
@@ -81,7 +81,7 @@ def newest_of(of_rows: Sequence[Mark], of_letters: Sequence[Mark], owner: str | 
 
 
 def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool) -> None:
-    """Write the dead letters of a batch that are not there."""
+    """Write the missing dead letters of a batch."""
     parts, is_whole = _readable(adoption, mark)
     if not parts:
         return
@@ -122,7 +122,7 @@ def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool)
 
 
 def _readable(adoption: Adoption, mark: Mark) -> tuple[list[Range], bool]:
-    """Return the ranges of a batch that the topics still have, and whether these are all."""
+    """Return the ranges of a batch that the topics still have, and whether they are complete."""
     parts = []
     topics = [
         topic
@@ -140,7 +140,7 @@ def _readable(adoption: Adoption, mark: Mark) -> tuple[list[Range], bool]:
 
 
 def _records(adoption: Adoption, parts: Sequence[Range]) -> DataFrame:
-    """Return the records of some ranges, raw."""
+    """Return the records in some ranges, unparsed."""
     start = offsets_of((part.topic, part.partition, part.start) for part in parts)
     end = offsets_of((part.topic, part.partition, part.end) for part in parts)
     options = source.batch_options(adoption.pipeline, start, end)
@@ -148,7 +148,7 @@ def _records(adoption: Adoption, parts: Sequence[Range]) -> DataFrame:
 
 
 def without(letters: DataFrame, others: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return the dead letters whose topic, partition and offset another frame does not have."""
+    """Return the dead letters whose topic, partition and offset are not in another frame."""
     spots = others.select(
         *[F.col(f"`{column}`").alias(name) for column, name in zip(columns, SPOT, strict=True)]
     )

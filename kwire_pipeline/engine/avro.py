@@ -1,8 +1,8 @@
 """Avro in a session: the types that Spark gives a schema, and limits for damaged data.
 
-A damaged record may say that a text of two gigabytes follows. Avro would allocate the memory for
-it, and the end of the JVM would be the end of every run; so the lengths that Avro believes are
-bounded, and a record above them is one that does not fit.
+A damaged record may claim that a text of two gigabytes follows. Avro would allocate that memory and
+crash the JVM in every run. The lengths that Avro accepts are therefore limited, and a record that
+exceeds them is one that does not fit.
 """
 
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ LIMITS: Final = {
     "org.apache.avro.limits.string.maxLength": 64 << 20,
     "org.apache.avro.limits.collectionItems.maxLength": 4 << 20,
 }
-"""The longest bytes and texts, and the most items of an array or map, as properties of the JVM."""
+"""JVM properties for the longest bytes and texts, and the most items in an array or map."""
 JAVA_OPTIONS: Final = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
 def avro_limits(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with which JVMs are started; those of a configuration come last."""
+    """Return the options for starting JVMs; those from the configuration come last."""
     limits = " ".join(f"-D{name}={limit}" for name, limit in LIMITS.items())
     options = {key: f"{limits} {conf.get(key, '')}".strip() for key in JAVA_OPTIONS}
     return {
@@ -41,7 +41,7 @@ def avro_limits(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def limit_driver(spark: SparkSession) -> None:
-    """Set the limits in a driver that spark-submit has started, unless it has others."""
+    """Set the limits in a driver that spark-submit has started, unless it has its own limits."""
     system = jvm_of(spark).java.lang.System
     for name, limit in LIMITS.items():
         if system.getProperty(name) is None:
@@ -49,7 +49,7 @@ def limit_driver(spark: SparkSession) -> None:
 
 
 def avro_fields(schema: str, key: str, *, is_plain: bool = True) -> AvroFields:
-    """Return the decoding of a schema of the file; raise Refusal if Spark does not read it."""
+    """Return the decoding of a schema from the file; raise Refusal if Spark cannot read it."""
     spark = SparkSession.active()
     limit_driver(spark)
     trial = AvroFields(kind=NullType(), reader=schema)

@@ -1,9 +1,9 @@
-"""One batch: parsed once, counted, judged, then written to the table and to dead letters.
+"""One batch: parsed once, counted, judged, then written to the table and the dead letters.
 
-The counts come before the first write, since ``max_bad_share`` and an expectation with ``fail``
-must refuse a batch of which nothing is written yet. So the classified batch is persisted: the
-count reads the topic and parses, the writes read what is persisted. A batch that an earlier run
-began has marks in the tables; what is marked is not written again, so the order of the writes
+Counting comes before the first write, because ``max_bad_share`` and an expectation with ``fail``
+must reject a batch of which nothing is written yet. The classified batch is therefore persisted:
+counting reads the topic and parses, and the writes read what was persisted. A batch that an earlier
+run began has marks in the tables; what is marked is not written again, so the order of the writes
 does not matter for exactness.
 """
 
@@ -50,7 +50,7 @@ class Counts:
 
 @attrs.frozen(kw_only=True)
 class Destinations:
-    """The tables of a batch, and what is done to rows on their way."""
+    """The tables of a batch, and the transformation of rows on their way."""
 
     table: Table
     dead_letters: Letters | None
@@ -65,20 +65,20 @@ class Writer:
     destinations: Destinations
     max_bad_share: float
     by_rows: bool
-    """Whether a row with one of a batch's offsets proves that the batch is written."""
+    """True if a row with one of a batch's offsets proves that the batch is written."""
     mark: Callable[[int], Mark]
-    """The mark of a batch by its id, without the number of its dead letters."""
+    """Returns the mark of a batch by its id, without the number of its dead letters."""
     lag: Callable[[Mark], int]
-    """The offsets that are still to read after a batch; an error of it leaves the batch written."""
+    """Returns the offsets left to read after a batch; if it fails, the batch stays written."""
     check_lease: Callable[[], None]
-    """Raise Failure if another run writes; the counts before a write can take minutes."""
+    """Raises Failure if another run writes; counting before a write can take minutes."""
     faults: Faults = NO_FAULTS
     clock: Callable[[], float] = time.monotonic
     schemas: Schemas | None = None
-    """The writers' schemas, if records are in a registry's format."""
+    """The writers' schemas, if records use a registry."""
 
     def write(self, raw: DataFrame, batch_id: int, *, may_be_repeated: bool) -> "Result":
-        """Write a batch that Spark has read, unless the tables have it."""
+        """Write a batch that Spark has read, unless the tables already have it."""
         start_s = self.clock()
         mark = self.mark(batch_id)
         if self.schemas is None:
@@ -115,7 +115,7 @@ class Writer:
         return Result(figures, reasons)
 
     def _lag(self, mark: Mark) -> int | None:
-        """Return the lag after a batch that is written, None if it is not known."""
+        """Return the lag after a written batch; None if it is not known."""
         try:
             return self.lag(mark)
         except (Failure, Refusal, ValueError, Py4JError):
@@ -146,7 +146,7 @@ class Writer:
     def _write(
         self, batch: DataFrame, counts: Counts, mark: Mark, may_be_repeated: bool
     ) -> tuple[bool, Mapping[str, int]]:
-        """Write the rows, then the dead letters; return whether either was there, and why not."""
+        """Write rows, then dead letters; return whether either already existed, and the reasons."""
         table, letters = self.destinations.table, self.destinations.dead_letters
         is_repeated = False
         reasons: Mapping[str, int] = {}

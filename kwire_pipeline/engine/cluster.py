@@ -1,6 +1,7 @@
-"""The brokers as the pipeline needs them: cluster id, topic ids, and offsets.
+"""The brokers as the pipeline needs them: cluster id, topic ids and offsets.
 
-The client is that of Spark's connector, in Spark's JVM: what connects the source connects here.
+The client is that of Spark's connector, in Spark's JVM: settings that connect the source also work
+here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,7 @@ from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.explain import sentence
 
 TIMEOUTS: Final = {"request.timeout.ms": "5000", "default.api.timeout.ms": "10000"}
-"""A broker that is down fails a run in seconds; the source's own client tries for minutes."""
+"""Fail a run within seconds if a broker is down; the source's own client tries for minutes."""
 
 
 @attrs.frozen
@@ -55,7 +56,7 @@ class Classes:
 
     @cached_property
     def committed_offsets(self) -> JavaObject:
-        """The options that make the end offset that of a reader of committed records."""
+        """The options that return the end offset as a reader of committed records sees it."""
         kafka = self.jvm.org.apache.kafka
         return kafka.clients.admin.ListOffsetsOptions(kafka.common.IsolationLevel.READ_COMMITTED)
 
@@ -64,7 +65,7 @@ class Cluster:
     """A client of the brokers' Admin API."""
 
     def __init__(self, spark: SparkSession, client: Mapping[str, str]) -> None:
-        """Make a client of the connector's properties, such as ``bootstrap.servers``."""
+        """Create a client from the connector's properties, such as ``bootstrap.servers``."""
         self._jvm = jvm_of(spark)
         self._classes = Classes(self._jvm)
         self._servers = client["bootstrap.servers"]
@@ -82,7 +83,7 @@ class Cluster:
         return str(self._call(lambda: self._admin.describeCluster().clusterId().get()))
 
     def matching(self, pattern: str) -> list[str]:
-        """Return the names of the topics that a regular expression of Java matches."""
+        """Return the names of the topics that match a Java regular expression."""
         try:
             matches = self._jvm.java.util.regex.Pattern.compile(pattern)
         except IllegalArgumentException as error:
@@ -92,7 +93,7 @@ class Cluster:
         return sorted(str(name) for name in names if matches.matcher(name).matches())
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Describe topics; raise Refusal if there is no such topic."""
+        """Describe topics; raise Refusal if one does not exist."""
         listed = self._classes.array_list()
         for name in names:
             listed.add(name)
@@ -108,7 +109,7 @@ class Cluster:
         }
 
     def topic(self, name: str) -> Topic | None:
-        """Describe a topic that need not exist."""
+        """Describe a topic; return None if it does not exist."""
         if not self._call(lambda: self._admin.listTopics().names().get()).contains(name):
             return None
         return self.topics([name])[name]
@@ -116,13 +117,13 @@ class Cluster:
     def topics_with_compaction(self, names: Iterable[str]) -> list[str]:
         """Return the topics from which compaction removes records.
 
-        None are returned where the brokers do not let this client see configurations.
+        Empty if the brokers do not let this client see configurations.
         """
         policies = self.topic_settings(names, "cleanup.policy")
         return sorted(name for name, policy in policies.items() if "compact" in policy)
 
     def topic_settings(self, names: Iterable[str], key: str) -> dict[str, str]:
-        """Return a setting of topics, without those that the brokers do not let this client see."""
+        """Return a setting of topics; empty if the brokers do not let this client see it."""
         resources = self._jvm.org.apache.kafka.common.config
         kind = getattr(resources, "ConfigResource$Type").TOPIC
         listed = self._jvm.java.util.ArrayList()
@@ -140,11 +141,11 @@ class Cluster:
         return self._offsets(topics, self._specs().earliest())
 
     def ends(self, topics: Iterable[Topic]) -> Offsets:
-        """Return the end offsets for a reader of committed records."""
+        """Return the end offsets as a reader of committed records sees them."""
         return self._offsets(topics, self._specs().latest())
 
     def at_time(self, topics: Iterable[Topic], timestamp_ms: int) -> Offsets:
-        """Return the first offsets at or after a time, the end where there is none."""
+        """Return the first offsets at or after a time, or the end offset if there is none."""
         topics = list(topics)
         ends = self.ends(topics)
         first = self._offsets(topics, self._specs().forTimestamp(timestamp_ms))
@@ -193,7 +194,7 @@ class Cluster:
         )
 
     def _call(self, request: Callable[[], JavaObject]) -> JavaObject:
-        """Make a request; an error of the brokers becomes a sentence."""
+        """Make a request; turn an error from the brokers into a sentence."""
         try:
             return request()
         except Py4JJavaError as error:

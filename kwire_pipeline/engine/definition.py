@@ -1,10 +1,11 @@
 """The definition of rows: all keys that decide whether a record is a row, and where it goes.
 
-A batch that is half done was classified by the definition of the run that began it. Under another
-one a record could be in both tables, or in neither, so such a batch is only finished by its own.
+A half-done batch was classified with the definition of the run that began it. With a different
+definition, a record could end up in both tables or in neither, so only the original definition may
+finish the batch.
 
-Rules of this file: plain data only; a key with a default that is new in a later version is left
-out while it has its default, so that an upgrade does not change the definition.
+Rules of this file: plain data only. A key that is new in a later version is left out while it has
+its default, so that an upgrade does not change the definition.
 """
 
 import hashlib

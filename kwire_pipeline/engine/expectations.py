@@ -1,9 +1,9 @@
-"""The check that expectations judge a record the same at each rerun.
+"""The check that expectations judge a record the same way in every rerun.
 
-A batch that is half done is classified again by the run that finishes it. A record that was a dead
-letter and is a row now would be in neither table, since the rows are there already; one that was a
-row would be in both. So an expectation depends on its record alone: one that reads the clock, draws
-a number or asks other records or tables is refused, unless it only counts.
+The run that finishes a half-done batch classifies it again. A record that was a dead letter and is
+now a row would be in neither table, because the rows are already written; the reverse would put it
+in both. So an expectation must depend on its record alone: one that reads the clock, draws a random
+number or looks at other records or tables is rejected, unless it only counts.
 """
 
 import re
@@ -20,19 +20,19 @@ from kwire_pipeline.explain import sentence
 from kwire_pipeline.records.frames import OWN, Shape
 
 PATTERNS: Final = ("CURRENT_LIKE", "PLAN_EXPRESSION", "WINDOW_EXPRESSION")
-"""Spark's names for what reads the clock or the session, other tables, and other records."""
+"""Spark's names for expressions that read the clock or session, other tables or other records."""
 CHECKED: Final = f"{OWN}checked"
 WORDS: Final = r"(?:now|today|tomorrow|yesterday)"
 TIME_LITERAL: Final = re.compile(rf"\b(?:date|timestamp\w*)\s*'\s*{WORDS}\b", re.IGNORECASE)
-"""A literal whose value is that of the clock when Spark reads the expression."""
+"""A literal whose value is the current time when Spark reads the expression."""
 TIME_CAST: Final = re.compile(rf"\bcast\({WORDS}(?: \w+)? as (?:date|timestamp)", re.IGNORECASE)
-"""The same in a plan of Spark, in which each column has a number after its name."""
+"""The same in a Spark plan, in which each column has a number after its name."""
 
 
 def check_expectations(frame: DataFrame, shape: Shape) -> None:
-    """Raise Refusal for an expectation that Spark cannot read, or that does not repeat itself.
+    """Raise Refusal for an expectation that Spark cannot read, or that is not repeatable.
 
-    The frame has the columns of rows.
+    ``frame`` has the columns of rows.
     """
     for name, (sql, action) in shape.expectations.items():
         key = f"expectations.{name}.check"
@@ -49,7 +49,7 @@ def check_expectations(frame: DataFrame, shape: Shape) -> None:
 
 
 def _is_repeatable(frame: DataFrame, sql: str) -> bool:
-    """Whether an expression has the same value for the same row at any time."""
+    """Return whether an expression always has the same value for the same row."""
     # Beside columns of the record Spark refuses aggregates.
     plan = (
         frame.select("*", F.expr(sql).cast("boolean").alias(CHECKED))

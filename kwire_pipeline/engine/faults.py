@@ -1,6 +1,6 @@
-"""The places at which a test ends a run: the steps between which a batch is half done.
+"""The places at which a test can end a run: the steps between which a batch is half done.
 
-A run calls `reach` of its faults at each; the default does nothing.
+A run calls `reach` of its faults at each place; the default does nothing.
 """
 
 import enum
@@ -13,18 +13,18 @@ class Place(enum.Enum):
     BEFORE_TABLE = "before-table"
     AFTER_TABLE = "after-table"
     AFTER_DEAD_LETTERS = "after-dead-letters"
-    """All is written; the mark of the batch in Spark's checkpoint is not."""
+    """Everything is written except the mark of the batch in Spark's checkpoint."""
     DURING_MAINTAIN = "during-maintain"
 
 
 class Faults(Protocol):
-    """The action of a test at a place: raise, or end the process."""
+    """A test's action at a place: raise, or end the process."""
 
     def reach(self, place: Place) -> None: ...
 
 
 class NoFaults:
-    """The faults of a run of a user: none."""
+    """The faults of a normal run: none."""
 
     def reach(self, place: Place) -> None:
         pass

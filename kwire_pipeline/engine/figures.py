@@ -15,19 +15,19 @@ class Batch:
     dead_letters: int
     dropped: int
     deletions: int = 0
-    """The records that delete the row of their key."""
+    """Records that delete the row of their key."""
     ignored: int = 0
-    """The records without a value that mean nothing."""
+    """Records without a value that are configured to be ignored."""
     unmet: Mapping[str, int]
-    """The rows that did not meet an expectation, by its name."""
+    """Rows that did not meet an expectation, by the expectation's name."""
     bytes: int
-    """The bytes of keys and values."""
+    """The total bytes of keys and values."""
     offsets: int
     lag: int | None
-    """The offsets that are still to read; None if the brokers did not answer."""
+    """The offsets left to read; None if the brokers did not answer."""
     elapsed_s: float
     is_repeated: bool = False
-    """Whether an earlier run had written all or a part of it."""
+    """True if an earlier run had written all or part of the batch."""
 
     @property
     def records(self) -> int:
@@ -54,11 +54,11 @@ class Tally:
     offsets: int = 0
     elapsed_s: float = 0.0
     reasons: dict[str, int] = attrs.field(factory=dict)
-    """The dead letters by reason."""
+    """The number of dead letters by reason."""
     is_stopped: bool = False
-    """Whether the run ended on request."""
+    """True if the run ended on request."""
     is_cut_short: bool = False
-    """Whether it was to run until the end of the topics, and was stopped before."""
+    """True if the run should have continued to the end of the topics, but was stopped earlier."""
 
     def add(self, batch: Batch, reasons: Mapping[str, int]) -> None:
         self.batches += 1

@@ -1,10 +1,10 @@
-"""The identity of a pipeline: which cluster, topics and table its offsets belong to.
+"""The identity of a pipeline: the cluster, topics and table to which its offsets belong.
 
-Offsets mean something only for the topics and the table that they were read from and written to.
-A file beside the checkpoint names all of them, and the table names the pipelines that write it.
-`decide` compares both with what is there at the start of a run, before anything is written.
+Offsets are meaningful only for the topics they were read from and the table they were written to. A
+file beside the checkpoint names all of these, and the table lists the pipelines that write it. At
+the start of a run, before anything is written, `decide` compares both with what it finds.
 
-Rules of this file: plain data only. A refusal is one sentence that ends in what to do.
+Rules of this file: plain data only. A refusal is one sentence that ends with what to do.
 """
 
 import collections.abc
@@ -23,7 +23,7 @@ from kwire_pipeline.errors import Refusal
 FILE: Final = "pipeline.json"
 VERSION: Final = 1
 REPLACED: Final = "-replaced"
-"""The end of the id of a pipeline whose table has rows of an earlier topic of the same name."""
+"""The id suffix of a pipeline whose table has rows of an earlier topic of the same name."""
 
 
 class Intent(enum.Enum):
@@ -31,14 +31,14 @@ class Intent(enum.Enum):
 
     CONTINUE = "continue"
     ADOPT = "adopt"
-    """Take what is there as this pipeline's, and continue after the offsets in the table."""
+    """Adopt what exists as this pipeline's, and continue after the offsets in the table."""
     FROM_START = "from-start"
-    """Delete this pipeline's rows from the table, and read its topics again."""
+    """Delete this pipeline's rows from the table, and read its topics again from the start."""
 
 
 @contextlib.contextmanager
 def refuse_damage() -> collections.abc.Iterator[None]:
-    """Turn what a damaged file raises while it is parsed into a refusal."""
+    """Turn the errors from parsing a damaged file into a refusal."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError):
@@ -50,11 +50,11 @@ def refuse_damage() -> collections.abc.Iterator[None]:
 
 @attrs.frozen(kw_only=True)
 class Identity:
-    """The parts of a pipeline that its offsets belong to."""
+    """Everything that a pipeline's offsets belong to."""
 
     name: str
     pipeline_id: str
-    """Made anew by each adoption or new start; marks in tables carry it."""
+    """Created anew by each adoption or new start; the marks in tables carry it."""
     cluster_id: str
     topics: Mapping[str, str]
     """The topic ids by name."""
@@ -62,28 +62,28 @@ class Identity:
     table_id: str
     dead_letters: str | None
     schema: str
-    """The value's schema as DDL, empty without one; an inferred one is pinned by this."""
+    """The value's schema as DDL, empty without one; this pins an inferred schema."""
     start: Offsets
     """The offsets of the first batch, resolved once."""
     letter_topic: str | None = None
-    """The topic of dead letters; None if they are in a table, or if there are none."""
+    """The dead-letter topic; None if dead letters go to a table, or nowhere."""
     definition: str = ""
-    """The hash of what decides over each record in the last run; empty if that is not known."""
+    """The hash of what decided about each record in the last run; empty if unknown."""
     transform_hash: str = ""
-    """The hash of the transform's file in the last run; empty without one, or if not known."""
+    """The hash of the transform's file in the last run; empty without one, or if unknown."""
     former_id: str | None = None
-    """The id that the table may still have for this pipeline; none once it has this one."""
+    """The id that the table may still have for this pipeline; None once it has the current id."""
     pending_deletion: tuple[str, ...] = ()
-    """The topics whose rows are to be deleted from the tables before the first batch."""
+    """The topics whose rows must be deleted from the tables before the first batch."""
     verify_from: Offsets | None = None
-    """The first offsets that the tables should have; None if they are those of ``start``.
+    """The first offsets that the tables should have; None if they are those in ``start``.
 
-    An adoption moves the start, and not these.
+    An adoption changes ``start`` but not these.
     """
     has_replaced_topic: bool = False
-    """Whether the table has rows of an earlier topic of the same name.
+    """True if the table has rows of an earlier topic of the same name.
 
-    Then a row with one of a batch's offsets does not prove that the batch is written.
+    In that case, a row with one of a batch's offsets does not prove that the batch is written.
     """
 
     def dump(self) -> str:
@@ -96,7 +96,7 @@ class Identity:
     @classmethod
     @refuse_damage()
     def parse(cls, text: str) -> "Identity":
-        """Parse what `dump` returns; raise Refusal for a file of a later version."""
+        """Parse the output of `dump`; raise Refusal for a file of a later version."""
         plain = json.loads(text)
         if plain.pop("version") != VERSION:
             raise Refusal(f"{FILE} is of a later version of the pipeline: run that one")
@@ -109,28 +109,28 @@ class Identity:
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """The state of cluster and table at the start of a run."""
+    """The state of the cluster and the table at the start of a run."""
 
     cluster_id: str
     topics: Mapping[str, str]
     table_id: str | None
-    """None if there is no table yet."""
+    """None if the table does not exist yet."""
     owners: Mapping[str, str]
     """The ids of the pipelines that write the table, by name."""
     has_letters: bool = False
-    """Whether the pipeline has dead letters; only looked up if there is no checkpoint."""
+    """True if the pipeline has dead letters; only looked up if there is no checkpoint."""
     written_topics: Mapping[str, str] = attrs.field(factory=dict)
     """The topic ids in the newest marks, by name; only looked up if there is no checkpoint."""
     other_writers: Mapping[str, str] = attrs.field(factory=dict)
-    """The topics that another pipeline writes to one of the tables, with its name."""
+    """The topics that another pipeline writes to one of the tables, each with its name."""
     checkpoint_batch: int | None = None
     """The last batch in Spark's checkpoint of the stored identity."""
     table_batch: int | None = None
-    """The last batch of the stored identity that table or dead letters have."""
+    """The last batch of the stored identity in the table or the dead letters."""
 
 
 class Begin(enum.Enum):
-    """The way in which a run begins."""
+    """How a run begins."""
 
     NEW = "new"
     CONTINUE = "continue"
@@ -186,7 +186,7 @@ def _check_name(name: str, checkpoint: str, stored: Identity) -> None:
 
 
 def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts) -> None:
-    """Raise Refusal where the offsets in the table do not say what is to be read next."""
+    """Raise Refusal if the offsets in the table do not determine what to read next."""
     if stored is not None and stored.cluster_id != facts.cluster_id:
         _refuse_cluster(stored, facts.cluster_id)
     if stored is not None and stored.pending_deletion:
@@ -216,7 +216,7 @@ def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts
 
 
 def _check_new_start(name: str, facts: Facts) -> None:
-    """Raise Refusal where the rows of another pipeline would be deleted as well."""
+    """Raise Refusal if another pipeline's rows would also be deleted."""
     for topic, other in sorted(facts.other_writers.items()):
         raise Refusal(
             f"pipeline {other} writes topic {topic} to the tables of {name} as well, and its rows "
@@ -227,7 +227,7 @@ def _check_new_start(name: str, facts: Facts) -> None:
 def verify_offsets(stored: Identity | None, facts: Facts, start: Offsets) -> Offsets:
     """Return the first offsets that the tables should have after an adoption at ``start``.
 
-    A topic that was made again begins there, and so does one of a checkpoint that is lost.
+    A recreated topic begins at ``start``, and so does a topic whose checkpoint is lost.
     """
     if stored is None:
         return start
@@ -241,14 +241,14 @@ def verify_offsets(stored: Identity | None, facts: Facts, start: Offsets) -> Off
 
 
 def has_replacement(stored: Identity | None, facts: Facts) -> bool:
-    """Whether a topic was made again since the identity was written."""
+    """Return whether a topic was recreated since the identity was written."""
     return stored is not None and any(
         stored.topics.get(name) not in (None, topic_id) for name, topic_id in facts.topics.items()
     )
 
 
 def new_pipeline_id(unique: str, *, has_replaced_topic: bool) -> str:
-    """Return an id for marks and the table; the table knows by it of a replaced topic."""
+    """Return an id for marks and the table; its suffix records that a topic was replaced."""
     return f"{unique}{REPLACED}" if has_replaced_topic else unique
 
 
@@ -262,7 +262,7 @@ def _refuse_cluster(stored: Identity, cluster_id: str) -> NoReturn:
 def check_cluster(stored: Identity, cluster_id: str, topics: Mapping[str, str]) -> None:
     """Raise Refusal if the brokers or a topic are not those of the checkpoint's offsets.
 
-    ``topics`` has the topic ids by name.
+    ``topics`` maps names to topic ids.
     """
     if stored.cluster_id != cluster_id:
         _refuse_cluster(stored, cluster_id)
@@ -321,9 +321,9 @@ def start_offsets(
 ) -> Offsets:
     """Return the offsets of a first batch.
 
-    ``chosen`` is what the configuration says. An adoption continues at the table's ``positions``,
-    for topics that are the same, and at the beginning for others. A partition of which the table
-    has nothing begins as chosen.
+    ``chosen`` comes from the configuration. An adoption continues at the table's ``positions`` for
+    topics that are still the same, and at the beginning for others. A partition that is not in the
+    table begins as chosen.
     """
     if positions is None:
         return chosen

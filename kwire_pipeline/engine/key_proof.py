@@ -1,10 +1,10 @@
 """The proof of a table that is changed by key: each key has its last change.
 
-Such a table keeps no earlier offset, so what can be proved is this: the records that the topics
-still have are classified as a run classifies them today, and the last change of each key is
-compared with the row of that key, by its offset. A key whose last change is a deletion has no row.
-A key with records in several partitions may have the last change of any of them. Rows that are
-older than all records of the topics are counted, and not judged.
+Such a table keeps no earlier offsets, so this much can be proved: the records that the topics still
+have are classified as a run would classify them today, and the last change of each key is compared,
+by offset, with the row of that key. A key whose last change is a deletion has no row. A key with
+records in several partitions may have the last change of any of them. Rows that are older than all
+records in the topics are counted but not judged.
 """
 
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ class KeyProof:
 
     records: int
     current: int
-    """The keys whose row has their last change."""
+    """Keys whose row has their last change."""
     deleted: int
-    """The keys without a row, as their last change says."""
+    """Keys that correctly have no row, because their last change is a deletion."""
     missing: int
-    """The keys without the row that their last change wrote."""
+    """Keys that lack the row which their last change wrote."""
     stale: int
-    """The keys whose row is of an earlier change."""
+    """Keys whose row has an earlier change."""
     repeated: int
-    """The keys with several rows."""
+    """Keys with several rows."""
     unknown: int
-    """The rows whose offset the topics do not have as a change of their key."""
+    """Rows whose offset is not a change of their key in the topics."""
     compacted: int
-    """Those of a compacted topic; they are no error."""
+    """Rows like the unknown ones but from compacted topics; they do not count as errors."""
     older: int
-    """The rows that are older than the records that the topics still have."""
+    """Rows that are older than the records that the topics still have."""
     letters: Proof
     examples: tuple[str, ...]
 
@@ -78,14 +78,14 @@ class KeyProof:
 
 @attrs.frozen(kw_only=True)
 class Sides:
-    """The frames of a comparison."""
+    """The two sides of a comparison, as frames."""
 
     changes: DataFrame
-    """The changes that the topics have, by key and origin, with `DELETES`."""
+    """The changes in the topics, by key and origin, with `DELETES`."""
     rows: DataFrame
     keys: Sequence[str]
     origin: Sequence[str]
-    """The columns of both with topic, partition and offset."""
+    """The topic, partition and offset columns of both frames."""
     start: Offsets
     end: Offsets
     compacted: Sequence[str]

@@ -1,7 +1,7 @@
 """The start of Spark's JVM, with a copy of what it writes to standard error.
 
-Rules of this file: a wrong option differs from Maven that is out of reach by this copy alone:
-pyspark says only that the JVM has ended. A JVM that ends after this process writes nowhere.
+Rules of this file: only this copy distinguishes a wrong option from an unreachable Maven, because
+pyspark only reports that the JVM has ended. What a JVM writes after this process has ended is lost.
 """
 
 import os
@@ -22,7 +22,7 @@ JOIN_S: Final = 10
 
 
 class ErrorOutput:
-    """The standard error of the JVM: passed on, and its last lines kept."""
+    """The standard error of the JVM: passed on, with its last lines kept."""
 
     def __init__(self) -> None:
         reader, self.descriptor = os.pipe()

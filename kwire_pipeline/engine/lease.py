@@ -1,11 +1,11 @@
-"""The lease of a checkpoint: one run at a time writes with it.
+"""The lease of a checkpoint: only one run at a time writes with it.
 
-A run writes ``writer.json`` beside the checkpoint with its host, process and a beat that it raises
-every few seconds. A run that finds the file looks at the process if it is on the same host, else
-waits for two beats' time: a beat that rises means a living writer, and the newcomer is refused;
-a beat that does not is of a run that ended without a word, and its lease is taken over. Clocks
-of two hosts are never compared. A writer looks for its own lease before each batch and before each
-of its writes, so one that was paused for longer than that time ends itself.
+A run writes ``writer.json`` beside the checkpoint with its host, its process and a beat number that
+it increments every few seconds. A run that finds the file checks the process if it is on the same
+host; otherwise it waits for two beats. If the beat increases, the writer is alive and the newcomer
+is refused; if not, the writer ended without cleaning up, and its lease is taken over. Clocks of two
+hosts are never compared. A writer checks its own lease before each batch and each write, so a
+writer that was paused for longer ends itself.
 """
 
 import json
@@ -32,13 +32,13 @@ POLL_S: Final = 1.0
 
 @attrs.frozen(kw_only=True)
 class Holder:
-    """The run that has a lease."""
+    """The run that holds a lease."""
 
     lease_id: str
     host: str
     process: int
     process_start: str
-    """The start time of the process in the kernel's ticks: process ids are used again."""
+    """The start time of the process in kernel ticks, because process ids are reused."""
     beat: int = 0
 
     @classmethod
@@ -56,7 +56,7 @@ class Holder:
 
     @classmethod
     def parse(cls, text: str) -> "Holder":
-        """Parse what `dump` returns; raise Refusal for a file that lost a part with its machine."""
+        """Parse the output of `dump`; raise Refusal for a file that a crash has damaged."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
@@ -67,7 +67,7 @@ class Holder:
 
 
 def process_start(process: int) -> str:
-    """Return the start time of a process, empty if it does not run or the system has no /proc."""
+    """Return the start time of a process; empty if it does not run or there is no /proc."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -83,7 +83,7 @@ class Files(Protocol):
     def exists(self) -> bool: ...
 
     def delete_empty(self) -> None:
-        """Delete the folder if nothing is in it."""
+        """Delete the folder if it is empty."""
 
     def read(self, name: str) -> str | None: ...
 
@@ -95,7 +95,7 @@ class Files(Protocol):
 
 
 class Lease:
-    """The lease that this run has taken."""
+    """The lease that this run holds."""
 
     def __init__(
         self, folder: Files, holder: Holder, clock: Callable[[], float], *, makes_folder: bool
@@ -115,7 +115,7 @@ class Lease:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> "Lease":
-        """Take the lease of a folder; raise Refusal while another run has it."""
+        """Take the lease of a folder; raise Refusal while another run holds it."""
         holder = holder or Holder.this_process()
         makes_folder = not folder.exists()
         while not folder.create(FILE, holder.dump()):
@@ -135,7 +135,7 @@ class Lease:
         return cls(folder, holder, clock, makes_folder=makes_folder)
 
     def beat(self) -> None:
-        """Raise the beat if it is time; raise Failure if another run has taken the lease over."""
+        """Raise the beat if it is due; raise Failure if another run has taken over the lease."""
         if self._clock() - self._last_beat_s >= BEAT_S:
             self.check()
             self._last_beat_s = self._clock()
@@ -143,16 +143,16 @@ class Lease:
             self._folder.write(FILE, self._holder.dump())
 
     def check(self) -> None:
-        """Raise Failure if another run has taken the lease over."""
+        """Raise Failure if another run has taken over the lease."""
         text = self._folder.read(FILE)
         if text is None or Holder.parse(text).lease_id != self._holder.lease_id:
             raise Failure("another run has taken over the checkpoint, so this run has ended itself")
 
     def release(self) -> None:
-        """Delete the lease if this run still has it.
+        """Delete the lease if this run still holds it.
 
-        A folder that the lease has made goes with it unless the run wrote more: a checkpoint that
-        is restored is moved to this name.
+        If the lease created the folder, the folder is also deleted unless it has other contents, so
+        that a checkpoint can be restored by moving it to this name.
         """
         text = self._folder.read(FILE)
         if text is not None and Holder.parse(text).lease_id == self._holder.lease_id:
@@ -162,7 +162,7 @@ class Lease:
 
 
 def wait_poll(ended: threading.Event) -> bool:
-    """Wait for the time between two looks at the clock; return whether the block has ended."""
+    """Wait until the next look at the clock; return whether the block has ended."""
     return ended.wait(POLL_S)
 
 
@@ -173,10 +173,10 @@ def hold(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[threading.Event], bool] = wait_poll,
 ) -> Iterator[Lease]:
-    """Hold a lease for the time of a block that may take hours in one call.
+    """Hold a lease during a block that may take hours in one call.
 
-    A thread raises the beat. One that cannot is no reason to end the block: if another run has
-    taken the lease over, `check` says so.
+    A thread raises the beat. If it cannot, the block continues; if another run has taken over the
+    lease, `check` reports it.
     """
     lease = Lease.take(folder, clock=clock)
     ended = threading.Event()
@@ -198,14 +198,14 @@ def hold(
 
 
 def is_alive(other: Holder, self_: Holder) -> bool:
-    """Whether a lease's run is a living process of this host, other than this one."""
+    """Return whether a lease's run is a live process on this host."""
     if other.host != self_.host:
         return False
     return bool(other.process_start) and process_start(other.process) == other.process_start
 
 
 def _beats(folder: Files, other: Holder, sleep: Callable[[float], None]) -> bool:
-    """Whether a run on another host raises its beat within the time that it has for that."""
+    """Return whether a run on another host raises its beat within the allowed time."""
     sleep(PATIENCE_S)
     text = folder.read(FILE)
     return text is not None and Holder.parse(text) != other

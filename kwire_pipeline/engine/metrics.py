@@ -1,6 +1,6 @@
 """The figures of a run for Prometheus, served by a thread of the client library.
 
-The figures are those of this process: counters begin at zero with each run.
+The figures belong to this process: counters start at zero in each run.
 """
 
 from threading import Thread
@@ -51,7 +51,7 @@ class Metrics:
         self._pipeline = pipeline
 
     def start(self, host: str, port: int) -> str:
-        """Serve at an address, any free port for 0; return it. Raise Refusal if it is in use."""
+        """Serve at an address (port 0: any free port) and return it; Refusal if it is in use."""
         try:
             self._server = start_http_server(port, host, self._registry)
         except OSError as error:
@@ -62,7 +62,7 @@ class Metrics:
         return f"{host}:{self._server[0].server_port}"
 
     def stop(self) -> None:
-        """Stop serving, and wait for the end of the thread."""
+        """Stop serving, and wait until the thread ends."""
         if self._server is not None:
             server, thread = self._server
             server.shutdown()
@@ -70,7 +70,7 @@ class Metrics:
             thread.join()
 
     def on_batch(self, batch: Batch) -> None:
-        """Count a batch that is written."""
+        """Count a written batch."""
         self._batches.inc()
         self._rows.inc(batch.rows)
         self._dead_letters.inc(batch.dead_letters)

@@ -1,4 +1,4 @@
-"""The state of a pipeline between runs, for the commands that only look, or mend."""
+"""The state of a pipeline between runs, for the commands that only inspect or repair it."""
 
 from collections.abc import Iterable
 
@@ -24,11 +24,11 @@ class State:
     identity: Identity
     destinations: Destinations
     position: Offsets
-    """The offsets after the last batch that Spark's checkpoint calls done."""
+    """The offsets after the last batch that Spark's checkpoint records as done."""
     batch_id: int | None
-    """That batch; None before the first one."""
+    """The id of that batch; None before the first one."""
     is_half_done: bool
-    """Whether a later batch was begun."""
+    """True if a later batch was begun."""
 
 
 def state_of(spark: SparkSession, pipeline: Pipeline) -> State:
@@ -53,7 +53,7 @@ def state_of(spark: SparkSession, pipeline: Pipeline) -> State:
 
 
 def checkpoint_name(pipeline_id: str) -> str:
-    """Return the name of the folder in which Spark keeps the offsets of a pipeline id."""
+    """Return the name of the folder in which Spark stores the offsets of a pipeline id."""
     return f"spark-{pipeline_id[:8]}"
 
 
@@ -63,13 +63,13 @@ def last_entry(checkpoint: Folder, log: str) -> int | None:
 
 
 def half_done(checkpoint: Folder) -> int | None:
-    """Return the batch that a run began and did not finish."""
+    """Return the batch that a run began but did not finish; None if there is none."""
     begun, done = last_entry(checkpoint, "offsets"), last_entry(checkpoint, "commits")
     return begun if begun is not None and (done is None or begun > done) else None
 
 
 def has_part(stored: Identity, checkpoint: Folder, tables: Iterable[Letters]) -> bool:
-    """Whether one of the tables has the batch that a run began and did not finish."""
+    """Return whether a table has the batch that a run began but did not finish."""
     batch_id = half_done(checkpoint)
     if batch_id is None:
         return False
@@ -83,9 +83,10 @@ def has_part(stored: Identity, checkpoint: Folder, tables: Iterable[Letters]) ->
 def check_definition(
     spark: SparkSession, pipeline: Pipeline, stored: Identity, folder: Folder
 ) -> None:
-    """Raise Refusal if a part of a batch is written that this file would classify differently.
+    """Raise Refusal if a partly written batch would be classified differently by this file.
 
-    A batch of which nothing is written is no reason: its run may have been refused for the file.
+    A batch of which nothing is written does not count: its run may have been refused because of the
+    file.
     """
     hashes = {stored.transform_hash, transform_hash(pipeline.transform)}
     is_same_transform = "" in hashes or len(hashes) == 1

@@ -16,7 +16,7 @@ LOG_VERSION: Final = "v1"
 
 
 def dump(offsets: Offsets) -> str:
-    """Return the offsets as Spark's Kafka source reads them."""
+    """Return the offsets in the form that Spark's Kafka source reads."""
     return json.dumps(
         {t: {str(p): o for p, o in sorted(offsets[t].items())} for t in sorted(offsets)},
         separators=(",", ":"),
@@ -24,7 +24,7 @@ def dump(offsets: Offsets) -> str:
 
 
 def parse(text: str) -> Offsets:
-    """Parse what `dump` returns; raise ValueError for anything else."""
+    """Parse the output of `dump`; raise ValueError for anything else."""
     return {
         str(topic): {int(partition): int(offset) for partition, offset in partitions.items()}
         for topic, partitions in json.loads(text).items()
@@ -32,7 +32,7 @@ def parse(text: str) -> Offsets:
 
 
 def of_log_entry(text: str) -> Offsets:
-    """Return the offsets of the only source in an entry of a checkpoint's offset log."""
+    """Return the offsets of the single source in an entry of a checkpoint's offset log."""
     version, *lines = text.splitlines()
     if version != LOG_VERSION or len(lines) != 2:
         raise ValueError(f"an offset log of version {version} with {len(lines)} lines is unknown")
@@ -51,7 +51,7 @@ def later(first: Offsets, second: Offsets) -> Offsets:
 
 
 def with_absent(offsets: Offsets, others: Offsets) -> Offsets:
-    """Return offsets with those of the partitions that only the others have."""
+    """Return ``offsets``, extended by the partitions that only ``others`` has."""
     names = {**offsets, **others}
     return {name: {**others.get(name, {}), **offsets.get(name, {})} for name in names}
 
@@ -77,13 +77,13 @@ class Ranges:
     def between(cls, start: Offsets, end: Offsets) -> "Ranges":
         """Return the ranges from one set of offsets to a later one.
 
-        A partition without a start is a new one; Spark reads it from its beginning.
+        A partition without a start is new; Spark reads it from its beginning.
         """
         return cls(tuple(sorted(_between(start, end))))
 
     @classmethod
     def parse(cls, text: str) -> "Ranges":
-        """Parse what `dump` returns."""
+        """Parse the output of `dump`."""
         return cls(
             tuple(
                 sorted(
@@ -108,7 +108,7 @@ class Ranges:
 
     @property
     def ends(self) -> Offsets:
-        """The offsets after this batch, of its own partitions."""
+        """The offsets after this batch, for its own partitions."""
         return offsets_of((part.topic, part.partition, part.end) for part in self.ranges)
 
 
@@ -121,7 +121,7 @@ def _between(start: Offsets, end: Offsets) -> Iterator[Range]:
 
 
 def offsets_of(items: Iterable[tuple[str, int, int]]) -> Offsets:
-    """Return the offsets of topic, partition, offset triples."""
+    """Return the offsets from (topic, partition, offset) triples."""
     offsets: dict[str, dict[int, int]] = {}
     for topic, partition, offset in items:
         offsets.setdefault(topic, {})[partition] = offset

@@ -1,8 +1,8 @@
-"""The files that a user's function is made of: its module, and what that imports from its folder.
+"""The files that make up a user's function: its module, and what it imports from its folder.
 
-Imports are read from the source, so those within functions count, too. Installed packages are no
-part of it: they change with the environment, as Spark does. Nor is a module whose name is made
-while the function runs.
+Imports are read from the source, so imports inside functions also count. Installed packages are not
+included, because they change with the environment, as Spark does. Modules whose names are built at
+run time are not included either.
 """
 
 import ast
@@ -17,7 +17,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 def own_files(module: str) -> dict[str, Path]:
-    """Return the files by the names of their modules; none if the module has no file."""
+    """Return the files by module name; empty if the module has no file."""
     spec = _spec_of(module)
     first = None if spec is None else _source(spec)
     if first is None:
@@ -41,7 +41,7 @@ def own_files(module: str) -> dict[str, Path]:
 
 
 def _is_own(top: str, root: Path) -> bool:
-    """Whether a module or package lies in the folder."""
+    """Return whether a module or package is in the folder."""
     spec = _spec_of(top)
     if spec is None:
         return False
@@ -63,7 +63,7 @@ def _spec_of(name: str) -> ModuleSpec | None:
 
 
 def _source(spec: ModuleSpec) -> Path | None:
-    """Return the source file of a module, None if it has none."""
+    """Return the source file of a module; None if it has none."""
     if spec.origin is None or not spec.origin.endswith(".py"):
         return None
     path = Path(spec.origin).resolve()
@@ -71,7 +71,7 @@ def _source(spec: ModuleSpec) -> Path | None:
 
 
 def _imports(name: str, path: Path) -> Iterator[str]:
-    """Yield the modules that a module may import, and the packages that these are in."""
+    """Yield the modules that a module may import, and the packages that contain them."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     try:
         tree = ast.parse(path.read_bytes())

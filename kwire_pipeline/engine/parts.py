@@ -1,4 +1,4 @@
-"""The parts of a run, made of the configuration: the shape of rows, and the tables."""
+"""The parts of a run, built from the configuration: the shape of rows, and the tables."""
 
 import hashlib
 import importlib
@@ -74,7 +74,7 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
 def _fields(
     part: str, record: RecordFormat, schema: str | None
 ) -> tuple[StructType | None, AvroFields | None]:
-    """Return the fields of keys or values, and the decoding of Avro ones."""
+    """Return the fields of keys or values, and the decoding if they are Avro."""
     if record.format in (Format.RAW, Format.STRING):
         return None, None
     if schema is None:
@@ -89,7 +89,7 @@ def _fields(
 
 
 def origin_of(pipeline: Pipeline) -> Origin:
-    """Return the table's columns with a row's origin."""
+    """Return the table's columns for a row's origin."""
     prefix = pipeline.table.origin_prefix
     return Origin(f"{prefix}topic", f"{prefix}partition", f"{prefix}offset")
 
@@ -144,7 +144,7 @@ def _table(
 
 
 def rows_schema(spark: SparkSession, shape: Shape, destinations: Destinations) -> StructType:
-    """Return the schema of the rows, by analysis alone; raise Refusal for what cannot be run."""
+    """Return the schema of the rows by analysis alone; raise Refusal for what cannot run."""
     raw = spark.createDataFrame([], RAW_DDL)
     if shape.expectations:
         plain = frames.classify(raw, attrs.evolve(shape, expectations={}))
@@ -165,7 +165,7 @@ def rows_schema(spark: SparkSession, shape: Shape, destinations: Destinations) -
 
 
 def transform_hash(place: str | None) -> str:
-    """Return the hash of the files that the user's function is made of; empty if there are none."""
+    """Return the hash of the files that make up the user's function; empty without any."""
     if place is None:
         return ""
     transform_of(place)

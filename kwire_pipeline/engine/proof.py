@@ -1,8 +1,8 @@
-"""The proof that each committed offset is once in the table or in the dead letters.
+"""The proof that each committed offset is in the table or in the dead letters exactly once.
 
 The records that the topic still has are compared with the offsets in both tables, up to the
-position of the checkpoint. Records that an expectation drops by intention count as such; the
-batch that is half done, beyond the position, is left out.
+checkpoint's position. Records that an expectation intentionally drops are counted separately; a
+half-done batch, which lies beyond the position, is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,24 +23,24 @@ class Proof:
     """The result of a comparison."""
 
     records: int
-    """The records that the topic has in the range."""
+    """The number of records that the topic has in the range."""
     once: int
     dropped: int
     missing: int
     repeated: int
-    """The offsets that occur more than once in the tables."""
+    """Offsets that occur more than once in the tables."""
     unknown: int
-    """The offsets in the tables that the topic does not have as committed records."""
+    """Offsets in the tables for which the topic has no committed record."""
     compacted: int = 0
-    """Those that a compacted topic does not have any more; they are no error."""
+    """Offsets that compaction removed from the topic; they do not count as errors."""
     expired: int = 0
-    """The dead letters that are not in their topic any more, which has lost old records."""
+    """Dead letters that retention has removed from their topic."""
     letter_copies: int = 0
-    """The records of a topic of dead letters that are there more than once; they are no error."""
+    """Records that are in the dead-letter topic more than once; they do not count as errors."""
     former: int = 0
-    """The rows and dead letters that are taken for those of a former topic of the same name."""
+    """Rows and dead letters assumed to belong to a former topic of the same name."""
     other_writers: Mapping[str, str] = attrs.field(factory=dict)
-    """The topics that another pipeline writes to the same tables, with its name."""
+    """The topics that another pipeline writes to the same tables, each with its name."""
     examples: tuple[str, ...]
 
     @property
@@ -82,7 +82,7 @@ class Proof:
         ]
 
     def other_words(self) -> list[str]:
-        """Return the lines about pipelines whose rows are counted with those of this one."""
+        """Return the lines about pipelines whose rows are counted together with this one's."""
         return [
             f"  pipeline {other} writes topic {topic} to the same tables: its rows count as well"
             for topic, other in sorted(self.other_writers.items())
@@ -105,9 +105,9 @@ def within(start: Offsets, end: Offsets, columns: Sequence[str] = SPOT) -> Colum
 
 
 def with_timestamps_of(written: DataFrame, records: DataFrame) -> tuple[DataFrame, int]:
-    """Return the offsets in the tables of the records alone, and the number of the others.
+    """Return the table offsets that match ``records`` by timestamp, and the number of others.
 
-    A topic that was made again has the offsets of the former one, and hardly ever its timestamps.
+    A recreated topic repeats the offsets of the former one, but hardly ever its timestamps.
     """
     columns = [*SPOT, "timestamp"]
     own = written.join(records.select(*columns), columns, "left_semi")
@@ -117,8 +117,8 @@ def with_timestamps_of(written: DataFrame, records: DataFrame) -> tuple[DataFram
 def compare(records: DataFrame, written: DataFrame, compacted: Sequence[str] = ()) -> Proof:
     """Compare the topic's records with the offsets in the tables.
 
-    The records have a column ``dropped``, and ``expired`` where letters may be gone by their age.
-    ``compacted`` are topics from which records go that the tables have.
+    ``records`` has a column ``dropped``, and ``expired`` where letters may have reached their
+    retention. ``compacted`` are topics that may lack records that the tables have.
     """
     if "expired" not in records.columns:
         records = records.withColumn("expired", F.lit(False))

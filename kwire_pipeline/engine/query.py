@@ -48,7 +48,7 @@ PARTITIONS: Final = (
     "spark.databricks.delta.snapshotPartitions",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism",
 )
-"""The numbers of tasks of a shuffle, of a reading of Delta's log, and of a listing of files."""
+"""The numbers of tasks for a shuffle, for reading Delta's log, and for listing files."""
 
 
 class Stopped(Exception):
@@ -57,7 +57,7 @@ class Stopped(Exception):
 
 @attrs.frozen(kw_only=True)
 class Control:
-    """The outside of a run: reports go out, a request to stop comes in."""
+    """A run's connection to the outside: reports go out, a request to stop comes in."""
 
     report: Callable[[Batch], None] = lambda batch: None
     warn: Callable[[str], None] = lambda text: None
@@ -68,7 +68,7 @@ class Control:
 def run_pipeline(
     spark: SparkSession, pipeline: Pipeline, intent: Intent, control: Control
 ) -> Tally:
-    """Run until what is there is written, or until the request to stop; return the tally."""
+    """Run until everything available is written, or a stop is requested; return the tally."""
     set_session(spark)
     folder = Folder(spark, pipeline.checkpoint)
     lease = Lease.take(folder)
@@ -86,11 +86,11 @@ def run_pipeline(
 def set_session(spark: SparkSession) -> None:
     """Set what results depend on: a failing SQL expression is null, times are in UTC.
 
-    Of a name that is twice in a JSON object the last value counts, also in variants.
+    If a name occurs twice in a JSON object, the last value counts, also in variants.
 
-    A streaming query has no adaptive execution, so Spark's default of 200 partitions would make
-    hundreds of tasks for each small batch, as would Delta's 50 for each look into its log. Delta's
-    VACUUM lists files with 10,000 tasks by default, several times for each table.
+    A streaming query has no adaptive execution, so Spark's default of 200 partitions would create
+    hundreds of tasks for each small batch, as would Delta's default of 50 for each look into its
+    log. Delta's VACUUM lists files with 10,000 tasks by default, several times per table.
     """
     spark.conf.set("spark.sql.ansi.enabled", "false")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -103,7 +103,7 @@ def set_session(spark: SparkSession) -> None:
 
 @attrs.frozen(kw_only=True)
 class Opened:
-    """A pipeline that may begin: its identity agreed with brokers and tables."""
+    """A pipeline that may begin: its identity agrees with the brokers and tables."""
 
     folder: Folder
     identity: Identity
@@ -116,7 +116,7 @@ class Opened:
 
 
 def topics_of(pipeline: Pipeline, cluster: Cluster) -> dict[str, Topic]:
-    """Describe the topics of a pipeline; raise Refusal if there is none."""
+    """Describe the topics of a pipeline; raise Refusal if there are none."""
     names: list[str] | tuple[str, ...] = pipeline.source.topics
     if pipeline.source.pattern is not None:
         names = cluster.matching(pipeline.source.pattern)
@@ -138,7 +138,7 @@ def facts_of(
     cluster: Cluster,
     topics: Mapping[str, Topic],
 ) -> Facts:
-    """Return what is there at the start of a run."""
+    """Return the state of the cluster and the tables at the start of a run."""
     table, letters = destinations.table, destinations.dead_letters
     exists = table.exists()
     checkpoint_batch = table_batch = None
@@ -167,13 +167,13 @@ def facts_of(
 
 
 def read_identity(folder: Files) -> Identity | None:
-    """Return the identity beside a checkpoint, None if there is none."""
+    """Return the identity beside a checkpoint; None if there is none."""
     text = folder.read(identity.FILE)
     return None if text is None else Identity.parse(text)
 
 
 def written_topics(name: str, tables: Sequence[Letters]) -> dict[str, str]:
-    """Return the ids of the topics that a pipeline wrote rows or dead letters of last."""
+    """Return the ids of the topics of the pipeline's newest rows and dead letters."""
     ids: dict[str, str] = {}
     for table in tables:
         for mark in table.marks(name) if table.exists() else []:
@@ -257,10 +257,10 @@ def open_run(
 
 
 def carry_out(folder: Files, current: Identity, tables: Sequence[Letters]) -> Identity:
-    """Write the identity, then change the tables as it says; return it without that.
+    """Write the identity, change the tables as it says, and return it without these tasks.
 
-    What a run leaves undone is in the file, and the next run does it: never is a table without its
-    rows beside a checkpoint that continues after them.
+    The file records what a run leaves undone, and the next run does it. So there is never a table
+    without its rows beside a checkpoint that continues after them.
     """
     folder.write(identity.FILE, current.dump())
     for table in tables:
@@ -333,9 +333,10 @@ def check_mode(table: Table, keys: Sequence[str], name: str) -> None:
 def _known_start(
     stored: Identity, facts: Facts, cluster: Cluster, topics: Mapping[str, Topic]
 ) -> Offsets:
-    """Return the offsets of the first batch, with partitions that are new since they were noted.
+    """Return the offsets of the first batch, including partitions added since they were stored.
 
-    Spark takes the start only if it names each partition; after the first batch it needs none.
+    Spark accepts the start only if it names every partition; after the first batch, it does not
+    need a start.
     """
     if facts.checkpoint_batch is not None:
         return stored.start
@@ -350,7 +351,7 @@ def _start(
     begin: Begin,
     stored: Identity | None,
 ) -> Offsets:
-    """Return the offsets of the first batch, resolved now and kept for ever."""
+    """Return the offsets of the first batch, resolved now and then kept forever."""
     start = pipeline.source.start
     described = list(topics.values())
     beginnings = cluster.beginnings(described)
@@ -413,7 +414,7 @@ class Run:
         )
 
     def run(self) -> Tally:
-        """Run the query to its end; raise what made a batch fail."""
+        """Run the query to its end; raise the error that made a batch fail."""
         self._commit_start()
         if self._control.is_stopping():
             return self._end_on_request()
@@ -462,7 +463,7 @@ class Run:
         ).start()
 
     def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one batch; an error is kept, since Spark passes on only its text."""
+        """Write one batch; store an error, because Spark passes on only its text."""
         try:
             if self._control.is_stopping():
                 log_errors(self._spark, is_on=False)
@@ -479,7 +480,7 @@ class Run:
             raise
 
     def _on_result(self, result: Result) -> None:
-        """Report a batch that is written; an output that was closed does not make it fail."""
+        """Report a written batch; a closed output does not make the batch fail."""
         self._tally.add(result.figures, result.reasons)
         with suppress(OSError, ValueError):
             self._control.report(result.figures)
@@ -493,7 +494,7 @@ class Run:
             self._cluster.commit(group, start)
 
     def _commit_batch(self, batch_id: int) -> None:
-        """Commit the offsets after a batch for tools that show lag; the run needs none of them."""
+        """Commit a batch's end offsets for tools that show lag; the run itself needs none."""
         group = self._pipeline.commit_group
         if group is None:
             return
@@ -503,7 +504,7 @@ class Run:
             self._control.warn(f"the offsets after batch {batch_id} are not committed: {error}")
 
     def _check_topics(self) -> None:
-        """Raise Refusal if a topic was made again; remember new topics of a pattern."""
+        """Raise Refusal if a topic was recreated; store new topics that match the pattern."""
         self._topics = topics_of(self._pipeline, self._cluster)
         current = {name: topic.topic_id for name, topic in self._topics.items()}
         identity.check_cluster(self._identity, self._identity.cluster_id, current)
@@ -512,7 +513,7 @@ class Run:
             self._opened.folder.write(identity.FILE, self._identity.dump())
 
     def mark(self, batch_id: int) -> Mark:
-        """Return the mark of a batch, with the offsets from Spark's log of them."""
+        """Return the mark of a batch, with its offsets from Spark's log."""
         start = self._entry(batch_id - 1) if batch_id else self._identity.start
         ranges = Ranges.between(start, self._entry(batch_id))
         topics = {part.topic for part in ranges.ranges}
@@ -520,7 +521,7 @@ class Run:
         return Mark(self._identity.pipeline_id, batch_id, ranges, ids)
 
     def _entry(self, batch_id: int) -> Offsets:
-        """Return the end offsets of a batch; Spark writes them once, so they are read once."""
+        """Return a batch's end offsets, cached because Spark never changes them."""
         if batch_id not in self._entries:
             former = {
                 number: self._entries[number] for number in self._entries.keys() & {batch_id - 1}
@@ -529,19 +530,19 @@ class Run:
         return self._entries[batch_id]
 
     def _lag(self, mark: Mark) -> int:
-        """Return the offsets after a batch, of the topics that there were before it."""
+        """Return the offsets left to read after a batch, in the topics that existed before it."""
         return offsets.lag(self._entry(mark.batch_id), self._cluster.ends(self._topics.values()))
 
 
 def log_errors(spark: SparkSession, *, is_on: bool) -> None:
-    """Let Spark and py4j log errors, or not: an exception is the way to leave a batch unbegun.
+    """Let Spark and py4j log errors, or not: an exception is the only way to skip a batch.
 
-    Each of the two would log the stack of that exception.
+    Both would log that exception's stack.
     """
     spark.sparkContext.setLogLevel("ERROR" if is_on else "OFF")
     logging.getLogger("py4j.clientserver").disabled = not is_on
 
 
 def first_line(error: PySparkException) -> str:
-    """Return an error's first line; Spark's plans and Java's stack are in the log already."""
+    """Return an error's first line; Spark's plans and Java's stack are already in the log."""
     return next((line for line in str(error).splitlines() if line.strip()), repr(error))

@@ -1,4 +1,4 @@
-"""Reports of a run: a line that is renewed on a terminal, or a line of JSON for each batch."""
+"""Reports of a run: a line that is updated on a terminal, or a line of JSON per batch."""
 
 from collections.abc import Callable
 from typing import TextIO

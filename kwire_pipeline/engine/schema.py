@@ -1,4 +1,4 @@
-"""The schema of the rows against that of the table. Plain data only."""
+"""The schema of the rows compared with that of the table. Plain data only."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,11 +16,11 @@ WIDER: Final = {
     "int": ("bigint",),
     "float": ("double",),
 }
-"""The types to which a column of a type may be widened without a loss."""
+"""For each column type, the types to which it can be widened without loss."""
 
 
 def parse_ddl(ddl: str, key: str) -> StructType:
-    """Parse a list of columns; raise Refusal with what is wrong."""
+    """Parse a list of columns; raise Refusal that says what is wrong."""
     try:
         schema = StructType.fromDDL(ddl)
     except PySparkException as error:
@@ -33,13 +33,13 @@ def parse_ddl(ddl: str, key: str) -> StructType:
 
 @attrs.frozen
 class Difference:
-    """The changes that a table needs to take the rows."""
+    """The changes that a table needs in order to accept the rows."""
 
     added: tuple[StructField, ...] = ()
     widened: tuple[StructField, ...] = ()
-    """With the type that the column gets."""
+    """The columns to widen, each with its new type."""
     conflicts: tuple[str, ...] = ()
-    """The columns whose type cannot be changed, in words."""
+    """The columns whose type cannot be changed, each described in words."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.widened or self.conflicts)
@@ -54,7 +54,7 @@ class Difference:
 
 
 def difference(table: StructType, rows: StructType) -> Difference:
-    """Compare by name, without regard to case; columns that only the table has get null."""
+    """Compare by name, ignoring case; columns that only the table has get null."""
     columns = {field.name.lower(): field for field in table.fields}
     added, widened, conflicts = [], [], []
     for field in rows.fields:
@@ -74,7 +74,7 @@ def difference(table: StructType, rows: StructType) -> Difference:
 
 
 def check(changes: Difference, evolution: Evolution, table: str) -> None:
-    """Raise Refusal unless the evolution that is configured allows all changes."""
+    """Raise Refusal unless the configured evolution allows all changes."""
     if changes.conflicts:
         raise Refusal(f"{table}: {'; '.join(changes.conflicts)}: correct the schema")
     if changes.widened and evolution is not Evolution.WIDEN:

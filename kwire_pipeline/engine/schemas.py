@@ -1,12 +1,12 @@
-"""The writers' schemas of a run: a batch shows which ids it has, the registry has their schemas.
+"""The writers' schemas of a run: batches contain schema ids, the registry has the schemas.
 
-A batch is classified with the schemas that are known. If some of its misfits have other ids, the
-registry is asked for those, and the misfits are classified again; the topic is not read twice.
+A batch is classified with the known schemas. If some of its misfits have other ids, the registry is
+asked for those, and the misfits are classified again; the topic is not read twice.
 
-What the registry says may change between a run that ends in a batch and the run that finishes it,
-and a record must not move from one table to the other. So before a batch with new ids is written, a
-file beside the checkpoint gets the outcome; the batch is finished with that, and later runs begin
-with the schemas in it. Schemas do not change under their ids.
+The registry's answers may change between a run that ends during a batch and the run that finishes
+it, but a record must not move from one table to the other. So before a batch with new ids is
+written, the answers are stored in a file beside the checkpoint. The batch is finished with these
+answers, and later runs begin with the schemas in the file. A schema never changes under its id.
 """
 
 import json
@@ -28,31 +28,31 @@ from kwire_pipeline.registry import Client, UnknownSchema
 
 FILE: Final = "schemas.json"
 NO_BATCH: Final = -1
-"""The batch of records that come from the dead letters."""
+"""The batch id for records that come from the dead letters."""
 MAX_LOOKUPS: Final = 200
-"""The most ids of one batch that the registry is asked for; damaged records have any id."""
+"""The most ids per batch that are looked up in the registry; damaged records may have any id."""
 
 
 class Registry(Protocol):
-    """The registry as far as a run needs it."""
+    """The part of the registry that a run needs."""
 
     @property
     def url(self) -> str: ...
 
     def schema(self, schema_id: int) -> str:
-        """Return a schema; raise UnknownSchema, in words, if there is none."""
+        """Return a schema; raise UnknownSchema, with the reason in words, if there is none."""
 
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """The answers of the registry that a batch was classified with."""
+    """The registry's answers with which a batch was classified."""
 
     url: str
     pipeline_id: str
     batch_id: int
     schemas: Mapping[int, str]
     problems: Mapping[int, str]
-    """The ids that have no schema, with the reason in words."""
+    """The ids without a schema, each with the reason in words."""
 
     def dump(self) -> str:
         return json.dumps(attrs.asdict(self), indent=1) + "\n"
@@ -72,7 +72,7 @@ class Outcome:
 
 
 class Schemas:
-    """The schemas that are known, kept in a file."""
+    """The known schemas, stored in a file."""
 
     def __init__(self, files: Files, registry: Registry, pipeline_id: str) -> None:
         self._files = files
@@ -86,7 +86,7 @@ class Schemas:
         """The shape without schemas, the schemas, and the shape with them."""
 
     def shape(self, shape: Shape) -> Shape:
-        """Return a shape with the schemas that are known; the same one while they are the same."""
+        """Return a shape with the known schemas; the same object until they change."""
         if self._shapes is None or self._shapes[:2] != (shape, self._schemas):
             extended = with_schemas(shape, self._schemas, {})
             self._shapes = (shape, dict(self._schemas), extended)
@@ -97,7 +97,7 @@ class Schemas:
     ) -> tuple[DataFrame, Shape]:
         """Return the batch, classified and persisted, and its shape with schemas.
 
-        Raise Failure if the registry does not answer.
+        Raises Failure if the registry does not answer.
         """
         last = self._last
         if may_be_repeated and last is not None and last.pipeline_id == self._pipeline_id:
@@ -121,7 +121,7 @@ class Schemas:
         return again, chosen
 
     def _ask(self, ids: list[int], batch_id: int) -> dict[int, str]:
-        """Ask for schemas and note the outcome; return why some ids have none."""
+        """Ask for schemas and store the answers; return why some ids have no schema."""
         problems: dict[int, str] = {}
         for schema_id in ids:
             try:
@@ -140,14 +140,14 @@ class Schemas:
 
 
 def schemas_of(pipeline: Pipeline, files: Files, pipeline_id: str) -> Schemas | None:
-    """Return the schemas of a pipeline that needs a registry."""
+    """Return the schemas of a pipeline; None if it does not need a registry."""
     if Format.AVRO_REGISTRY not in (pipeline.key.format, pipeline.value.format):
         return None
     return Schemas(files, Client.of(pipeline.registry), pipeline_id)
 
 
 def with_schemas(shape: Shape, schemas: Mapping[int, str], problems: Mapping[int, str]) -> Shape:
-    """Return a shape whose values and keys of a registry have schemas."""
+    """Return a shape whose registry-encoded values and keys have schemas."""
     parts: dict[str, AvroFields] = {}
     for name, part in (("avro", shape.avro), ("key_avro", shape.key_avro)):
         if part is not None and part.writers is not None:
@@ -160,7 +160,7 @@ def with_schemas(shape: Shape, schemas: Mapping[int, str], problems: Mapping[int
 
 
 def unknown_ids(batch: DataFrame, shape: Shape, schemas: Mapping[int, str]) -> list[int]:
-    """Return the schema ids of misfits that are not known: the commonest, up to a limit."""
+    """Return the unknown schema ids of misfits: the most common ones, up to a limit."""
     parts = (("value", shape.avro), ("key", shape.key_avro))
     ids = [
         avro.id_of(F.col(f"{OWN}{name}"))

@@ -1,7 +1,7 @@
 """The Spark session of a pipeline: packages, jars, and the catalog of its tables.
 
 Rules of this file: pyspark starts the JVM with its configuration on the command line, which every
-user of the machine can read, so secrets follow through py4j when the JVM runs.
+user of the machine can read, so secrets are passed later, through py4j, once the JVM runs.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ AT_LAUNCH: Final = (
 
 
 def configuration(pipeline: Pipeline, pyspark: str) -> Mapping[str, str]:
-    """Return Spark's configuration; the user's wins, except that extensions are appended."""
+    """Return Spark's configuration; the user's settings win, but extensions are appended."""
     user = dict(pipeline.spark.conf)
     chosen = dict(DEFAULTS)
     chosen["spark.jars.packages"] = ",".join(versions.packages(pyspark, pipeline))
@@ -60,7 +60,7 @@ def configuration(pipeline: Pipeline, pyspark: str) -> Mapping[str, str]:
 
 
 def launch_configuration(chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return what the JVM is started with: all but secrets that it can be given later."""
+    """Return the configuration for starting the JVM, without secrets that can follow later."""
     return {
         key: text
         for key, text in chosen.items()
@@ -91,7 +91,7 @@ def iceberg_catalog(pipeline: Pipeline) -> dict[str, str]:
 def open_session(pipeline: Pipeline) -> SparkSession:
     """Open a session on the pipeline's master, Spark's own, or local[*].
 
-    Raise Refusal for options that Spark does not take, and Failure for what a rerun may cure.
+    Raises Refusal for options that Spark rejects, and Failure for problems that a rerun may cure.
     """
     chosen = {"spark.app.name": f"kwire-pipeline {pipeline.name}"}
     chosen |= configuration(pipeline, versions.installed_pyspark())
@@ -114,11 +114,11 @@ def open_session(pipeline: Pipeline) -> SparkSession:
 
 
 def set_warehouse(spark: SparkSession, pipeline: Pipeline) -> None:
-    """Give the Hadoop catalog its warehouse with a scheme and the whole path.
+    """Give the Hadoop catalog its warehouse as a full URL.
 
-    A table keeps the paths of its files as its catalog begins them. A relative one would mean
-    another folder to each executor of a cluster, and `remove_orphan_files` would know none of the
-    table's own files by it.
+    A table stores the paths of its files as its catalog spells them. A relative path would mean a
+    different folder on each executor of a cluster, and `remove_orphan_files` would not recognize
+    the table's own files by it.
     """
     table = pipeline.table
     is_folder = table.catalog.type is CatalogType.HADOOP and table.warehouse is not None

@@ -17,7 +17,7 @@ LOGIN_MODULES: Final = {
 
 
 def client(source: Source) -> dict[str, str]:
-    """Return the properties of a Kafka client; the user's own win."""
+    """Return the properties of a Kafka client; the user's own settings win."""
     own = {
         name.removeprefix(CLIENT): text
         for name, text in source.options.items()
@@ -48,7 +48,7 @@ def options(pipeline: Pipeline, topics: Mapping[str, str], start: Offsets) -> di
 
 
 def batch_options(pipeline: Pipeline, start: Offsets, end: Offsets) -> dict[str, str]:
-    """Return the options of a frame of the records from ``start`` to ``end``, and no others."""
+    """Return the options of a frame with exactly the records from ``start`` to ``end``."""
     chosen = options(pipeline, {}, start)
     for name in ("maxOffsetsPerTrigger", "subscribePattern", "subscribe"):
         chosen.pop(name, None)

@@ -1,9 +1,9 @@
-"""A folder of any file system that Spark reaches: local, HDFS, an object store.
+"""A folder in any file system that Spark can reach: local, HDFS, an object store.
 
-Rules of this file: a file is written whole and then moved to its name, so a reader sees all of it
-or none of it; names are relative to the folder. Local files are those of the raw local file
-system: Hadoop's usual one keeps a checksum beside each file and renames both, one after the other,
-and after an end in between the file cannot be read.
+Rules of this file: a file is written completely and then renamed, so a reader sees all of it or
+nothing; names are relative to the folder. Local files use the raw local file system: Hadoop's
+default one keeps a checksum beside each file and renames the two one after the other, so a crash in
+between makes the file unreadable.
 """
 
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ class Hadoop:
 
 @attrs.frozen
 class Folder:
-    """A folder by its URL or path; it is made when the first file is written."""
+    """A folder given by URL or path; it is created when the first file is written."""
 
     spark: SparkSession
     url: str
@@ -78,7 +78,7 @@ class Folder:
     )
 
     def read(self, name: str) -> str | None:
-        """Return a file's text, None if there is no such file."""
+        """Return a file's text; None if the file does not exist."""
         files, path = self._at(name)
         if not files.exists(path):
             return None
@@ -90,7 +90,7 @@ class Folder:
         return text
 
     def write(self, name: str, text: str) -> None:
-        """Write a file in place of the one of that name."""
+        """Write a file, replacing any file of that name."""
         files, target = self._at(name)
         path = self._at(self._scratch(name, text))[1]
         if _is_local(target):
@@ -101,7 +101,7 @@ class Folder:
             self._rename(path, target, replace=True)
 
     def create(self, name: str, text: str) -> bool:
-        """Write a file unless there is one of that name; return whether it was written."""
+        """Write a file unless one of that name exists; return whether it was written."""
         files, path = self._at(name)
         if files.exists(path):
             return False
@@ -115,7 +115,7 @@ class Folder:
         return True
 
     def move_to(self, target: "Folder") -> None:
-        """Move this file or folder to another place of the same file system."""
+        """Move this file or folder to another place in the same file system."""
         files, path = self._at("")
         place = target._at("")[1]
         files.mkdirs(place.getParent())
@@ -126,12 +126,12 @@ class Folder:
         return bool(files.exists(path))
 
     def delete(self, name: str = "") -> None:
-        """Delete a file, or a folder with all in it; nothing happens if there is none."""
+        """Delete a file, or a folder with its contents; do nothing if it does not exist."""
         files, path = self._at(name)
         files.delete(path, True)
 
     def delete_empty(self) -> None:
-        """Delete the folder if nothing is in it."""
+        """Delete the folder if it is empty."""
         files, path = self._at("")
         # Another process may write a file at this moment: then the folder stays.
         with suppress(Py4JJavaError):
@@ -139,7 +139,7 @@ class Folder:
                 files.delete(path, False)
 
     def names(self, name: str = "") -> list[str]:
-        """Return the sorted names of what is in the folder, without those that begin with a dot."""
+        """Return the sorted names in the folder, without those that begin with a dot."""
         files, path = self._at(name)
         if not files.exists(path):
             return []
@@ -147,7 +147,7 @@ class Folder:
         return sorted(name for name in names if not name.startswith("."))
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield the path below the folder and the size in bytes of all files without a dot."""
+        """Yield the path below the folder and the size in bytes of all files, except dot files."""
         files, root = self._at("")
         if not files.exists(root):
             return
@@ -160,11 +160,11 @@ class Folder:
             yield str(status.getPath().toString()).removeprefix(prefix), int(status.getLen())
 
     def full_url(self) -> str:
-        """Return the URL with its scheme; a relative path is one of this process' folder."""
+        """Return the URL with its scheme; a relative path refers to this process's folder."""
         return str(self._at("")[1].toString())
 
     def at(self, name: str) -> "Folder":
-        """Return the folder of that name in this one."""
+        """Return the subfolder of that name."""
         return attrs.evolve(self, url=f"{self.url.rstrip('/')}/{name}")
 
     def _scratch(self, name: str, text: str) -> str:

@@ -1,8 +1,9 @@
-"""The changes of one batch, by key: of several changes of a key the last one counts.
+"""The changes of one batch by key: the last of several changes of a key counts.
 
-The last is the one with the highest partition and offset. A key's records are in one partition,
-as producers choose it, so this is the order in which they were produced; a key in two partitions
-has no order that a reader could know, and this one is the same at each rerun.
+The last change is the one with the highest partition and offset. Producers put all records of a key
+into one partition, so this is the order in which they were produced. Records of a key in two
+partitions have no order that a reader could know; in that case this order is at least the same in
+every rerun.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ RANK = f"{frames.OWN}rank"
 def all_changes(
     batch: DataFrame, shape: Shape, transform: Callable[[DataFrame], DataFrame] | None
 ) -> DataFrame:
-    """Return the rows and deletions of a classified batch; a deletion has key and origin only."""
+    """Return a classified batch's rows and deletions; a deletion has only key and origin."""
     changes = frames.changes_of(batch, shape)
     if transform is None:
         return changes
@@ -55,7 +56,7 @@ def check_no_null(changes: DataFrame, keys: Sequence[str]) -> None:
 
 
 def check_keys(rows: DataFrame, shape: Shape) -> None:
-    """Raise Refusal if the rows lack a key, or a deletion could not have it."""
+    """Raise Refusal if the rows lack a key, or if a deletion could not have it."""
     names = {name.lower() for name in rows.columns}
     own = {name.lower() for name in shape.names}
     for key in shape.changes.keys:
