@@ -1,1 +1,1 @@
-"""Records as frames: pure functions from DataFrame to DataFrame, without a session and I/O."""
+"""Records as frames: pure functions from DataFrame to DataFrame, without session or I/O."""

@@ -1,12 +1,12 @@
 """Avro in a record, decoded by Spark's own `from_avro`.
 
-`from_avro` ignores bytes after the datum, and returns nulls for one that it cannot decode. So the
-datum is decoded as the first field of a record of its own whose last field is a hash of the bytes:
-if the hash is not read back, the bytes are more or less than one datum of the writer's schema.
+`from_avro` ignores bytes after the datum, and returns nulls for a datum that it cannot decode. So
+the datum is decoded as the first field of an enclosing record whose last field is a hash of the
+bytes. If the hash is not read back, the bytes are not exactly one datum of the writer's schema.
 
-With a registry the bytes begin with a zero and the four bytes of the writer's schema id. Each
-schema is one branch, so a record is decoded once, by its own; the reader's schema makes all
-branches of one type.
+With a registry, the bytes begin with a zero and the four bytes of the writer's schema id. Each
+schema is one branch, so a record is decoded once, with its own schema; the reader's schema gives
+all branches the same type.
 """
 
 import json
@@ -23,7 +23,7 @@ VALUE: Final = "value"
 END: Final = "end"
 HASH_BYTES: Final = 8
 HEAD_BYTES: Final = 5
-"""The zero and the id before a datum."""
+"""The number of bytes (a zero and the id) before a datum."""
 REST: Final = (1 << 31) - 1
 NO_DATUM: Final = "not a record of the schema"
 EXCESS: Final = "bytes after the Avro record"
@@ -34,13 +34,13 @@ class AvroFields:
     """The fields of Avro data."""
 
     kind: DataType
-    """The type of the reader's schema in Spark."""
+    """The Spark type of the reader's schema."""
     reader: str
     """The schema of the rows, as Avro's JSON."""
     writers: Mapping[int, str] | None = None
-    """The schemas of the writers by id; None if there is no id, and the reader's schema is it."""
+    """The writers' schemas by id; None without ids, when the writer's is the reader's schema."""
     problems: Mapping[int, str] = attrs.field(factory=dict)
-    """The reasons why an id has no schema, in words."""
+    """Why an id has no schema, in words."""
 
     @property
     def may_be_null(self) -> bool:
@@ -91,19 +91,19 @@ class AvroFields:
 
 
 def head(schema_id: int) -> bytearray:
-    """Return the bytes before a datum of a schema."""
+    """Return the bytes that precede a datum with this schema id."""
     return bytearray(b"\0" + schema_id.to_bytes(HEAD_BYTES - 1, "big"))
 
 
 def id_of(data: Column) -> Column:
-    """Return the schema id at the beginning of the bytes, null if there is none."""
+    """Return the schema id at the beginning of the bytes; null if there is none."""
     has_head = (F.length(data) >= HEAD_BYTES) & (F.substring(data, 1, 1) == F.lit(bytearray(1)))
     digits = F.hex(F.substring(data, 2, HEAD_BYTES - 1))
     return F.when(has_head, F.conv(digits, 16, 10).cast("bigint"))
 
 
 def envelope_schema(schema: str) -> str:
-    """Return the schema of a record with a datum of a schema and a hash, as Avro's JSON."""
+    """Return the schema of a record with a datum and a hash, as Avro's JSON."""
     fixed = {"type": "fixed", "name": "KwireHash", "size": HASH_BYTES}
     fields = [{"name": VALUE, "type": json.loads(schema)}, {"name": END, "type": fixed}]
     return json.dumps({"type": "record", "name": "KwireEnvelope", "fields": fields})

@@ -1,11 +1,11 @@
-"""Changes of rows by key: which records write a row, delete one, or mean nothing.
+"""Changes of rows by key: which records write a row, delete one, or are ignored.
 
-A record with a value writes the row of its key. One without (a tombstone) deletes that row, means
-nothing, or does not fit, as `table.tombstones` says. The value may be an envelope of Debezium, bare
-or as ``payload`` beside a schema: its ``op`` c, u or r writes the row ``after``, d deletes the row
-``before``; others, such as t for a truncated table, do not fit.
+A record with a value writes the row of its key. A record without one (a tombstone) deletes that
+row, is ignored, or does not fit, as `table.tombstones` says. The value may be a Debezium envelope,
+bare or as ``payload`` beside a schema: with ``op`` c, u or r it writes the row ``after``, with d it
+deletes the row ``before``; others, such as t for a truncated table, do not fit.
 
-Rules of this file: pure functions of columns. A deletion needs the key's columns only.
+Rules of this file: pure functions of columns. A deletion needs only the key's columns.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ DELETES: Final = "d"
 
 @attrs.frozen(kw_only=True)
 class Changes:
-    """The meaning of records as changes of rows; the default is that of appended rows."""
+    """How records change rows; by default, rows are appended."""
 
     keys: tuple[str, ...] = ()
     """The columns that identify a row; none if rows are appended."""
@@ -37,14 +37,14 @@ class Changes:
 
     @property
     def has_deletions(self) -> bool:
-        """Whether a record can delete a row."""
+        """True if a record can delete a row."""
         return bool(self.keys) and (
             self.envelope is Envelope.DEBEZIUM or self.tombstones is Tombstones.DELETE
         )
 
 
 def envelope_schema(schema: StructType) -> StructType:
-    """Return the schema of an envelope around rows of a schema."""
+    """Return the schema of an envelope around rows with this schema."""
     parts = [
         StructField(BEFORE, schema, True),
         StructField(AFTER, schema, True),
@@ -54,7 +54,7 @@ def envelope_schema(schema: StructType) -> StructType:
 
 
 def open_envelope(envelope: Column) -> Column:
-    """Return a parsed envelope of Debezium as if its row were the value, with its ``op``."""
+    """Return a parsed Debezium envelope as if its row were the value, with its ``op``."""
     value = envelope.getField(json_text.VALUE)
 
     def part(name: str) -> Column:
@@ -83,7 +83,7 @@ def row_text(data: Column, envelope: Column) -> Column:
 
 
 def envelope_problem(envelope: Column) -> Column:
-    """Return the words for an envelope without a row, null for any other."""
+    """Return what is wrong with an envelope that has no row, in words; null for any other."""
     operation = envelope.getField(OPERATION)
     unknown = F.coalesce(~operation.isin(*WRITES, DELETES), F.lit(True))
     part = F.when(operation == DELETES, F.lit(BEFORE)).otherwise(F.lit(AFTER))

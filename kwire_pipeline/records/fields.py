@@ -1,7 +1,7 @@
-"""The typed fields of a key or value: one interface over the formats that have fields.
+"""The typed fields of a key or value: one interface for all formats that have fields.
 
-A part of a record is parsed once into an envelope. Fields and the verdict are read from it, and for
-misfits the words that say why.
+A key or value is parsed once into an envelope, from which its fields, the verdict and, for misfits,
+the reason in words are read.
 """
 
 from typing import Protocol
@@ -20,29 +20,29 @@ class Fields(Protocol):
 
     @property
     def kind(self) -> DataType:
-        """The type of the whole."""
+        """The type of the whole key or value."""
 
     @property
     def may_be_null(self) -> bool:
-        """Whether a key that is null fits."""
+        """True if a null key fits."""
 
     def parse(self, data: Column) -> Column:
         """Return the parsed bytes."""
 
     def open(self, parsed: Column) -> Column:
-        """Return the envelope, made of nothing but parts of the parsed bytes."""
+        """Return the envelope, built only from parts of the parsed bytes."""
 
     def fits(self, data: Column, envelope: Column) -> Column:
         """Return the condition that the bytes are of the format and fit the schema."""
 
     def whole(self, envelope: Column) -> Column:
-        """Return the whole in its type."""
+        """Return the whole key or value in its type."""
 
     def field(self, envelope: Column, name: str) -> Column:
         """Return one top-level field in its type."""
 
     def reason(self, data: Column, envelope: Column) -> Column:
-        """Return the words that say why bytes do not fit."""
+        """Return, in words, why the bytes do not fit."""
 
 
 @attrs.frozen
@@ -52,7 +52,7 @@ class JsonFields:
     kind: StructType
     units: Units = attrs.field(factory=dict)
     has_rest: bool = False
-    """Whether the envelope has undeclared fields as well."""
+    """True if the envelope also has undeclared fields."""
 
     @property
     def may_be_null(self) -> bool:
@@ -81,7 +81,7 @@ class JsonFields:
 
 @attrs.frozen
 class DebeziumFields(JsonFields):
-    """The fields of the row in an envelope of Debezium."""
+    """The fields of the row in a Debezium envelope."""
 
     def parse(self, data: Column) -> Column:
         return json_text.parse(data, changes.envelope_schema(self.kind))

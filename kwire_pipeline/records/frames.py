@@ -1,12 +1,12 @@
 """A batch as one frame: every record parsed once and put into one class.
 
-`classify` adds the row's columns and the class; `rows` and `misfits` take their part of it. No
-record is lost: each is in one class, and the classes' counts add up to the batch.
+`classify` adds the row's columns and the class; `rows` and `misfits` extract their parts. No record
+is lost: each is in exactly one class, and the classes' counts add up to the batch.
 
-Rules of this file: names of the frame's own columns begin with ``__``, which no column of a table
-may; the raw key, value and headers are carried for misfits only; columns are made once for a shape
-and kept, since making them is thousands of calls to the JVM, which cost a small batch more than its
-records do.
+Rules of this file: the frame's own columns have names that begin with ``__``, which no table column
+may. The raw key, value and headers are carried only for misfits. Columns are built once per shape
+and kept, because building them takes thousands of calls to the JVM, which cost a small batch more
+than its records do.
 """
 
 from collections.abc import Mapping
@@ -49,18 +49,18 @@ DROPPED: Final = 3
 DELETION: Final = 4
 """The record deletes the row of its key."""
 IGNORED: Final = 5
-"""A tombstone that means nothing."""
+"""A tombstone that is configured to be ignored."""
 KEYLESS: Final = 6
 """A column of the table's key is null."""
 LETTERS: Final = (MISFIT, UNEXPECTED, KEYLESS)
 """The classes that become dead letters."""
 DELETES: Final = f"{OWN}deletes"
-"""The column of a change that says whether it deletes its row."""
+"""The column that is true if a change deletes its row."""
 
 
 @attrs.frozen(kw_only=True)
 class Shape:
-    """The way from a record to a row, resolved: what `classify` needs to know."""
+    """How a record becomes a row: everything that `classify` needs to know."""
 
     format: Format
     schema: StructType | None = None
@@ -76,7 +76,7 @@ class Shape:
     columns: Mapping[str, values.Column] = attrs.field(factory=dict)
     omit: tuple[str, ...] = ()
     expectations: Mapping[str, tuple[str, Action]] = attrs.field(factory=dict)
-    """The SQL and the action by name."""
+    """The SQL and the action, by name."""
     rescue_column: str | None = None
     """The column for undeclared fields of JSON values."""
     origin_prefix: str = "kafka_"
@@ -84,7 +84,7 @@ class Shape:
 
     @property
     def fields(self) -> Fields | None:
-        """The fields of values; None if a value has one column."""
+        """The fields of values; None if a value is a single column."""
         if self.avro is not None or self.schema is None:
             return self.avro
         if self.changes.envelope is Envelope.DEBEZIUM:
@@ -93,7 +93,7 @@ class Shape:
 
     @property
     def key_fields(self) -> Fields | None:
-        """The fields of keys; None if a key has one column."""
+        """The fields of keys; None if a key is a single column."""
         if self.key_avro is not None or self.key_schema is None:
             return self.key_avro
         return JsonFields(self.key_schema, self.key_units)
@@ -131,11 +131,11 @@ class Shape:
 
     @cached_property
     def sums(self) -> tuple[Column, ...]:
-        """The aggregates of a classified batch: the records of classes, and the bytes."""
+        """The aggregates over a classified batch: records per class, and bytes."""
         return _sums(self)
 
     def check(self) -> None:
-        """Raise Refusal if two columns have one name, or a name that the frames use."""
+        """Raise Refusal if two columns have the same name, or a name that the frames use."""
         names: dict[str, str] = {}
         for name in self.names:
             if name.startswith(OWN):
@@ -149,7 +149,7 @@ class Shape:
 
 
 def classify(raw: DataFrame, shape: Shape) -> DataFrame:
-    """Return the frame with the row, the class and what a dead letter needs of each record."""
+    """Return the frame with the row, the class and the dead-letter data of each record."""
     return take(raw, shape.classification)
 
 
@@ -179,19 +179,19 @@ def _classification(shape: Shape) -> tuple[Step, ...]:
 
 
 def _raw(shape: Shape) -> list[Column]:
-    """Return the parts of the records of a classified frame; only letters have all of them."""
+    """Return the parts of the records in a classified frame; only dead letters have them all."""
     carried = [F.col(f"{OWN}{name}").alias(name) for name in CARRIED]
     return [*carried, *origin(shape)]
 
 
 def origin(shape: Shape) -> list[Column]:
-    """Return the topic, partition, offset and timestamp of the rows of a classified frame."""
+    """Return the topic, partition, offset and timestamp of a classified frame's rows."""
     names = zip(shape.origin, ORIGIN, strict=True)
     return [F.col(f"`{column}`").alias(name) for column, name in names]
 
 
 def classify_misfits(batch: DataFrame, shape: Shape) -> DataFrame:
-    """Return a classified frame whose misfits are classified again, with other schemas."""
+    """Return a classified frame with its misfits reclassified, using other schemas."""
     is_misfit = F.col(CLASS) == MISFIT
     raw = batch.where(is_misfit).select(
         *_raw(shape), F.col(f"{OWN}{TIMESTAMP_TYPE}").alias("timestampType")
@@ -246,7 +246,7 @@ def _place(place: values.Column, shape: Shape) -> Column:
 
 
 def _header(place: values.Column) -> Column:
-    """Return the text of a header; the last of several with its name counts."""
+    """Return the text of a header; if several have its name, the last one counts."""
     name = place.path[0]
     matching = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
     return F.try_element_at(matching, F.lit(-1))["value"].cast("string")
@@ -271,7 +271,7 @@ def _plain(name: str, format: Format) -> Column:
 
 
 def _fits(shape: Shape) -> Column:
-    """Return the class of each record by its value, key and headers alone."""
+    """Return the class of each record, based only on its value, key and headers."""
     condition = _value_fits(shape) & _key_fits(shape) & _headers_fit(shape)
     return F.when(condition, F.lit(GOOD)).otherwise(F.lit(MISFIT))
 
@@ -279,7 +279,7 @@ def _fits(shape: Shape) -> Column:
 def _lacks_key(columns: Mapping[str, Column], shape: Shape) -> Column:
     """Return the condition that a column of the table's key is null.
 
-    Those that a transform makes are not known here.
+    Key columns that a transform makes are not known here.
     """
     condition = F.lit(False)
     for name in shape.changes.keys:
@@ -289,7 +289,7 @@ def _lacks_key(columns: Mapping[str, Column], shape: Shape) -> Column:
 
 
 def _with_changes(column: Column, keyless: Column, shape: Shape) -> Column:
-    """Return the class with what records mean as changes: deletions, and what is ignored."""
+    """Return the class, taking into account deletions and ignored tombstones."""
     rules, value = shape.changes, F.col("value")
     fits = _key_fits(shape) & _headers_fit(shape)
     deletion = F.when(~fits, F.lit(MISFIT)).when(keyless, F.lit(KEYLESS))
@@ -327,7 +327,7 @@ def _key_fits(shape: Shape) -> Column:
 
 
 def _headers_fit(shape: Shape) -> Column:
-    """Return the condition that the headers in columns are text."""
+    """Return the condition that the headers used in columns are text."""
     condition = F.lit(True)
     for place in _header_places(shape):
         condition &= _is_text(_header(place))
@@ -386,7 +386,7 @@ def rows(frame: DataFrame, shape: Shape) -> DataFrame:
 
 
 def changes_of(frame: DataFrame, shape: Shape) -> DataFrame:
-    """Return the changes by key: rows to write, and deletions, of which only the key counts."""
+    """Return the changes by key: rows to write, and deletions, of which only the key matters."""
     columns = [F.col(f"`{name}`") for name in shape.names]
     deletes = (F.col(CLASS) == DELETION).alias(DELETES)
     return frame.where(F.col(CLASS).isin(GOOD, DELETION)).select(*columns, deletes)
@@ -396,11 +396,11 @@ LETTER: Final = (
     "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, topic STRING, "
     "partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_type INT, reason STRING"
 )
-"""The columns of dead letters: the record unchanged, and the reason."""
+"""The columns of dead letters: the unchanged record, and the reason."""
 
 
 def misfits(frame: DataFrame, shape: Shape) -> DataFrame:
-    """Return the dead letters, each with the reason in words."""
+    """Return the dead letters, each with its reason in words."""
     return take(frame, shape.letter_steps)
 
 
@@ -428,7 +428,7 @@ def _letter_steps(shape: Shape) -> tuple[Step, ...]:
 
 
 def _words(shape: Shape) -> list[Column]:
-    """Return why the parts of a misfit do not fit, null for each that does."""
+    """Return why each part of a misfit does not fit; null for parts that do."""
     headers = [
         F.when(~_is_text(_header(place)), F.lit(f"{place}: not UTF-8"))
         for place in _header_places(shape)
@@ -437,7 +437,7 @@ def _words(shape: Shape) -> list[Column]:
 
 
 def _value_words(shape: Shape) -> Column:
-    """Return why the value of a misfit does not fit, null if it does."""
+    """Return why the value of a misfit does not fit; null if it does."""
     words = F.lit("not UTF-8")
     if shape.fields is not None:
         words = shape.fields.reason(F.col("value"), F.col(PARSED))
@@ -448,7 +448,7 @@ def _value_words(shape: Shape) -> Column:
 
 
 def _key_words(shape: Shape) -> Column:
-    """Return why the key of a misfit does not fit, null if it does."""
+    """Return why the key of a misfit does not fit; null if it does."""
     key, words = F.col("key"), F.lit("not UTF-8")
     if shape.key_fields is not None:
         why = shape.key_fields.reason(key, F.col(PARSED_KEY))

@@ -1,10 +1,10 @@
 """JSON text in a record, parsed once.
 
 Spark's parser stops after the first value, and would lose what follows it. So the text is parsed as
-the first element of an array whose second one is a mark: if that is not read back from there, the
-text was more or less than one value. In an object, text such as ``{"id":1},"x":2`` would only add a
-name that is not read. Of a key that occurs twice the last value counts, as in most parsers. Bytes
-that are not UTF-8 do not fit; Spark would replace them.
+the first element of an array whose second element is a mark. If the mark is not read back from
+there, the text was not exactly one value. Inside an object instead, a text such as
+``{"id":1},"x":2`` would only add a name that is not read. If a key occurs twice, the last value
+counts, as in most parsers. Bytes that are not UTF-8 do not fit, because Spark would replace them.
 """
 
 from typing import Final
@@ -26,37 +26,37 @@ from kwire_pipeline.records import required, timestamps
 from kwire_pipeline.records.timestamps import Units
 
 ELEMENTS: Final = "(elements)"
-"""The field with the array; text that ended the array had to name it to be read in its place."""
+"""The array's field; a text that closes the array would have to name it to be read instead."""
 VALUE: Final = "value"
 REST: Final = "rest"
 END: Final = "(end)"
-"""The field of the mark, which no schema has: rows are parsed with it."""
+"""The field of the mark, a name that no schema has: rows are parsed together with it."""
 MARK: Final = f'{{"{END}":true}}'
 CORRUPT: Final = "corrupt"
 NO_OBJECT: Final = "not a JSON object"
 
 
 HUGE: Final = r"[:\[,]\s*-?[0-9]+(?:\.[0-9]+)?[eE][+-]?0*[1-9][0-9]{3}"
-"""A number with an exponent of four digits or more, which is no DECIMAL and no finite DOUBLE."""
+"""Numbers with exponents of four or more digits, which fit no DECIMAL or finite DOUBLE."""
 
 
 def has_decimal(kind: DataType) -> bool:
-    """Whether a type may contain a DECIMAL; a name with that word costs a little time only."""
+    """Return whether a type may contain a DECIMAL; a false alarm costs only a little time."""
     return "decimal" in kind.simpleString()
 
 
 def is_huge(text: Column) -> Column:
-    """Return the condition that a text has such a number.
+    """Return the condition that a text contains a number as in :data:`HUGE`.
 
-    Java would write out its digits for a DECIMAL: 1e600000000 takes a processor for hours.
+    Java would write out its digits for a DECIMAL: 1e600000000 keeps a processor busy for hours.
     """
     return text.rlike(HUGE)
 
 
 def parse(data: Column, schema: StructType, *, has_rest: bool = False) -> Column:
-    """Return the parsed text, which `open_array` makes the envelope of a JSON object.
+    """Return the parsed text, which `open_array` turns into the envelope of a JSON object.
 
-    With ``has_rest`` the text is in there a second time, as a VARIANT with all fields.
+    With ``has_rest``, the text is also included as a VARIANT with all fields.
     """
     element = StructType([*_parsed_fields(schema), StructField(END, BooleanType(), True)])
     fields = [
@@ -79,7 +79,7 @@ def _parsed_fields(schema: StructType) -> list[StructField]:
 
 
 def open_array(parsed: Column, *, has_rest: bool = False) -> Column:
-    """Return the envelope of what `parse` made; its fields are read by the functions below."""
+    """Return the envelope of `parse`'s result; the functions below read its fields."""
     elements = parsed.getField(ELEMENTS)
     rest = [parsed.getField(REST).alias(REST)] if has_rest else []
     return F.struct(
@@ -132,9 +132,9 @@ def reason(
     row: Column | None = None,
     row_problem: Column | None = None,
 ) -> Column:
-    """Return the words that say why a record does not fit. For misfits only: it parses again.
+    """Return, in words, why a record does not fit. For misfits only, because it parses again.
 
-    ``row`` is the text of the object with the fields, if it is a part of the value;
+    ``row`` is the text of the object that has the fields, if that is only a part of the value;
     ``row_problem`` has the words for a value without such a part, else null.
     """
     text = data.cast("string")
@@ -164,12 +164,12 @@ def reason(
 
 
 def _is_left_out(text: Column, schema: StructType) -> Column:
-    """Return the condition that `parse` has not read a text."""
+    """Return the condition that `parse` has skipped a text."""
     return is_huge(text) if has_decimal(schema) else F.lit(False)
 
 
 def _is_no_object(first_value: Column) -> Column:
-    """Return the condition that the value is something else than an object."""
+    """Return the condition that the value is not an object."""
     return ~F.coalesce(F.ltrim(first_value).startswith("{"), F.lit(False))
 
 
@@ -181,7 +181,7 @@ def _misreading(kind: DataType, unit: TimestampUnit | None) -> str:
 
 
 def _problems(text: Column, value: Column, schema_field: StructField, units: Units) -> list[Column]:
-    """Return columns with a text for each problem of one field, null where there is none."""
+    """Return columns with a text for each problem of one field; null where there is none."""
     name, kind = schema_field.name, schema_field.dataType
     column = value.getField(name)
     is_given = F.get_json_object(text, f"$['{name}']").isNotNull()

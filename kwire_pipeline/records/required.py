@@ -8,9 +8,9 @@ from kwire_pipeline.records.timestamps import any_of
 
 
 def lacks_required(column: Column, kind: DataType) -> Column | None:
-    """Return the condition that something below a value is null and must not be; None if nothing.
+    """Return the condition that a required part of a value is null; None if none is required.
 
-    A null struct, array or map lacks nothing: whether it may be null is said of itself.
+    A null struct, array or map lacks nothing: its own nullability is checked separately.
     """
     match kind:
         case StructType():
@@ -25,7 +25,7 @@ def lacks_required(column: Column, kind: DataType) -> Column | None:
 
 
 def lacks_field(parent: Column, field: StructField) -> Column | None:
-    """Return the condition that a struct lacks a field, or what the field must have."""
+    """Return the condition that a struct lacks a field, or a required part of the field."""
     column = parent.getField(field.name)
     inner = lacks_required(column, field.dataType)
     if field.nullable:

@@ -1,11 +1,11 @@
 """The fields of a JSON object that its schema does not declare, at any depth, as JSON text.
 
 They keep their place: a field below a struct is inside an object of the struct's name, and an array
-or map of structs has one entry for each element that has such a field, null for other elements of
-an array. Everything else of the object is in columns, so it is left out.
+or map of structs has one entry for each element that has such a field; an array has null for its
+other elements. Everything else in the object is in columns, so it is left out.
 
-Rules of this file: the object comes as a VARIANT, which keeps numbers, texts and booleans apart;
-of a name that occurs twice the last value counts (`engine/query.py` sets that for variants).
+Rules of this file: the object arrives as a VARIANT, which keeps numbers, texts and booleans apart;
+if a name occurs twice, the last value counts (`engine/query.py` sets that for variants).
 """
 
 from pyspark.sql import Column
@@ -14,12 +14,12 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
 def json_rest(value: Column, schema: StructType) -> Column:
-    """Return the undeclared fields of a variant as JSON text, null if there is none."""
+    """Return the undeclared fields of a variant as JSON text; null if there are none."""
     return F.to_json(_fields(value, schema))
 
 
 def _rest(value: Column, kind: DataType) -> Column | None:
-    """Return what a type does not declare of a variant, null if nothing; None without structs."""
+    """Return the undeclared part of a variant, or null; None for a type without structs."""
     match kind:
         case StructType():
             return _fields(value, kind)

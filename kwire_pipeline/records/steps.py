@@ -1,7 +1,6 @@
-"""Steps from one frame to another, whose columns are made once and serve any number of frames.
+"""Steps from one frame to another, whose columns are built once and work with any frame.
 
-A column is a description: it names other columns, and means those of the frame that it is used
-with.
+A column is a description: the names in it refer to the columns of whatever frame it is used with.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,17 +12,17 @@ Step: TypeAlias = Callable[[DataFrame], DataFrame]
 
 
 def add(columns: Mapping[str, Column]) -> Step:
-    """Return the step that adds columns, or replaces those of the same names."""
+    """Return a step that adds columns, replacing those of the same names."""
     return lambda frame: frame.withColumns(dict(columns))
 
 
 def choose(columns: Sequence[Column]) -> Step:
-    """Return the step that leaves these columns, in this order."""
+    """Return a step that keeps only these columns, in this order."""
     return lambda frame: frame.select(*columns)
 
 
 def keep(condition: Column) -> Step:
-    """Return the step that leaves the rows that meet a condition."""
+    """Return a step that keeps only the rows that meet a condition."""
     return lambda frame: frame.where(condition)
 
 

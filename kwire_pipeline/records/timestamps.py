@@ -1,13 +1,13 @@
-"""Fields of JSON that Spark would read wrongly without an error: timestamps, DATE and TINYINT.
+"""JSON fields that Spark would misread without an error: timestamps, DATE and TINYINT.
 
-Spark reads a whole number in a TIMESTAMP field as seconds, so milliseconds would become the year
-57,000. Here a TIMESTAMP field is read as text first (`parsed_type`) and converted by its unit
-(`convert`); text that its unit cannot read becomes null, and `unread` finds it. Digits alone in a
-DATE field are days since 1970 to Spark, so "20261101" would be in the year 57,000; it is read as
-text, too.
+Spark reads a whole number in a TIMESTAMP field as seconds, so milliseconds would end up in the year
+57,000. Here a TIMESTAMP field is first read as text (`parsed_type`) and then converted by its unit
+(`convert`); text that cannot be read in its unit becomes null, and `unread` finds it. Spark takes
+bare digits in a DATE field for days since 1970, so "20261101" would be in the year 57,000; a DATE
+field is therefore also read as text.
 
-Spark's JSON parser takes 128 to 255 in a TINYINT field for unsigned bytes and makes them -128 to
--1. So such a field is read as SMALLINT, and `unread` finds what is out of range.
+Spark's JSON parser takes 128 to 255 in a TINYINT field for unsigned bytes and turns them into -128
+to -1. So such a field is read as SMALLINT, and `unread` finds what is out of range.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from kwire_pipeline.config.values import TimestampUnit
 
 Units = Mapping[str, TimestampUnit]
-"""The unit by the field's path from the top, with dots; ISO 8601 for the others."""
+"""The units by dotted field path from the top; ISO 8601 for all other fields."""
 
 MICROS_PER: Final = {
     TimestampUnit.SECONDS: 1_000_000,
@@ -46,7 +46,7 @@ LAST_MICROS: Final = 253_402_300_799_999_999
 
 
 def unit_of(units: Units, path: str) -> TimestampUnit | None:
-    """Return the unit that a file gives a field, if it does; names compare as Spark's do."""
+    """Return the unit that the file gives a field, if any; names are compared as in Spark."""
     return {name.lower(): unit for name, unit in units.items()}.get(path.lower())
 
 
@@ -69,7 +69,7 @@ def parsed_type(kind: DataType) -> DataType:
 
 
 def has_conversion(kind: DataType) -> bool:
-    """Whether a type is or contains TIMESTAMP, DATE or TINYINT outside of map keys."""
+    """Return whether a type is or contains TIMESTAMP, DATE or TINYINT, ignoring map keys."""
     match kind:
         case StructType():
             return any(has_conversion(field.dataType) for field in kind.fields)
@@ -81,7 +81,7 @@ def has_conversion(kind: DataType) -> bool:
 
 
 def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
-    """Return a value that was read as `parsed_type` says, in its own type."""
+    """Convert a value that was read as its `parsed_type` to its own type."""
     if not has_conversion(kind):
         return column
     match kind:
@@ -111,7 +111,7 @@ def _is_tiny(number: Column) -> Column:
 
 
 def moment(text: Column, unit: TimestampUnit) -> Column:
-    """Return the time that a text means in a unit, null if it means none."""
+    """Return the time that a text means in a unit; null if it does not mean any."""
     if unit is TimestampUnit.ISO:
         return F.when(_has_date(text), text.try_cast("timestamp"))
     micros = (text.try_cast("decimal(28,6)") * F.lit(Decimal(MICROS_PER[unit]))).try_cast("bigint")
@@ -122,20 +122,20 @@ def moment(text: Column, unit: TimestampUnit) -> Column:
 def _has_date(text: Column) -> Column:
     """Return the condition that a text begins with a date.
 
-    Spark reads a number alone as a year, and a time alone, such as 10:00:00-05:00, as one of the
-    day on which it reads it.
+    Spark reads a bare number as a year, and a bare time, such as 10:00:00-05:00, as a time on the
+    day of reading.
     """
     hyphen, colon = F.instr(text, "-"), F.instr(text, ":")
     return (hyphen > 1) & ((colon == 0) | (hyphen < colon))
 
 
 def day(text: Column) -> Column:
-    """Return the date that a text means, null if it means none; a number alone means none."""
+    """Return the date that a text means; null if it does not mean any, as for a bare number."""
     return F.when(F.instr(text, "-") > 1, text.try_cast("date"))
 
 
 def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | None:
-    """Return the condition that something in the value cannot be converted; None if nothing is."""
+    """Return the condition that part of a value cannot be converted; None if none needs it."""
     if not has_conversion(kind):
         return None
     match kind:
@@ -164,7 +164,7 @@ def _unread(column: Column, kind: DataType, units: Units, path: str) -> Column:
 
 
 def any_of(conditions: list[Column]) -> Column:
-    """Return the condition that one of several is true; a null is false."""
+    """Return the condition that at least one of several is true; null counts as false."""
     whole = F.lit(False)
     for condition in conditions:
         whole = whole | F.coalesce(condition, F.lit(False))
