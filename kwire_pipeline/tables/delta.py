@@ -1,9 +1,9 @@
 """A Delta table in a folder of the warehouse: a batch is one version of its log.
 
-The version carries the batch as Delta's own transaction (the pipeline's id and the batch's
-number), so Delta itself skips a second one, and the offsets as user metadata. Delta keeps the last
-transaction of each id in its checkpoints for ever: neither vacuum nor the expiry of old versions
-takes it away. A partition by time is a generated column, by which Delta also skips files.
+The version carries the batch as a Delta transaction (the pipeline's id and the batch number), so
+Delta itself skips a repeated one, and the offsets as user metadata. Delta keeps the last
+transaction of each id in its checkpoints forever: neither vacuum nor the expiry of old versions
+removes it. A partition by time is a generated column, which Delta also uses to skip files.
 """
 
 import json
@@ -131,12 +131,12 @@ class DeltaTable(Atomic):
         self._set_property(KEYS, ",".join(keys))
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Whether the batch is in the table; its transaction never expires."""
+        """Return whether the batch is in the table; its transaction never expires."""
         last = self.last_batch(mark.pipeline_id)
         return last is not None and last >= mark.batch_id
 
     def finish(self, pipeline: str) -> None:
-        """A version is visible as soon as it is committed."""
+        """Do nothing: a version is visible as soon as it is committed."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
         version = self._snapshot().transactions().get(pipeline_id)
@@ -180,7 +180,7 @@ class DeltaTable(Atomic):
         return Size(rows=self.read().count(), files=detail["numFiles"], bytes=detail["sizeInBytes"])
 
     def protect_marks(self) -> None:
-        """The transactions of a Delta table do not expire."""
+        """Do nothing: the transactions of a Delta table do not expire."""
 
     def compact(self, upkeep: Upkeep) -> str:
         limits = {
@@ -192,7 +192,7 @@ class DeltaTable(Atomic):
         return f"{metrics['numFilesRemoved']} files became {metrics['numFilesAdded']}"
 
     def expire(self, upkeep: Upkeep) -> list[str]:
-        """Remove files that no version since the earlier of both times needs."""
+        """Remove files that no version since the earlier of the two limits needs."""
         oldest = min(upkeep.expire_before, upkeep.orphans_before)
         hours = max(0.0, (upkeep.now - oldest).total_seconds() / 3600)
         before = self._file_count()
@@ -201,7 +201,7 @@ class DeltaTable(Atomic):
         return [f"{before - self._file_count()} files of old versions removed"]
 
     def check_delete(self) -> None:
-        """Rows of a Delta table can be deleted."""
+        """Do nothing: rows of a Delta table can be deleted."""
 
     def delete(self, topics: Sequence[str]) -> None:
         self._origin.delete_topics(self._spark, self.name, topics)
@@ -234,7 +234,7 @@ class DeltaTable(Atomic):
         return self._spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]
 
     def _marks(self) -> list[Mark]:
-        """Return the marks that the log still has, the newest last; others' versions have none."""
+        """Return the marks still in the log, newest last; versions by other writers have none."""
         history = self._spark.sql(f"DESCRIBE HISTORY {self.name}")
         rows = history.where("userMetadata IS NOT NULL").orderBy("version").collect()
         marks = (_mark(row["userMetadata"]) for row in rows)
@@ -262,7 +262,7 @@ def _column(field: StructField) -> str:
 
 
 def partition_column(partition: Partition) -> tuple[str, str, str]:
-    """Return the name, type and expression of a partition's column; its own if it is a column."""
+    """Return a partition column's name, type and expression; its own name if it is a column."""
     name = partition.column
     match partition.transform:
         case Transform.IDENTITY:

@@ -1,9 +1,9 @@
 """An Iceberg table: a batch is one snapshot, whose summary has the batch's mark.
 
-A batch is in the table if a snapshot has its mark, or, since snapshots expire, if a row has one
-of its offsets: a snapshot is atomic, so one row means all of them. Where several pipelines write
-a table, the marks alone count. Changes by key that leave no
-row and whose mark has expired are applied again, which changes nothing.
+A batch is in the table if a snapshot has its mark or, because snapshots expire, if a row has one of
+its offsets: a snapshot is atomic, so one row proves all of them. If several pipelines write to a
+table, only the marks count. Changes by key that leave no row and whose mark has expired are applied
+again, which changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,16 +47,16 @@ PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-"""Old metadata files go, so that a table of thousands of small batches stays small."""
+"""Old metadata files are deleted, so that a table of thousands of small batches stays small."""
 
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
-"""The prefix of settings that a statement of SQL adds to its snapshot's summary."""
+"""The prefix of settings that a SQL statement adds to its snapshot's summary."""
 WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
-"""The summary keys under which writers that look for their last commit keep their id."""
+"""The summary keys in which writers that look for their last commit store their id."""
 
 
 def is_whole(location: str) -> bool:
-    """Whether a location means the same folder to every process."""
+    """Return whether a location means the same folder to every process."""
     return location.startswith("/") or ":" in location
 
 
@@ -111,7 +111,7 @@ class IcebergTable(Atomic):
             )
 
     def check_partitions(self) -> None:
-        """An Iceberg table keeps its spec, which other tools may have changed."""
+        """Do nothing: an Iceberg table keeps its spec, which other tools may have changed."""
 
     def table_id(self) -> str:
         return str(self._table().uuid().toString())
@@ -145,7 +145,7 @@ class IcebergTable(Atomic):
         return self.read().where(self._origin.condition(mark.ranges)).limit(1).count() > 0
 
     def finish(self, pipeline: str) -> None:
-        """A snapshot is visible as soon as it is committed."""
+        """Do nothing: a snapshot is visible as soon as it is committed."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
         summaries = [snapshot.summary() for snapshot in self._table().snapshots()]
@@ -185,7 +185,7 @@ class IcebergTable(Atomic):
         return self._spark.table(self.name)
 
     def size(self) -> Size:
-        """Return the size; files with merge-on-read have rows that other files delete."""
+        """Return the size; with merge-on-read, files contain rows that other files delete."""
         row = (
             self._metadata("files")
             .where("content = 0")
@@ -195,7 +195,7 @@ class IcebergTable(Atomic):
         return Size(rows=self.read().count(), files=row[0], bytes=row[1] or 0)
 
     def protect_marks(self) -> None:
-        """Tag the newest snapshot of each writer; Iceberg does not expire what has a tag."""
+        """Tag the newest snapshot of each writer; Iceberg does not expire tagged snapshots."""
         newest: dict[str, int] = {}
         for snapshot in sorted(self._table().snapshots(), key=lambda each: each.sequenceNumber()):
             summary = snapshot.summary()
@@ -249,7 +249,7 @@ class IcebergTable(Atomic):
         return self._spark.table(f"{self.name}.{name}")
 
     def check_delete(self) -> None:
-        """Rows of an Iceberg table can be deleted."""
+        """Do nothing: rows of an Iceberg table can be deleted."""
 
     def delete(self, topics: Sequence[str]) -> None:
         self._origin.delete_topics(self._spark, self.name, topics)
@@ -262,7 +262,7 @@ class IcebergTable(Atomic):
         table.updateProperties().set(key, text).commit()
 
     def _table(self) -> JavaObject:
-        """Return Iceberg's own table, as it is now."""
+        """Return Iceberg's own table object, refreshed."""
         table = jvm_of(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
             self._spark._jsparkSession, self._plain
         )
@@ -271,7 +271,7 @@ class IcebergTable(Atomic):
 
 
 def _marks(table: JavaObject) -> list[Mark]:
-    """Return the marks of all snapshots, the newest last."""
+    """Return the marks of all snapshots, newest last."""
     snapshots = sorted(table.snapshots(), key=lambda each: each.sequenceNumber())
     marks = (mark_of(dict(snapshot.summary())) for snapshot in snapshots)
     return [mark for mark in marks if mark is not None]

@@ -1,8 +1,8 @@
 """A dead letter as a record of a topic, and back: functions from frame to frame.
 
-The record has the key and the value of the original one. Its headers are the original ones, then
-those of `HEADERS` in their order, each a text. So an original header of such a name is no problem:
-the last headers are the letter's own.
+The record has the original record's key and value. Its headers are the original ones, followed by
+those of `HEADERS` in order, each a text. An original header with one of these names is not a
+problem, because the last headers are the letter's own.
 """
 
 from typing import Final
@@ -27,11 +27,11 @@ HEADERS: Final = (
     LETTER_COUNT,
     OFFSETS,
 )
-"""The headers of a letter; the offsets are those that the batch has of the record's partition."""
+"""The headers of a letter; the offsets are the batch's range in the record's partition."""
 MARK: Final = ("pipeline", "table", "pipeline_id", "batch_id", "letter_count", "offsets")
 """The columns with the other headers of a letter."""
 WRITTEN: Final = "written"
-"""The column with the time of the record in its topic."""
+"""The column with the record's time in the dead-letter topic."""
 KIND: Final = "array<struct<key: string, value: binary>>"
 OVERHEAD_BYTES: Final = 160
 """The most bytes that a batch of one record adds to its key, value and headers."""
@@ -40,14 +40,14 @@ HEADER_OVERHEAD_BYTES: Final = 8
 
 @attrs.frozen
 class Owner:
-    """The pipeline whose letters count, by the names in their headers."""
+    """The pipeline whose letters count, identified by the names in their headers."""
 
     pipeline: str
     table: str
 
 
 def headers_of(mark: Mark, owner: Owner) -> Column:
-    """Return the headers of the record for a letter of a batch."""
+    """Return the record headers for a letter of a batch."""
     ranges = F.from_json(F.lit(mark.ranges.dump()), "map<string, map<string, array<bigint>>>")
     partition = F.col("partition").cast("string")
     own_range = F.try_element_at(F.try_element_at(ranges, F.col("topic")), partition)
@@ -77,7 +77,7 @@ def headers_of(mark: Mark, owner: Owner) -> Column:
 def letters_of(records: DataFrame) -> DataFrame:
     """Return the letters among a topic's records, each with its mark.
 
-    The columns are those of a table of letters, those of `MARK` and `WRITTEN`.
+    The columns are those of a table of letters, followed by `MARK` and `WRITTEN`.
     """
     count = len(HEADERS)
     total = F.coalesce(F.size("headers"), F.lit(0))
@@ -111,7 +111,7 @@ def letters_of(records: DataFrame) -> DataFrame:
 
 
 def size_of() -> Column:
-    """Return the most bytes that a record takes in its topic, without compression."""
+    """Return the most bytes that a record can take in its topic, uncompressed."""
     headers = F.aggregate(
         "headers",
         F.lit(0).cast("bigint"),

@@ -1,4 +1,4 @@
-"""Changes by key are applied to a table by one MERGE."""
+"""The application of changes by key to a table, as one MERGE."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from kwire_pipeline.tables.table import Mark, session_settings, view_of
 def merge_changes(
     table: str, changes: DataFrame, keys: Sequence[str], mark: Mark, settings: Mapping[str, str]
 ) -> None:
-    """Apply the changes of a batch; the settings of the session give the commit its mark."""
+    """Apply a batch's changes; the session settings give the commit its mark."""
     spark = changes.sparkSession
     columns = [name for name in changes.columns if name != DELETES]
     with view_of(changes, mark) as view, session_settings(spark, settings):
@@ -19,7 +19,7 @@ def merge_changes(
 
 
 def merge_statement(table: str, changes: str, columns: Sequence[str], keys: Sequence[str]) -> str:
-    """Return the MERGE of changes with one row for each key.
+    """Return the MERGE statement for changes with one row per key.
 
     Columns that only the table has keep their values.
     """

@@ -1,13 +1,13 @@
-"""A folder of Parquet files: any reader of Parquet sees committed files only.
+"""A folder of Parquet files: any Parquet reader sees only committed files.
 
-A batch is written to a folder beside the table, then one file names all of its files (the commit),
-then each is moved into the table. A run that ends before the commit has added nothing; after it,
-the next run moves the rest. So a reader may see a part of the newest batch for a moment, never a
-row twice, and never a row of a batch that was not committed. The moves are finished before a run
-compares offsets with the table, since a batch can be classified differently by the next run.
+A batch is written to a folder beside the table; then one file names all of its files (the commit);
+then each file is moved into the table. A run that ends before the commit has added nothing; after
+the commit, the next run moves the rest. So a reader may briefly see part of the newest batch, but
+never a row twice, and never a row of an uncommitted batch. The moves are finished before a run
+compares offsets with the table, because the next run may classify a batch differently.
 
 Layout: ``_kwire/table.json`` has the table's id, columns and owners, ``_kwire/commits`` the last
-commit of each pipeline; Spark and others skip names that begin with an underscore.
+commit of each pipeline; Spark and other readers skip names that begin with an underscore.
 """
 
 import json
@@ -51,7 +51,7 @@ class Meta:
     """The schema as Spark's JSON."""
     owners: dict[str, str]
     partitions: list[str] | None = None
-    """The columns of the folders; None in files of earlier versions."""
+    """The columns of the folders; None in files from earlier versions."""
 
     def dump(self) -> str:
         return json.dumps(attrs.asdict(self), indent=2) + "\n"
@@ -59,7 +59,7 @@ class Meta:
 
 @attrs.frozen(kw_only=True)
 class Commit:
-    """The last batch of a pipeline: the files, by their place in staging and in the table."""
+    """The last batch of a pipeline: its files, by their places in staging and in the table."""
 
     batch_id: int
     ranges: str
@@ -122,7 +122,7 @@ class ParquetTable(Atomic):
         self._meta.write(FILE, attrs.evolve(self._read(), columns=StructType(fields).json()).dump())
 
     def check_partitions(self) -> None:
-        """Readers take rows of one layout of folders only; earlier versions did not note it."""
+        """Check the folder layout, as readers accept only one; earlier versions stored none."""
         own = self._read().partitions
         if own is not None:
             refuse_partitions(self.name, own, [*self._partitions])
@@ -164,7 +164,7 @@ class ParquetTable(Atomic):
         return None if commit is None else commit.batch_id
 
     def has_letters(self, pipeline: str, topics: Collection[str]) -> bool:
-        """Whether the pipeline has a commit; `finish` may still have to move its files."""
+        """Return whether the pipeline has a commit; `finish` may still have to move its files."""
         pipeline_id = self.owners().get(pipeline)
         return pipeline_id is not None and self._commit(pipeline_id) is not None
 
@@ -232,7 +232,7 @@ class ParquetTable(Atomic):
         return Size(rows=self.read().count(), files=len(files), bytes=sum(files))
 
     def protect_marks(self) -> None:
-        """Commits of Parquet tables do not expire."""
+        """Do nothing: commits of Parquet tables do not expire."""
 
     def compact(self, upkeep: Upkeep) -> str:
         return "Parquet tables are not compacted: choose iceberg or delta for that"
@@ -244,7 +244,7 @@ class ParquetTable(Atomic):
         self.check_delete()
 
     def discard_marks(self, pipeline: str) -> None:
-        """A commit belongs to the id that its pipeline has now."""
+        """Do nothing: a commit belongs to its pipeline's current id."""
 
     def check_delete(self) -> None:
         if self._root.names() not in ([], [META]):
@@ -254,7 +254,7 @@ class ParquetTable(Atomic):
             )
 
     def _move(self, commit: Commit) -> None:
-        """Move the files of a commit; those that an earlier run moved stay where they are."""
+        """Move a commit's files, except those that an earlier run has already moved."""
         for place, target in commit.moves:
             source = self._staging.at(place)
             if source.exists():
@@ -277,7 +277,7 @@ class ParquetTable(Atomic):
 
 
 def _target(path: str, folder: str, number: int) -> str:
-    """Return the place in the table of a staged file: its partition, and a name of its own."""
+    """Return a staged file's place in the table: its partition, and a unique name."""
     partition, slash, _ = path.rpartition("/")
     return f"{partition}{slash}batch-{folder}-{number:04d}{SUFFIX}"
 
@@ -285,7 +285,7 @@ def _target(path: str, folder: str, number: int) -> str:
 def partition_column(
     partition: Partition,
 ) -> tuple[str, tuple[IntegerType | DateType | StringType, Column | None]]:
-    """Return the name, type and derivation of a folder's column; none for the column itself."""
+    """Return a folder column's name, type and derivation; None for the column itself."""
     name = f"`{partition.column}`"
     match partition.transform:
         case Transform.IDENTITY:

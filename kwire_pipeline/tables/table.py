@@ -1,4 +1,4 @@
-"""The operations that the pipeline needs of every format of tables, and the mark of a batch."""
+"""The operations that the pipeline needs of every table format, and the mark of a batch."""
 
 import datetime
 import json
@@ -21,24 +21,24 @@ OFFSETS: Final = "kwire.offsets"
 TOPIC_IDS: Final = "kwire.topic-ids"
 LETTER_COUNT: Final = "kwire.dead-letters"
 OWNER: Final = "kwire.pipeline."
-"""The prefix of the table property that has a pipeline's id, by the pipeline's name."""
+"""The prefix of the table property with a pipeline's id; the pipeline's name follows it."""
 DISCARDED: Final = "kwire.discarded."
-"""The prefix of the table property that has the ids whose rows a pipeline's new start deleted."""
+"""The prefix of the table property with the ids whose rows a new start has deleted."""
 KEYS: Final = "kwire.keys"
-"""The table property that has the columns by which records change rows."""
+"""The table property with the columns by which records change rows."""
 
 
 @attrs.frozen
 class Mark:
-    """The identity of one batch; a table has the rows of a mark once."""
+    """The identity of one batch; a table has the rows of a mark at most once."""
 
     pipeline_id: str
     batch_id: int
     ranges: Ranges
     topic_ids: Mapping[str, str] = attrs.field(factory=dict)
-    """The ids of the batch's topics by name; none in marks of earlier versions."""
+    """The ids of the batch's topics by name; empty in marks from earlier versions."""
     letter_count: int | None = None
-    """The number of the batch's dead letters; None in marks of earlier versions."""
+    """The number of the batch's dead letters; None in marks from earlier versions."""
 
 
 @attrs.frozen
@@ -54,7 +54,7 @@ class Origin:
         return self.topic, self.partition, self.offset
 
     def condition(self, ranges: Ranges) -> str:
-        """Return the SQL condition that a row is of one of the ranges."""
+        """Return the SQL condition that a row is in one of the ranges."""
         parts = [
             f"(`{self.topic}` = '{part.topic}' AND `{self.partition}` = {part.partition} AND "
             f"`{self.offset}` >= {part.start} AND `{self.offset}` < {part.end})"
@@ -69,9 +69,9 @@ class Origin:
             spark.sql(f"DELETE FROM {table} WHERE `{self.topic}` IN ({listed})")
 
     def delete_statement(self, letters: str, table: str, origin: "Origin") -> str:
-        """Return the SQL that deletes the dead letters whose offset a table has.
+        """Return the SQL that deletes the dead letters whose offsets a table has.
 
-        This is the origin of the letters, ``origin`` that of the table.
+        ``self`` is the origin of the letters, ``origin`` that of the table.
         """
         names = {
             self.topic: origin.topic,
@@ -87,12 +87,12 @@ class Origin:
 
 
 LETTERS: Final = Origin("topic", "partition", "offset")
-"""The origin columns of dead letters, which are the record's own."""
+"""The origin columns of dead letters, named as in the record."""
 
 
 @attrs.frozen(kw_only=True)
 class Size:
-    """The size of a table as it is now."""
+    """The current size of a table."""
 
     rows: int
     files: int
@@ -126,7 +126,7 @@ def summary_of(mark: Mark) -> dict[str, str]:
 
 
 def mark_of(summary: Mapping[str, str]) -> Mark | None:
-    """Return the mark that texts have, None if they have none."""
+    """Return the mark in the texts; None if they have none."""
     try:
         return Mark(
             summary[PIPELINE],
@@ -140,9 +140,9 @@ def mark_of(summary: Mapping[str, str]) -> Mark | None:
 
 
 def own_marks(marks: Iterable[Mark | None], properties: Mapping[str, str], own: str) -> list[Mark]:
-    """Return the marks that are not another pipeline's, in their order.
+    """Return, in order, the marks that are not another pipeline's.
 
-    ``properties`` are those of the table, ``own`` is the name of this pipeline.
+    ``properties`` are those of the table; ``own`` is the name of this pipeline.
     """
     owners = owners_of(properties)
     others = {pipeline_id for name, pipeline_id in owners.items() if name != own}
@@ -150,7 +150,7 @@ def own_marks(marks: Iterable[Mark | None], properties: Mapping[str, str], own: 
 
 
 def valid_marks(marks: Iterable[Mark | None], properties: Mapping[str, str]) -> list[Mark]:
-    """Return the marks whose rows no new start has deleted, in their order."""
+    """Return, in order, the marks whose rows have not been deleted by a new start."""
     discarded = {
         pipeline_id
         for key, text in properties.items()
@@ -161,10 +161,10 @@ def valid_marks(marks: Iterable[Mark | None], properties: Mapping[str, str]) -> 
 
 
 def discarded_ids(former: str | None, all_ids: Collection[str], own: Iterable[Mark]) -> str:
-    """Return the text of the property of discarded ids.
+    """Return the text of the property with discarded ids.
 
-    ``former`` is the text that it has, ``all_ids`` are those of all marks that are there, ``own``
-    the marks that are discarded now. An id without a mark need not be remembered.
+    ``former`` is its current text, ``all_ids`` are the ids of all existing marks, and ``own`` are
+    the marks to discard now. Ids without a mark are dropped.
     """
     earlier_ids = {
         pipeline_id for pipeline_id in (former or "").split(",") if pipeline_id in all_ids
@@ -173,12 +173,12 @@ def discarded_ids(former: str | None, all_ids: Collection[str], own: Iterable[Ma
 
 
 def keys_of(text: str | None) -> tuple[str, ...]:
-    """Return the columns that a table's property names."""
+    """Return the columns named in a table property."""
     return tuple(text.split(",")) if text else ()
 
 
 def owners_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the ids of pipelines by name that a table's properties have."""
+    """Return the pipeline ids in a table's properties, by pipeline name."""
     return {
         str(key).removeprefix(OWNER): str(text)
         for key, text in properties.items()
@@ -187,7 +187,7 @@ def owners_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def positions_of_rows(rows: DataFrame, origin: Origin) -> Offsets:
-    """Return the offset after the last one that rows have, by topic and partition."""
+    """Return the offset after the last one in the rows, by topic and partition."""
     last = (
         rows.where(f"`{origin.offset}` IS NOT NULL")
         .groupBy(f"`{origin.topic}`", f"`{origin.partition}`")
@@ -198,7 +198,7 @@ def positions_of_rows(rows: DataFrame, origin: Origin) -> Offsets:
 
 
 def refuse_partitions(table: str, own: Sequence[str], chosen: Sequence[str]) -> None:
-    """Raise Refusal for partitions that a table does not have, or lacks."""
+    """Raise Refusal if the table's partitions differ from the chosen ones."""
     if [name.lower() for name in own] != [name.lower() for name in chosen]:
         raise Refusal(
             f"{table} has the partitions [{', '.join(own)}], and this file has "
@@ -207,24 +207,24 @@ def refuse_partitions(table: str, own: Sequence[str], chosen: Sequence[str]) -> 
 
 
 def of_topics(letters: DataFrame, topics: Collection[str]) -> DataFrame:
-    """Return the dead letters of topics; other pipelines may use the same table."""
+    """Return the dead letters of the topics; other pipelines may use the same table."""
     return letters.where(F.col(LETTERS.topic).isin(list(topics)))
 
 
 def literal(text: str) -> str:
-    """Return a text as SQL has it."""
+    """Return a text as a SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def listed_properties(properties: Mapping[str, str]) -> str:
-    """Return properties of a table as SQL lists them."""
+    """Return table properties as a SQL list."""
     return ", ".join(f"{literal(key)} = {literal(text)}" for key, text in properties.items())
 
 
 @contextmanager
 def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set what a statement of SQL takes from its session alone, for the time of a block."""
+    """Apply, during a block, settings that a SQL statement can only take from its session."""
     for key, text in settings.items():
         spark.conf.set(key, text)
     try:
@@ -236,7 +236,7 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
 
 @contextmanager
 def view_of(frame: DataFrame, mark: Mark) -> Iterator[str]:
-    """Give a frame a name in its session for the time of a block."""
+    """Give a frame a name in its session during a block."""
     name = f"kwire_{mark.pipeline_id[:8]}_{mark.batch_id}"
     frame.createOrReplaceTempView(name)
     try:
@@ -249,12 +249,12 @@ class Letters(Protocol):
     """The dead letters of one or more pipelines: a table of them, or a topic."""
 
     name: str
-    """The full name, or the folder, as a query of Spark uses it."""
+    """The full name, or the folder, as Spark queries use it."""
 
     def exists(self) -> bool: ...
 
     def check_ready(self) -> None:
-        """Raise Refusal if a run must not begin with it as it is now; called before any write."""
+        """Raise Refusal if its current state does not permit a run; called before any write."""
 
     def create(self, schema: StructType) -> None:
         """Create the table with its partitions; called only if it does not exist."""
@@ -262,55 +262,56 @@ class Letters(Protocol):
     def columns(self) -> StructType: ...
 
     def owners(self) -> dict[str, str]:
-        """Return the ids of the pipelines that write this table, by their names."""
+        """Return the ids of the pipelines that write this table, by name."""
 
     def add_owner(self, pipeline: str, pipeline_id: str) -> None:
-        """Remember the id of a pipeline, in place of an earlier one of the same name."""
+        """Store the id of a pipeline, replacing an earlier id under the same name."""
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Whether the rows of a batch are in the table, by its mark; of a topic, any of them.
+        """Return whether the mark shows that a batch is written; in a topic, perhaps partly.
 
-        ``by_rows`` also takes a row with one of the batch's offsets for a proof: marks can expire.
+        With ``by_rows``, a row with one of the batch's offsets also counts as proof, because marks
+        can expire.
         """
 
     def finish(self, pipeline: str) -> None:
-        """Make visible what the last append of a pipeline committed; called before a run."""
+        """Make visible what a pipeline's last append committed; called before a run."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
-        """Return the last batch with a mark of the pipeline, None if there is no such mark."""
+        """Return the last batch with a mark of the pipeline; None without such a mark."""
 
     def has_all_letters(self, mark: Mark) -> bool:
-        """Whether all dead letters of a batch are there."""
+        """Return whether all dead letters of a batch are there."""
 
     def has_letters(self, pipeline: str, topics: Collection[str]) -> bool:
-        """Whether there are dead letters of a pipeline, of one of these topics."""
+        """Return whether there are dead letters of a pipeline from one of these topics."""
 
     def marks(self, pipeline: str) -> list[Mark]:
-        """Return the marks that are there and not another pipeline's, the newest last."""
+        """Return the existing marks that are not another pipeline's, newest last."""
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
-        """Append the rows of a batch with its mark; into a table, all or none of them."""
+        """Append the rows of a batch with its mark; in a table, all of them or none."""
 
     def append_rest(self, letters: DataFrame, mark: Mark) -> None:
-        """Append the letters of a batch that are not there, when `has_batch` says some are."""
+        """Append the missing letters of a batch, when `has_batch` says that some are there."""
 
     def check_sizes(self, letters: DataFrame, mark: Mark) -> None:
         """Raise Refusal if a letter is too large to be written."""
 
     def delete_written(self, other: "Table", origin: Origin) -> int:
-        """Delete the dead letters whose offset the other table has; return their number."""
+        """Delete the dead letters whose offsets are in the other table; return their number."""
 
     def positions(self) -> Offsets:
         """Return the offset after the last one in the table, by topic and partition."""
 
     def read(self) -> DataFrame:
-        """Return the rows; of letters in a topic each once."""
+        """Return the rows; letters in a topic only once each."""
 
     def copies(self) -> int:
-        """Return the number of letters that `read` leaves out since they are there twice."""
+        """Return the number of letters that `read` leaves out as duplicates."""
 
     def may_lack_old(self) -> bool:
-        """Whether letters can be gone because of their age."""
+        """Return whether letters can be missing because of their age."""
 
     def protect_marks(self) -> None:
         """Keep the newest mark of each writer from expiring."""
@@ -319,23 +320,23 @@ class Letters(Protocol):
         """Join small files; return a line about it."""
 
     def expire(self, upkeep: Upkeep) -> list[str]:
-        """Remove old snapshots and files that belong to none; return lines about it."""
+        """Remove old snapshots, and files that belong to none; return lines about it."""
 
     def check_delete(self) -> None:
         """Raise Refusal if the rows of the table cannot be deleted."""
 
     def delete(self, topics: Sequence[str]) -> None:
-        """Delete the rows of topics."""
+        """Delete the rows of some topics."""
 
     def discard_marks(self, pipeline: str) -> None:
-        """Make the marks of a pipeline count no more, since its rows are deleted."""
+        """Invalidate the marks of a pipeline, because its rows are deleted."""
 
 
 def other_writers(tables: Iterable[Letters], own: str, topics: Iterable[str]) -> dict[str, str]:
-    """Return the topics that another pipeline writes to a table of this one, with its name.
+    """Return the topics that other pipelines write to this one's tables, with their names.
 
-    ``own`` is the name of this pipeline. Only the marks that are there say so. A table that this
-    pipeline has not written yet is left out: its rows may be those of a former name.
+    ``own`` is the name of this pipeline. Only existing marks show this. A table that this pipeline
+    has not written yet is left out, because its rows may be from a former name.
     """
     names: dict[str, str] = {}
     own_topics = set(topics)
@@ -357,19 +358,19 @@ class Table(Letters, Protocol):
         """Add and widen columns."""
 
     def check_partitions(self) -> None:
-        """Raise Refusal if the table has other partitions than this file, and cannot change."""
+        """Raise Refusal if the table's partitions differ from the file's and cannot change."""
 
     def table_id(self) -> str:
-        """Return the id that this table has and a later one of the same name has not."""
+        """Return an id that a later table of the same name will not have."""
 
     def keys(self) -> tuple[str, ...]:
-        """Return the columns by which records change rows; none if rows are appended."""
+        """Return the columns by which records change rows; empty if rows are appended."""
 
     def set_keys(self, keys: Sequence[str]) -> None:
-        """Remember the columns by which records change rows."""
+        """Store the columns by which records change rows."""
 
     def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
-        """Apply the changes of a batch, one for each key, with its mark: all or none of them."""
+        """Apply a batch's changes, one for each key, with its mark: all of them or none."""
 
     def add(self, frame: DataFrame) -> None:
         """Append rows that belong to no batch."""
@@ -378,10 +379,10 @@ class Table(Letters, Protocol):
 
 
 class Atomic:
-    """The answers of a table, which has a batch whole or not at all."""
+    """The answers of a table, which has a batch completely or not at all."""
 
     def check_ready(self) -> None:
-        """A run makes the table."""
+        """Do nothing: a run creates the table."""
 
     def has_all_letters(self: Letters, mark: Mark) -> bool:
         return self.has_batch(mark, by_rows=False)
@@ -392,10 +393,10 @@ class Atomic:
         return of_topics(self.read(), topics).limit(1).count() > 0
 
     def append_rest(self, letters: DataFrame, mark: Mark) -> None:
-        """Some letters of a batch are all of them."""
+        """Do nothing: if some letters of a batch are there, all of them are."""
 
     def check_sizes(self, letters: DataFrame, mark: Mark) -> None:
-        """Rows have any size."""
+        """Do nothing: rows may have any size."""
 
     def copies(self) -> int:
         return 0

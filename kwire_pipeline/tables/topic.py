@@ -1,13 +1,14 @@
-"""Dead letters in a topic: each is a record with the original key, value and headers, and more.
+"""Dead letters in a topic: records with the original key and value, and additional headers.
 
-Spark writes records at least once: a run that ends in a batch has written any part of its letters.
-So the end offsets of the topic are noted beside the checkpoint before the first letter of a batch
-is written. A batch that is repeated reads what the topic has since, and writes only the letters
-that are absent. A task of Spark that fails and is repeated within a batch can still write letters
-twice; the headers with topic, partition and offset name the record, and `read` has each once.
+Spark writes records at least once: a run that ends during a batch may have written any part of its
+letters. So the end offsets of the topic are stored beside the checkpoint before the first letter of
+a batch is written. A repeated batch reads what the topic has received since then, and writes only
+the missing letters. A Spark task that fails and is repeated within a batch can still write letters
+twice; the headers with topic, partition and offset identify the record, and `read` returns each one
+once.
 
-Letters belong to a pipeline by its name and its table's: other pipelines may use the same topic.
-Records of a topic cannot be deleted one by one, so what needs that is refused.
+Letters belong to a pipeline by its name and its table's name: other pipelines may use the same
+topic. Records of a topic cannot be deleted individually, so operations that need that are refused.
 """
 
 import json
@@ -50,7 +51,7 @@ LARGEST_REQUEST_BYTES: Final = 1 << 20
 
 
 class LetterTopic:
-    """The letters of one pipeline in a topic of the source's brokers."""
+    """The letters of one pipeline in a topic on the source's brokers."""
 
     def __init__(
         self, spark: SparkSession, topic: str, client: Mapping[str, str], owner: Owner, files: Files
@@ -87,20 +88,20 @@ class LetterTopic:
         return parse_ddl(LETTER, "dead letters")
 
     def owners(self) -> dict[str, str]:
-        """A topic knows no pipelines; its records do."""
+        """Return nothing: the topic's records name their pipelines, the topic itself does not."""
         return {}
 
     def add_owner(self, pipeline: str, pipeline_id: str) -> None:
-        """Each record names its pipeline."""
+        """Do nothing: each record names its pipeline."""
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
         return self._batch(mark).limit(1).count() > 0
 
     def finish(self, pipeline: str) -> None:
-        """A record is visible as soon as it is acknowledged."""
+        """Do nothing: a record is visible as soon as it is acknowledged."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
-        """Return the last batch since the note; no earlier one is of a later number."""
+        """Return the last batch since the stored offsets; earlier batches have lower numbers."""
         own = self._own(self._note_offsets()).where(F.col("pipeline_id") == pipeline_id)
         number: int | None = own.agg(F.max(F.col("batch_id").cast("bigint"))).collect()[0][0]
         return number
@@ -108,7 +109,7 @@ class LetterTopic:
     def has_all_letters(self, mark: Mark) -> bool:
         if mark.letter_count is None:
             return False
-        # A note of a lost checkpoint can be of any batch.
+        # After a lost checkpoint, the stored offsets can be of any batch.
         there = of_batch(self._own(None), mark).select(*SPOT).distinct()
         return there.count() == mark.letter_count
 
@@ -116,9 +117,9 @@ class LetterTopic:
         return of_topics(self._own(None), topics).limit(1).count() > 0
 
     def marks(self, pipeline: str) -> list[Mark]:
-        """Return the mark of the newest batch, with the ranges of its partitions that have letters.
+        """Return the mark of the newest batch, with the ranges of partitions that have letters.
 
-        What the batch has of other partitions is not known here.
+        The batch's ranges in other partitions are not known here.
         """
         own = self._own(None)
         number = F.col("batch_id").cast("bigint").alias("number")
@@ -196,7 +197,7 @@ class LetterTopic:
         return any(offset > 0 for offset in beginnings[self._topic].values())
 
     def protect_marks(self) -> None:
-        """Retention is the topic's own."""
+        """Do nothing: retention is a setting of the topic."""
 
     def compact(self, upkeep: Upkeep) -> str:
         return "left alone, since its retention is a setting of the topic"
@@ -213,10 +214,10 @@ class LetterTopic:
             )
 
     def delete(self, topics: Sequence[str]) -> None:
-        """There is nothing to delete, as `check_delete` has found."""
+        """Do nothing: `check_delete` has found that there is nothing to delete."""
 
     def discard_marks(self, pipeline: str) -> None:
-        """The marks are those of letters, and there are none."""
+        """Do nothing: the marks are in the letters, of which there are none."""
 
     def _send(self, letters: DataFrame, mark: Mark) -> None:
         """Write letters; each is acknowledged by all in-sync replicas."""
@@ -237,11 +238,11 @@ class LetterTopic:
             raise Failure(f"{self.name}: dead letters cannot be written: {reason}") from error
 
     def _batch(self, mark: Mark) -> DataFrame:
-        """Return the letters of a batch that are there."""
+        """Return the existing letters of a batch."""
         return of_batch(self._own(self._note_offsets(mark)), mark)
 
     def _own(self, since: Offsets | None) -> DataFrame:
-        """Return the letters of this pipeline, from some offsets of the topic or from its start."""
+        """Return this pipeline's letters, from ``since`` onwards or from the topic's start."""
         with self._cluster() as cluster:
             topic = self._describe(cluster)
             start = cluster.beginnings([topic])
@@ -259,9 +260,9 @@ class LetterTopic:
         return letters_of(records).where(is_own)
 
     def _note_offsets(self, mark: Mark | None = None) -> Offsets | None:
-        """Return offsets of the topic before the letters of a batch; None if none are known.
+        """Return the topic's offsets before a batch's letters; None if they are not known.
 
-        Without a mark they are those before the last batch.
+        Without a mark, return those before the last batch.
         """
         text = self._files.read(FILE)
         if text is None:
@@ -280,7 +281,7 @@ class LetterTopic:
             return None  # All of the topic is read.
 
     def _max_bytes(self) -> int | None:
-        """Return the limit of a record, None if the brokers do not tell."""
+        """Return the size limit of a record; None if the brokers do not reveal it."""
         with self._cluster() as cluster:
             text = cluster.topic_settings([self._topic], "max.message.bytes").get(self._topic)
         return None if text is None else int(text)
