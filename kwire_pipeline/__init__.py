@@ -1,1 +1,1 @@
-"""A PySpark job that writes a topic to tables; it uses the broker only as a Kafka client does."""
+"""A PySpark job that writes topics to tables; it uses the broker only as a Kafka client does."""

@@ -1,8 +1,8 @@
 """The brokers as seen without a JVM: whether they answer, and which topics they have.
 
 Rules of this file: every wait is bounded; an error names the address, says what happened there and
-what to do. kafka-python makes the connection, so TLS, PLAIN and SCRAM work as configured; for other
-mechanisms only the TCP connection is tried.
+what to do. The connection is made by kafka-python, so TLS, PLAIN and SCRAM work as configured; for
+other mechanisms only the TCP connection is tried.
 """
 
 import contextlib
@@ -29,17 +29,17 @@ class Brokers:
     """The answer of the brokers."""
 
     address: str
-    """The first bootstrap address that takes connections."""
+    """The first bootstrap address that accepts connections."""
     cluster_id: str | None
-    """None if only the connection was tried."""
+    """None if only the TCP connection was tried."""
     topics: dict[str, int]
-    """The count of partitions of each topic; empty if only Spark knows the source's pattern."""
+    """The number of partitions of each topic; empty if only Spark understands the pattern."""
 
 
 def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None = None) -> Brokers:
-    """Ask the brokers for the source's topics, and for the topic of dead letters.
+    """Ask the brokers for the source's topics, and for the dead-letter topic.
 
-    Raise Failure if no broker answers, Refusal if a topic is missing or the brokers refuse the
+    Raises Failure if no broker answers, and Refusal if a topic is missing or the brokers reject the
     client.
     """
     address = connect(source.bootstrap, timeout_s)
@@ -75,7 +75,7 @@ def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None
 
 
 def connect(servers: str, timeout_s: float, *, kind: str = "broker") -> str:
-    """Return the first address that takes a TCP connection; raise Failure if none does."""
+    """Return the first address that accepts a TCP connection; raise Failure if none does."""
     problems = []
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
@@ -93,9 +93,9 @@ def connect(servers: str, timeout_s: float, *, kind: str = "broker") -> str:
 
 
 def python_pattern(pattern: str) -> re.Pattern[str] | None:
-    """Return a pattern of Java as Python's; None if Python has no such pattern.
+    """Return a Java pattern as a Python one; None if Python has no equivalent.
 
-    Python warns where a set of characters means something else to it than to Java.
+    Python warns about character sets that it interprets differently from Java.
     """
     try:
         with warnings.catch_warnings():
@@ -108,7 +108,7 @@ def python_pattern(pattern: str) -> re.Pattern[str] | None:
 def _metadata(
     source: Source, letters: str | None, address: str, timeout_s: float
 ) -> tuple[str, dict[str, int]]:
-    """Return the cluster's id and its topics with their counts of partitions."""
+    """Return the cluster id and its topics with their numbers of partitions."""
     from kafka import KafkaAdminClient
 
     with _explain(source, address):
@@ -156,7 +156,7 @@ def sample(source: Source, count: int, timeout_s: float = TIMEOUT_S) -> list[byt
 
 
 def _options(source: Source, timeout_s: float) -> dict[str, object]:
-    """Return the options of a client of kafka-python."""
+    """Return the options of a kafka-python client."""
     return {
         "bootstrap_servers": source.bootstrap.split(","),
         "client_id": "kwire-pipeline",
@@ -169,7 +169,7 @@ def _options(source: Source, timeout_s: float) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _explain(source: Source, address: str) -> Iterator[None]:
-    """Turn an error of the client into a sentence about the broker at an address."""
+    """Turn a client error into a sentence about the broker at ``address``."""
     from kafka import errors
 
     security = source.security
@@ -206,7 +206,7 @@ def _security(source: Source) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _silence(name: str) -> Iterator[None]:
-    """Silence a logger whose errors are in the exceptions as well."""
+    """Silence a logger whose errors also arrive as exceptions."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

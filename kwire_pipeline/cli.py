@@ -1,9 +1,9 @@
-"""The command line `kwire-pipeline COMMAND FILE.yaml`: reads arguments and calls the commands.
+"""The command line `kwire-pipeline COMMAND FILE.yaml`: parses arguments and calls commands.
 
 Exit codes: 0 done; 1 a failure that a rerun may cure; 2 a wrong set-up or a refusal, with nothing
 written; 143 stopped by SIGTERM and 130 by SIGINT before the end. All but 0 come with one line on
-stderr, `kwire-pipeline: what failed: why; what to do`.
-Every key of the file is a flag as well, and the flag comes first: ``--source.bootstrap HOST:PORT``.
+stderr, `kwire-pipeline: what failed: why; what to do`. Every key of the file is also a flag, and
+flags take precedence: ``--source.bootstrap HOST:PORT``.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Command:
 
     meaning: str
     options: tuple[tuple[str, str], ...] = ()
-    """Flags of the command itself, with their meanings; they are false by default."""
+    """The command's own flags with their meanings; they are false by default."""
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> Parser:
-    """Return the parser of what is no key of the file."""
+    """Return the parser for everything that is not a key of the file."""
     top = Parser(prog=PROGRAM, description=HEAD_TEXT, epilog=EXITS, allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
     keys = "\n".join(
@@ -120,19 +120,19 @@ def parser() -> Parser:
 
 
 def argument_name(option: str) -> str:
-    """Return the name under which a command gets its own flag."""
+    """Return the parameter name under which a command receives its own flag."""
     return {"--json": "as_json"}.get(option, option.removeprefix("--").replace("-", "_"))
 
 
 def is_available(name: str) -> bool:
-    """Whether a command has its module."""
+    """Return whether a command has its module."""
     return importlib.util.find_spec(f"kwire_pipeline.commands.{name}") is not None
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Flag]]:
     """Return the command's arguments, and the flags that are keys of the file.
 
-    A flag with a dot is one of these even if there is no such key: it is refused by name.
+    A flag with a dot always counts as a key, so that an unknown key is rejected by name.
     """
     rest: list[str] = []
     flags: list[Flag] = []
@@ -176,14 +176,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def open_outputs() -> None:
-    """Open nowhere in place of an output that was closed before the start: Python has None then."""
+    """Open /dev/null for outputs that were closed before the start, which Python sets to None."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def discard_output() -> None:
-    """Send what is left of the output to nowhere, so that the exit does not fail to flush it."""
+    """Redirect the remaining output to /dev/null, so that flushing it at exit does not fail."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -244,7 +244,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
 
 
 def writer(secrets: set[str]) -> Callable[[str], None]:
-    """Return a function that prints a line without secrets."""
+    """Return a function that prints a line with the secrets hidden."""
     hidden = frozenset(secrets)
 
     def write(line: str) -> None:
@@ -254,7 +254,7 @@ def writer(secrets: set[str]) -> Callable[[str], None]:
 
 
 def default_pipeline() -> Pipeline:
-    """Return a pipeline of JSON into Iceberg, for the list of its jars."""
+    """Return a pipeline from JSON to Iceberg, for the list of its jars."""
     return Pipeline(
         name="default",
         source=Source(bootstrap="127.0.0.1:9092", topics=("any",)),

@@ -1,4 +1,4 @@
-"""The two ways in which a command of the pipeline fails, and their exit codes."""
+"""The two ways in which a pipeline command fails, and their exit codes."""
 
 from typing import Final
 
@@ -7,11 +7,11 @@ EXIT_REFUSAL: Final = 2
 
 
 class Refusal(Exception):
-    """A set-up that the pipeline does not run with: one sentence that says what to do.
+    """A set-up with which the pipeline does not run: one sentence that says what to do.
 
     Nothing was written. A rerun without a change is refused again.
     """
 
 
 class Failure(Exception):
-    """A failure that a rerun may cure: a broker that is down, a full disk."""
+    """A failure that a rerun may cure, such as an unreachable broker or a full disk."""

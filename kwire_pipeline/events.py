@@ -1,9 +1,9 @@
-"""A generator of realistic events: orders of a shop over some days, some of them damaged.
+"""A generator of realistic events: a shop's orders over several days, some of them damaged.
 
-The same seed gives the same events. There are more orders in the evening than at night; a few are
-late, as from a phone that was offline. The damage is of kinds that pipelines meet: truncated JSON,
-a field of the wrong type, a missing identity, bytes that are not text, a field that is there twice,
-two orders in one record.
+The same seed gives the same events. There are more orders in the evening than at night; a few
+arrive late, as from a phone that was offline. The kinds of damage are those that pipelines meet:
+truncated JSON, a field of the wrong type, a missing identity, bytes that are not text, a repeated
+field, two orders in one record.
 """
 
 import argparse
@@ -41,14 +41,14 @@ class Event:
     value: bytes
     headers: tuple[tuple[str, bytes], ...]
     timestamp_ms: int
-    """The time of arrival; a late order was made earlier."""
+    """The time of arrival; a late order was placed earlier."""
 
 
 class Future(Protocol):
     """The acknowledgement of one event."""
 
     def get(self, timeout: float) -> object:
-        """Wait for it; raise KafkaError if the event was not written."""
+        """Wait for the acknowledgement; raise KafkaError if the event was not written."""
 
 
 class Producer(Protocol):
@@ -71,7 +71,7 @@ class Producer(Protocol):
 def orders(
     count: int, *, seed: int, damaged: float, late: float, start_ms: int, hours: int
 ) -> Iterator[Event]:
-    """Yield ``count`` events from ``start_ms`` on, in the order of their arrival.
+    """Yield ``count`` events from ``start_ms`` onwards, in order of arrival.
 
     ``damaged`` and ``late`` are shares from 0 to 1.
     """
@@ -91,7 +91,7 @@ def orders(
 
 
 def arrivals(chance: random.Random, count: int, start_ms: int, hours: int) -> list[int]:
-    """Return times of ``count`` orders within some hours, more of them in busy hours."""
+    """Return the times of ``count`` orders within some hours, more of them in busy hours."""
     first_hour = start_ms // HOUR_MS
     weights = [BY_HOUR[(first_hour + hour) % 24] for hour in range(hours)]
     chosen = chance.choices(range(hours), weights=weights, k=count)
@@ -113,7 +113,7 @@ def order_of(chance: random.Random, number: int, at_ms: int) -> dict[str, object
 
 
 def damage(chance: random.Random, order: dict[str, object], value: bytes) -> bytes:
-    """Return the value with damage of one of six kinds."""
+    """Return the value with one of six kinds of damage."""
     kind = chance.randrange(6)
     if kind == 0:
         return value[: len(value) // 2]

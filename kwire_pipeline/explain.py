@@ -1,7 +1,8 @@
-"""An exception of a command as a refusal or a failure: one sentence in place of a traceback.
+"""Converts an exception of a command to a refusal or failure: one sentence, no traceback.
 
 Rules of this file: an exception that neither the set-up nor Spark explains is a defect, and is
-raised as it is. It imports neither pyspark nor py4j: a command without Spark starts in a moment.
+raised unchanged. Neither pyspark nor py4j is imported, so that a command without Spark starts
+quickly.
 """
 
 import re
@@ -15,13 +16,13 @@ from kwire_pipeline.signals import end_at_once, handle_with
 
 SPARK: Final = ("pyspark.", "py4j.")
 CALL: Final = "An error occurred while calling "
-"""The first line of an error of py4j; the Java exception follows after a colon."""
+"""The first line of a py4j error; the Java exception follows after a colon."""
 MISSING: Final = re.compile(
     r"ClassNotFoundException|NoClassDefFoundError|UnsupportedFileSystemException"
     r"|No FileSystem for scheme|CATALOG_NOT_FOUND|DATA_SOURCE_NOT_FOUND"
 )
 NO_CLASS: Final = "'JavaPackage' object is not callable"
-"""py4j's error for a class that the JVM lacks."""
+"""The py4j error for a class that the JVM lacks."""
 ADD: Final = "add the package that has it to spark.packages, or its jar to spark.jars"
 
 
@@ -36,17 +37,17 @@ BAD_VALUES: Final = (
     "java.lang.IllegalArgumentException",
     "java.lang.NumberFormatException",
 )
-"""The exceptions of Spark for an option with a value that it does not take."""
+"""Spark's exceptions for an option value that it does not accept."""
 NO_JVM: Final = re.compile(r"^(.*)\nError: Could not create the Java Virtual Machine", re.MULTILINE)
 BAD_VALUE: Final = re.compile(
     r"^(?:: |Caused by: )?[\w.]*(?:IllegalArgument|NumberFormat)Exception: (?!java\.net\.)(.*\S)",
     re.MULTILINE,
 )
-"""The exceptions for such a value once the JVM runs; a host without an address is none."""
+"""The exceptions for such a value once the JVM runs; an unresolved host name is not one."""
 
 
 def run_on_spark(command: Callable[[], int], transform: str | None = None) -> int:
-    """Call a command; an error of Spark or of the user's transform becomes one line.
+    """Call a command; convert an error from Spark or the user's transform to one line.
 
     A signal ends the process, unless the command handles it.
     """
@@ -71,7 +72,7 @@ def run_on_spark(command: Callable[[], int], transform: str | None = None) -> in
 
 
 def place_in(module: str, error: Exception) -> str | None:
-    """Return the last file and line of a module that an exception came through, if there is one."""
+    """Return the last file and line of a module in an exception's traceback, if any."""
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") == module:
@@ -80,7 +81,7 @@ def place_in(module: str, error: Exception) -> str | None:
 
 
 def spark_problem(text: str) -> Refusal | Failure:
-    """Return an error of Spark as a sentence; what Spark lacks is a wrong set-up."""
+    """Convert a Spark error to a sentence; if Spark lacks something, the set-up is wrong."""
     reason = f"Spark failed: {sentence(text)}"
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     if missing := next((line for line in (reason, *causes) if MISSING.search(line)), None):
@@ -90,7 +91,7 @@ def spark_problem(text: str) -> Refusal | Failure:
 
 
 def launch_problem(lines: Sequence[str]) -> Refusal | Failure:
-    """Return why the JVM ended while it started, from what it wrote to standard error."""
+    """Return why the JVM ended during its start, from what it wrote to standard error."""
     text = "\n".join(lines)
     if unresolved := list(dict.fromkeys(UNRESOLVED.findall(text))):
         names = ", ".join(name.replace("#", ":").replace(";", ":") for name in unresolved)
@@ -112,7 +113,7 @@ def launch_problem(lines: Sequence[str]) -> Refusal | Failure:
 
 
 def start_problem(error: Exception) -> Refusal | Failure:
-    """Return why a JVM that runs has no session: a value that Spark refuses is a wrong set-up."""
+    """Return why a running JVM has no session; a value that Spark rejects is a wrong set-up."""
     values: list[str] = []
     cause: object = error
     while cause is not None:
@@ -124,7 +125,7 @@ def start_problem(error: Exception) -> Refusal | Failure:
 
 
 def sentence(text: str) -> str:
-    """Return the first line that says something; of an error of py4j, that of the exception."""
+    """Return the first meaningful line; for a py4j error, the line of the exception."""
     lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith(CALL):
         return lines[1]

@@ -1,8 +1,8 @@
-"""The schema of JSON records, inferred from some of them, as Spark's DDL.
+"""The schema of JSON records, inferred from a sample of them, as Spark's DDL.
 
 Rules of this file: what does not parse as one object is left out, and so are types that are rare in
-their column; a column that has values of types that do not fit together is a STRING; every field
-may be null, since a sample proves nothing about the other records.
+their column. A column whose values have incompatible types is a STRING. Every field may be null,
+because a sample proves nothing about the other records.
 """
 
 import datetime
@@ -14,17 +14,17 @@ from typing import Final, TypeAlias
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 Shape: TypeAlias = "str | ListShape | Mapping[str, Shape] | None"
-"""A type: its name, that of a list's items, or a struct's fields; None if only null was there."""
+"""A type: its name, a list's item type, or a struct's fields; None if only null was seen."""
 ListShape: TypeAlias = "tuple[Shape]"
 
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 LONG: Final = 1 << 63
 RARE: Final = 20
-"""A kind of value that one value in twenty has is no damage."""
+"""A kind of value counts as damage if fewer than one value in twenty has it."""
 
 
 def infer_ddl(values: Iterable[bytes | None]) -> str | None:
-    """Return the columns of the objects among some values, None if there is no object."""
+    """Return the columns of the objects among some values; None if there is no object."""
     columns: dict[str, list[Shape]] = {}
     names: dict[str, str] = {}
     for value in values:
@@ -50,7 +50,7 @@ def common(shapes: Sequence[Shape]) -> Shape:
 
 
 def kind(shape: Shape) -> str:
-    """Return the kind of a shape: numbers are of one kind, and so are all structs."""
+    """Return the kind of a shape: all numbers are one kind, and so are all structs."""
     if isinstance(shape, str):
         return "number" if shape in ("BIGINT", "DOUBLE") else shape
     return type(shape).__name__
@@ -82,7 +82,7 @@ def shape_of(value: Json) -> Shape:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a time in ISO 8601."""
+    """Return whether a text is a time in ISO 8601."""
     if not TIME.fullmatch(text):
         return False
     try:
@@ -108,7 +108,7 @@ def merge(first: Shape, second: Shape) -> Shape:
 
 
 def merge_fields(first: Mapping[str, Shape], second: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Return the fields of both; Spark compares names without regard to case."""
+    """Return the fields of both; Spark compares names ignoring case."""
     merged = dict(first)
     names = {name.lower(): name for name in first}
     for name, shape in second.items():
@@ -118,7 +118,7 @@ def merge_fields(first: Mapping[str, Shape], second: Mapping[str, Shape]) -> dic
 
 
 def ddl(shape: Shape) -> str:
-    """Return a type in Spark's DDL; what was only null is a STRING."""
+    """Return a type in Spark's DDL; a type of only nulls becomes STRING."""
     if shape is None:
         return "STRING"
     if isinstance(shape, str):

@@ -1,7 +1,7 @@
-"""The jars of a pipeline as files, for machines that do not reach Maven.
+"""The jars of a pipeline as files, for machines that cannot reach Maven.
 
-Rules of this file: Ivy, which comes with pyspark, fetches them, as it does for
-`spark.jars.packages`; the list is complete, so nothing that it depends on is looked up.
+Rules of this file: Ivy, which comes with pyspark, fetches the jars, as it does for
+`spark.jars.packages`; the list is complete, so no dependencies are looked up.
 """
 
 import importlib.util
@@ -19,9 +19,9 @@ PATTERN: Final = "[organisation]_[artifact]-[revision].[ext]"
 
 
 def jar_files(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the jars of a list of jars and folders of them; a URL is returned as it is.
+    """Return the jars in a list of jars and folders of jars; a URL is returned unchanged.
 
-    Raise Refusal for what does not exist, and for a folder without jars.
+    Raises Refusal for what does not exist, and for a folder without jars.
     """
     files: list[str] = []
     for name in names:
@@ -39,9 +39,9 @@ def jar_files(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def fetch(java: Path, coordinates: Sequence[str], folder: Path) -> list[Path]:
-    """Fetch jars from Maven into a folder, which is made, and return them.
+    """Fetch jars from Maven into a folder, creating it, and return them.
 
-    Raise Failure, with what is missing, if Maven cannot be reached or lacks one.
+    Raises Failure, with what is missing, if Maven cannot be reached or lacks a jar.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def fetch(java: Path, coordinates: Sequence[str], folder: Path) -> list[Path]:
 
 
 def ivy_module(coordinates: Sequence[str]) -> str:
-    """Return the text of an Ivy module that depends on these jars, and on none that they need."""
+    """Return the text of an Ivy module that depends on these jars but not on what they need."""
     lines = ['<ivy-module version="2.0">', '<info organisation="kwire" module="pipeline"/>']
     lines.append('<configurations><conf name="default"/></configurations><dependencies>')
     for coordinate in coordinates:

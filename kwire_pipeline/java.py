@@ -57,7 +57,7 @@ def java_version(java: Path) -> str:
 
 
 def check_java(pyspark: str, environment: Mapping[str, str]) -> str:
-    """Return the version of Java; raise Refusal if a version of pyspark does not run on it."""
+    """Return the Java version; raise Refusal if this pyspark version does not run on it."""
     java = find_java(environment)
     version = java_version(java)
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]

@@ -1,8 +1,9 @@
 """The schema registry: schemas by id and by subject, over HTTP.
 
-Rules of this file: a request has a time limit over all its tries; an answer is bounded; an error
-names the URL, says what happened there and what to do. A 404 without one of the registry's own
-error codes is no answer about a schema: a wrong URL must not make a dead letter of each record.
+Rules of this file: a request has one time limit for all its attempts; an answer is bounded; an
+error names the URL, says what happened there and what to do. A 404 without one of the registry's
+own error codes is not an answer about a schema: a wrong URL must not turn every record into a dead
+letter.
 """
 
 import base64
@@ -24,7 +25,7 @@ MAX_BYTES: Final = 16 << 20
 CHUNK_BYTES: Final = 1 << 16
 ATTEMPTS: Final = 4
 BACKOFF_S: Final = 0.2
-"""The pause before the second attempt; it doubles."""
+"""The pause before the second attempt; it doubles each time."""
 NO_SUBJECT: Final = 40401
 NO_VERSION: Final = 40402
 NO_SCHEMA: Final = 40403
@@ -43,7 +44,7 @@ class Version:
 
 
 class UnknownSchema(Exception):
-    """The registry answers that it has no such schema or subject, or none that is Avro."""
+    """The registry answers that the schema or subject does not exist, or is not Avro."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,14 +68,14 @@ class Client:
         )
 
     def schema(self, schema_id: int) -> str:
-        """Return a writer's schema; raise UnknownSchema, in words, if there is none in Avro."""
+        """Return a writer's schema; raise UnknownSchema, in words, if it is missing or not Avro."""
         answer = self._get(f"/schemas/ids/{schema_id}")
         if answer is None:
             raise UnknownSchema(f"the registry has no schema {schema_id}")
         return self._avro(answer, f"schema {schema_id}")
 
     def newest(self, subject: str) -> Version:
-        """Return the newest version of a subject; raise UnknownSchema if there is none in Avro."""
+        """Return the newest version of a subject; raise UnknownSchema if missing or not Avro."""
         answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
         if answer is None:
             raise UnknownSchema(f"the registry {self.url} has no subject {subject}")
@@ -99,7 +100,7 @@ class Client:
         return schema
 
     def _get(self, path: str) -> Mapping[str, object] | None:
-        """Return the object at a path, None if the registry says that there is none."""
+        """Return the object at a path; None if the registry says that it does not exist."""
         deadline_s = self.clock() + self.timeout_s
         problem = ""
         for attempt in range(ATTEMPTS):
@@ -158,7 +159,7 @@ class Client:
 
 
 def _code(text: bytes) -> object:
-    """Return the registry's own code of an error."""
+    """Return the registry's own error code; None if the text has none."""
     try:
         plain = json.loads(text)
     except ValueError:
@@ -167,7 +168,7 @@ def _code(text: bytes) -> object:
 
 
 def _words(error: Exception) -> str:
-    """Return an error of a connection in words."""
+    """Return a connection error in words."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
         return "it does not answer in time"

@@ -1,9 +1,9 @@
 """SIGTERM and SIGINT: a command ends at once, and a run after its batch.
 
-Rules of this file: a handler writes to file descriptors alone and calls nothing of Spark. It may
-interrupt a call of py4j, whose connection is of no use afterwards, so a command on Spark ends
-without another call: the JVM ends by itself when its standard input does, and the lease of a
-process that has ended is free.
+Rules of this file: a handler only writes to file descriptors and calls nothing in Spark. It may
+interrupt a py4j call, whose connection is then unusable, so a command on Spark ends without another
+call: the JVM ends by itself when its standard input closes, and a lease is free once its process
+has ended.
 """
 
 import os
@@ -19,7 +19,7 @@ PROGRAM: Final = "kwire-pipeline"
 
 
 class Interrupted(BaseException):
-    """A signal that ends a command which has not begun with Spark."""
+    """A signal that ends a command which has not started Spark yet."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -27,7 +27,7 @@ class Interrupted(BaseException):
 
 
 def exit_code(number: int) -> int:
-    """Return the exit code by which shells and schedulers know a signal: 143 or 130."""
+    """Return the exit code by which shells and schedulers recognize a signal: 143 or 130."""
     return 128 + number
 
 
@@ -42,7 +42,7 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
-    """End the process with one line, without a word to Spark."""
+    """End the process with one line, without informing Spark."""
     os.write(2, f"{stop_line(number)}\n".encode())
     os._exit(exit_code(number))
 
@@ -52,7 +52,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """The signal, None before it."""
+        """The signal; None before one arrives."""
 
     def is_stopping(self) -> bool:
         return self.number is not None
@@ -65,7 +65,7 @@ class StopRequest:
 
 @contextmanager
 def handle_with(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Handle both signals for the time of a block, if this is the main thread."""
+    """Handle both signals during a block, if this is the main thread."""
     with keep_handlers():
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:

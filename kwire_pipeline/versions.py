@@ -1,8 +1,8 @@
-"""The versions of Spark's parts that fit together: one table, checked by the tests of the pipeline.
+"""The versions of Spark's parts that fit together: one table, checked by the pipeline's tests.
 
-Rules of this file: the connector has the version of the installed pyspark; a user's package is
-added to those of the pipeline and replaces none; a mismatch is a Refusal before Spark is started,
-which would end with a missing class instead. Nothing here starts a process or uses the network.
+Rules of this file: the connector has the version of the installed pyspark. A user's package is
+added to those of the pipeline and replaces none. A mismatch is a Refusal before Spark starts, which
+would otherwise fail with a missing class. Nothing here starts a process or uses the network.
 """
 
 import importlib.metadata
@@ -27,9 +27,9 @@ class Release:
     """The parts that a minor version of Spark needs. All packages are for Scala 2.13."""
 
     java: tuple[int, int]
-    """The first and the last version of Java that it runs on."""
+    """The first and the last Java version that it runs on."""
     iceberg: str | None
-    """None: there is no runtime for it."""
+    """None if there is no runtime for it."""
     delta: str
     kafka_clients: str
     commons_pool: str
@@ -61,16 +61,16 @@ RELEASES: Final[Mapping[str, Release]] = {
 }
 """Java 23 and later lack a method that the Hadoop client of Spark 4.0 and 4.1 calls."""
 CHECKED: Final = ("4.0.0", "4.1.3", "4.2.0")
-"""The versions with which pipelines were run."""
+"""The versions with which pipelines have been run."""
 TOKEN_PROVIDERS: Final[Mapping[str, str]] = {"4.1.3": "4.0.0", "4.2.0": "4.0.0"}
-"""Versions whose token provider was not in Maven when they were checked, and another that works."""
+"""Versions whose token provider was not in Maven when checked, with one that works."""
 
 WITHOUT_AVRO: Final = ("4.1.3", "4.2.0")
-"""Versions whose spark-avro was not in Maven when they were checked."""
+"""Versions whose spark-avro was not in Maven when checked."""
 
 
 def installed_pyspark() -> str:
-    """Return the version of the installed pyspark; raise Refusal if there is none."""
+    """Return the version of the installed pyspark; raise Refusal if it is not installed."""
     try:
         return importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
@@ -78,7 +78,7 @@ def installed_pyspark() -> str:
 
 
 def release_of(pyspark: str) -> Release:
-    """Return what a version of pyspark needs; raise Refusal for one that is not supported."""
+    """Return what a version of pyspark needs; raise Refusal if it is not supported."""
     minor = ".".join(pyspark.split(".")[:2])
     if minor not in RELEASES:
         raise Refusal(
@@ -90,7 +90,7 @@ def release_of(pyspark: str) -> Release:
 def packages(pyspark: str, pipeline: Pipeline) -> tuple[str, ...]:
     """Return the Maven coordinates for a session: the pipeline's, then the user's.
 
-    They are the user's alone if jars are configured, which then hold the pipeline's.
+    If jars are configured, they contain the pipeline's packages, so only the user's are returned.
     """
     check_packages(pyspark, pipeline)
     own = () if pipeline.spark.jars else own_packages(pyspark, pipeline)
@@ -117,7 +117,7 @@ def kafka_source(pyspark: str) -> str:
 
 
 def spark_avro(pyspark: str) -> str:
-    """Return the coordinate of Spark's Avro; raise Refusal if Maven lacks that of the version."""
+    """Return the coordinate of Spark's Avro; raise Refusal if Maven lacks it for this version."""
     if pyspark in WITHOUT_AVRO:
         raise Refusal(
             f"Maven has no spark-avro for pyspark {pyspark}: pip install pyspark=={PIN}, or give "
@@ -127,7 +127,7 @@ def spark_avro(pyspark: str) -> str:
 
 
 def table_package(pyspark: str, table_format: TableFormat) -> str:
-    """Return the coordinate of a table format; raise Refusal if Spark's version has none."""
+    """Return the coordinate of a table format; raise Refusal if this Spark version has none."""
     release = release_of(pyspark)
     if table_format is TableFormat.DELTA:
         return release.delta
@@ -140,10 +140,10 @@ def table_package(pyspark: str, table_format: TableFormat) -> str:
 
 
 def jars(pyspark: str, pipeline: Pipeline) -> tuple[str, ...]:
-    """Return the coordinates of every jar that a session needs beside Spark's own.
+    """Return the coordinates of every jar that a session needs in addition to Spark's own.
 
-    The list is complete: none of them needs another that Spark lacks. The user's packages come
-    last, and what those need is not in it.
+    The list is complete: none of the jars needs another that Spark lacks. The user's packages come
+    last, without their dependencies.
     """
     release = release_of(pyspark)
     check_packages(pyspark, pipeline)
@@ -167,13 +167,13 @@ OWN_MODULE: Final = re.compile(
 
 
 def check_packages(pyspark: str, pipeline: Pipeline) -> None:
-    """Raise Refusal if a package or jar of the user is made for another version of Spark."""
+    """Raise Refusal if a user's package or jar is made for another version of Spark."""
     for problem in mismatches(pyspark, pipeline):
         raise Refusal(problem)
 
 
 def mismatches(pyspark: str, pipeline: Pipeline) -> Iterator[str]:
-    """Yield a sentence for each package or jar of the user that does not fit the pyspark."""
+    """Yield a sentence for each package or jar of the user that does not fit this pyspark."""
     minor = ".".join(pyspark.split(".")[:2])
     for package in pipeline.spark.packages:
         if package.count(":") != 2:
