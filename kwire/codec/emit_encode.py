@@ -120,7 +120,10 @@ class _Emit:
 
     @contextmanager
     def branch(self, head: str, path: str = "") -> "Iterator[None]":
-        """Open a block that also writes the pending run; the caller then clears the run."""
+        """Open a block that also writes the pending run.
+
+        The run stays pending for the next branch; the caller clears it after the last.
+        """
         run, paths = self.run.copy(), self.run_paths.copy()
         with self.source.block(head, path):
             yield

@@ -114,7 +114,7 @@ class StepRunner(Generic[M]):
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether the partition cannot be written now; other errors concern one step alone."""
+    """Return whether the error is that the partition cannot be written now, so a retry may help."""
     return isinstance(error, KafkaError) and error.retriable
 
 

@@ -591,8 +591,8 @@ def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
 def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> bool:
     """Return whether the index of aborted transactions is plausible.
 
-    A missing index is, unless a mark says that it existed. An empty one is rebuilt, because a crash
-    can have emptied it; without transactions the rebuild removes it.
+    A missing index is plausible unless a mark says that it existed. An empty index is rebuilt,
+    because a crash can have emptied it; without transactions the rebuild removes it.
     """
     size = sizes.get(segment.files.name(names.TXN_INDEX))
     if size is None:
