@@ -82,7 +82,8 @@ def _read(directory: Path) -> Plan | None:
         ) from error
     if directory.exists() and any(directory.iterdir()):
         raise CannotStartError(
-            f"{directory} has other files and no {PLAN_FILE}, so it is no cluster's; {_ELSEWHERE}"
+            f"{directory} has other files but no {PLAN_FILE}, so it is not a cluster's folder; "
+            f"{_ELSEWHERE}"
         )
     return None
 
@@ -171,7 +172,7 @@ def _check_free(members: Iterable[Member]) -> None:
             except OSError as error:
                 remedy = "choose other ports with --port"
                 if error.errno == errno.EADDRINUSE:
-                    remedy = f"stop the program that has it, or {remedy}"
+                    remedy = f"stop the program that uses it, or {remedy}"
                 raise CannotStartError(
                     f"cannot listen on {HOST}:{port}: {error.strerror}; {remedy}"
                 ) from error

@@ -35,7 +35,7 @@ def take_free(count: int, candidates: Iterator[int]) -> tuple[int, ...]:
             probe = stack.enter_context(socket.socket())
             try:
                 probe.bind((HOST, port))
-            except OSError:  # Another program has it.
+            except OSError:  # Another program uses it.
                 continue
             ports.append(port)
     return tuple(ports)

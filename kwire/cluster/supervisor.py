@@ -131,10 +131,10 @@ class Supervisor:
 
     def _on_end(self, node: ClusterNode) -> None:
         if self._is_stopping:
-            has_begun = node.exit_code != -signal.SIGTERM  # Else it had no handler for it yet.
+            has_begun = node.exit_code != -signal.SIGTERM  # Otherwise it had no handler yet.
             if node.exit_code and has_begun and self._failure is None:
                 self._failure = CannotStartError(
-                    f"node {node.id} did not stop in order: {node.reason}; its log is {node.log}"
+                    f"node {node.id} did not stop cleanly: {node.reason}; its log is {node.log}"
                 )
             return
         if not self._has_served:

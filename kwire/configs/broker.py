@@ -121,7 +121,7 @@ class BrokerConfig(Config):
         "Which protocol each listener name speaks.", scope=PER_BROKER
     )
     controller_listener_names = strings(
-        (), "Names of the listeners that controllers talk on.", filled=True
+        (), "Names of the listeners that controllers use.", filled=True
     )
     inter_broker_listener_name = optional_string("The listener brokers use among themselves.")
     security_inter_broker_protocol = string(
@@ -157,22 +157,22 @@ class BrokerConfig(Config):
         1000, "How long a candidate waits for votes.", low=0
     )
     controller_quorum_fetch_max_bytes = integer(
-        1 << 20, "The most a fetch of the metadata log brings.", low=1
+        1 << 20, "The most bytes in a fetch of the metadata log.", low=1
     )
     controller_quorum_fetch_snapshot_max_bytes = integer(
-        1 << 20, "The most a fetch of a metadata snapshot brings.", low=1
+        1 << 20, "The most bytes in a fetch of a metadata snapshot.", low=1
     )
     controller_quorum_fetch_timeout_ms = integer(
-        2000, "How long a follower hears nothing before it asks for an election.", low=0
+        2000, "How long a follower waits for the leader before it starts an election.", low=0
     )
     controller_quorum_request_timeout_ms = integer(
         2000, "How long a request between controllers may take.", low=0
     )
     controller_quorum_retry_backoff_ms = integer(
-        20, "The wait before a failed request is sent again.", low=0
+        20, "The wait before a failed request is retried.", low=0
     )
     metadata_log_dir = optional_string(
-        "Where the metadata log lies; by default the first of log.dirs."
+        "The directory of the metadata log; by default the first of log.dirs."
     )
     metadata_log_segment_bytes = integer(
         1 << 30, "The size of a segment of the metadata log.", low=8 << 20
@@ -203,7 +203,7 @@ class BrokerConfig(Config):
         2000, "How often a broker sends a heartbeat to the controller."
     )
     broker_session_timeout_ms = integer(
-        9000, "How long the controller waits for that before it fences the broker."
+        9000, "How long the controller waits for a heartbeat before it fences the broker."
     )
     broker_early_fencing_enable = boolean(
         True, "Whether the controller fences a broker at once whose process has ended.",
@@ -218,11 +218,11 @@ class BrokerConfig(Config):
     auto_leader_rebalance_enable = boolean(
         True, "Whether leaders go back to the preferred replicas by themselves."
     )
-    leader_imbalance_check_interval_seconds = long(300, "How often that is looked at.", low=1)
+    leader_imbalance_check_interval_seconds = long(300, "How often that is checked.", low=1)
     controller_quota_window_num = integer(
         11, "How many windows' worth of controller_mutation_rate may be saved up.", low=1
     )
-    controller_quota_window_size_seconds = integer(1, "How long such a window is.", low=1)
+    controller_quota_window_size_seconds = integer(1, "The length of such a window.", low=1)
     unclean_leader_election_enable = boolean(
         False, "Whether a replica that was not in sync may become leader.", scope=CLUSTER_WIDE
     )
@@ -253,11 +253,13 @@ class BrokerConfig(Config):
     queued_max_requests = integer(
         500, "Requests that may wait before the network is read no further.", low=1
     )
-    queued_max_request_bytes = long(-1, "Bytes of requests that may wait; -1 is no limit.")
+    queued_max_request_bytes = long(-1, "Bytes of requests that may wait; -1 means no limit.")
     connections_max_idle_ms = long(600_000, "Idle time after which a connection is closed.")
-    max_connections = integer(INT_MAX, "Connections at the same time.", low=0, scope=CLUSTER_WIDE)
+    max_connections = integer(
+        INT_MAX, "The most simultaneous connections.", low=0, scope=CLUSTER_WIDE
+    )
     max_connections_per_ip = integer(
-        INT_MAX, "Connections at the same time from one address.", low=0, scope=CLUSTER_WIDE
+        INT_MAX, "The most simultaneous connections from one address.", low=0, scope=CLUSTER_WIDE
     )
     max_connections_per_ip_overrides = string(
         "", "Other numbers for some addresses, address:number each.", scope=CLUSTER_WIDE,
@@ -271,10 +273,10 @@ class BrokerConfig(Config):
         2000, "Partitions in one answer of DescribeTopicPartitions.", low=1
     )
     max_incremental_fetch_session_cache_slots = integer(1000, "Fetch sessions kept.", low=0)
-    fetch_max_bytes = integer(57_671_680, "The most a Fetch brings.", low=1024)
+    fetch_max_bytes = integer(57_671_680, "The most bytes in the answer to a Fetch.", low=1024)
 
     # Topics
-    auto_create_topics_enable = boolean(True, "Whether asking for an unknown topic creates it.")
+    auto_create_topics_enable = boolean(True, "Whether a request for an unknown topic creates it.")
     delete_topic_enable = boolean(True, "Whether topics can be deleted.")
     num_partitions = integer(1, "Partitions of a topic when its creator does not say.", low=1)
     default_replication_factor = integer(1, "Replicas of a topic when its creator does not say.")
@@ -313,12 +315,12 @@ class BrokerConfig(Config):
         1 << 30, "The size at which a segment is rolled.", low=1 << 20, scope=CLUSTER_WIDE
     )
     log_roll_ms = optional_integer(
-        "The age at which a segment is rolled; before log.roll.hours.", kind=Kind.LONG,
+        "The age at which a segment is rolled; overrides log.roll.hours.", kind=Kind.LONG,
         scope=CLUSTER_WIDE
     )
     log_roll_hours = integer(168, "The age at which a segment is rolled.", low=1)
     log_roll_jitter_ms = optional_integer(
-        "At most this much earlier, at random; before log.roll.jitter.hours.", kind=Kind.LONG,
+        "At most this much earlier, at random; overrides log.roll.jitter.hours.", kind=Kind.LONG,
         scope=CLUSTER_WIDE
     )
     log_roll_jitter_hours = integer(0, "At most this much earlier, at random.", low=0)
@@ -329,15 +331,17 @@ class BrokerConfig(Config):
         10 << 20, "The size of an index file.", low=4, scope=CLUSTER_WIDE
     )
     log_retention_bytes = long(
-        -1, "The size of a partition above which old segments go; -1 is no limit.",
+        -1, "The size of a partition above which old segments are deleted; -1 means no limit.",
         scope=CLUSTER_WIDE
     )
     log_retention_ms = optional_integer(
-        "The age above which segments go; before the minutes and hours.", kind=Kind.LONG,
-        scope=CLUSTER_WIDE
+        "The age above which segments are deleted; overrides the minutes and hours.",
+        kind=Kind.LONG, scope=CLUSTER_WIDE
     )
-    log_retention_minutes = optional_integer("The age above which segments go; before the hours.")
-    log_retention_hours = integer(168, "The age above which segments go.")
+    log_retention_minutes = optional_integer(
+        "The age above which segments are deleted; overrides the hours."
+    )
+    log_retention_hours = integer(168, "The age above which segments are deleted.")
     log_retention_check_interval_ms = long(300_000, "How often old segments are looked for.", low=1)
     log_cleanup_policy = strings(
         ("delete",), "What happens to old segments: delete, compact, or both.",
@@ -417,7 +421,7 @@ class BrokerConfig(Config):
         86_400_000, "How long a silent producer is remembered.", low=1, scope=CLUSTER_WIDE
     )
     producer_id_expiration_check_interval_ms = integer(
-        600_000, "How often that is looked at.", low=1, internal=True
+        600_000, "How often expired producers are looked for.", low=1, internal=True
     )
 
     # Replication
@@ -445,7 +449,7 @@ class BrokerConfig(Config):
     )
     replica_socket_timeout_ms = integer(30000, "How long a follower's request may take.")
     replication_quota_window_num = integer(11, "Windows of the rate of throttled replicas.", low=1)
-    replication_quota_window_size_seconds = integer(1, "How long such a window is.", low=1)
+    replication_quota_window_size_seconds = integer(1, "The length of such a window.", low=1)
     leader_replication_throttled_rate = long(
         LONG_MAX, "Bytes a second that a leader sends to throttled replicas.", low=0,
         scope=CLUSTER_WIDE, internal=True

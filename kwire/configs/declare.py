@@ -54,7 +54,7 @@ class Kind(enum.IntEnum):
 
 
 class Scope(enum.Enum):
-    """Where a broker setting can be changed at run time, if anywhere."""
+    """The level at which a broker setting can be changed at run time, if at all."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"

@@ -31,7 +31,7 @@ def in_words(error: BadValue) -> str:
     if not text.strip():
         return f"{key.name} is empty; {remedy(key)}"
     if key.kind is Kind.LIST and not all(value.strip() for value in text.split(",")):
-        return f"{key.name} has an empty value: {text}; take away the comma that is too many"
+        return f"{key.name} has an empty value: {text}; remove the extra comma"
     return f"{error}; {remedy(key)}"
 
 

@@ -98,8 +98,12 @@ class TopicConfig(Config):
     remote_storage_enable = boolean(
         False, "Whether segments are also stored remotely.", effective=False,
     )
-    retention_bytes = long(-1, "Size of a partition above which old segments go; -1 is no limit.")
-    retention_ms = long(604_800_000, "Age above which segments go; -1 is never.", low=-1)
+    retention_bytes = long(
+        -1, "Size of a partition above which old segments are deleted; -1 means no limit."
+    )
+    retention_ms = long(
+        604_800_000, "Age above which segments are deleted; -1 means never.", low=-1
+    )
     segment_bytes = integer(1 << 30, "The size at which a segment is rolled.", low=1 << 20)
     segment_index_bytes = integer(10 << 20, "The size of an index file.", low=4)
     segment_jitter_ms = long(0, "How much earlier than segment.ms, at random.", low=0)

@@ -1,4 +1,4 @@
-"""An idle connection from a controller to every other serving broker, to notice its end early.
+"""Idle connections from a controller to all other serving brokers, to notice when one ends.
 
 Every controller of the quorum keeps these connections, so that a new active controller can prove at
 once that its predecessor's process ended, and the broker in it.
@@ -101,7 +101,7 @@ class BrokerWatch:
             async with stream:
                 try:
                     address: Address = stream.socket.getpeername()[:2]
-                except OSError:  # The host has reset the connection already.
+                except OSError:  # The host has already reset the connection.
                     probe.on_failed(self.clock.now())
                     return
                 probe.on_accepted(address, self.clock.now())

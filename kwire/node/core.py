@@ -169,7 +169,7 @@ def _assemble(
     net: NetService,
     endpoints: tuple[build.AdvertisedListener, ...],
 ) -> Core:
-    # The source of delays.  How many of them are drawn depends on the time, and ids must not.
+    # The source of delays. The number of draws depends on the time, and ids must not.
     jitter = Random(random.randbytes(16))
     network = Network(clock, jitter)
     publisher = MetadataPublisher()
@@ -284,7 +284,7 @@ def _unbound(endpoint: build.AdvertisedListener, error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return f"{what}; name this host or an address of it in listeners"
     remedy = {
-        errno.EADDRINUSE: "stop the program that has it, or choose another port (--port, or "
+        errno.EADDRINUSE: "stop the program that uses it, or choose another port (--port, or "
         "listeners in the configuration)",
         errno.EACCES: "ports below 1024 need a privilege, choose a higher one",
         errno.EMFILE: "raise the limit of open files (ulimit -n)",

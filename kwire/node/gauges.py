@@ -88,7 +88,7 @@ def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService)
 def _add_directory_gauges(metrics: m.Metrics, core: Core) -> None:
     def spaces() -> Iterator[tuple[str, Space]]:
         for directory in core.logs.directories:
-            with suppress(OSError):  # it may have failed
+            with suppress(OSError):  # The directory may have failed.
                 yield directory.name, directory.disk.space()
 
     metrics.register_label_function(

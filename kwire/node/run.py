@@ -126,12 +126,12 @@ def run_until_signal(
         if isinstance(errors[0], CannotOpenError):
             raise errors[0] from group
         if _is_refused(errors[0]):
-            log.debug("the controller does not take this broker", exc_info=group)
-            raise CannotOpenError(f"cannot go on: {_reason(errors[0])}") from group
+            log.debug("the controller does not accept this broker", exc_info=group)
+            raise CannotOpenError(f"cannot continue: {_reason(errors[0])}") from group
         if not all(map(_is_of_the_disk, errors)):
             raise
         log.debug("the disk failed", exc_info=group)
-        raise CannotOpenError(f"cannot go on: {_reason(errors[0])}") from group
+        raise CannotOpenError(f"cannot continue: {_reason(errors[0])}") from group
 
 
 def _reason(error: BaseException) -> str:

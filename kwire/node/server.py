@@ -90,7 +90,7 @@ class Server:
     # Running --------------------------------------------------------------------------------
     @property
     def address(self) -> Address:
-        """The clients' address: that of the first broker listener, or else controller listener."""
+        """The address for clients: the first broker listener's, or else a controller listener's."""
         listeners = self.config.broker_endpoints or self.config.controller_endpoints
         return self.core.net.listeners[listeners[0].name].address
 

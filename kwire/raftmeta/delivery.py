@@ -121,7 +121,7 @@ class Delivery:
         while self.end_offset < end_offset:
             await self._wait_installed()
             if self.end_offset < self._state.log.start_offset:
-                return  # A snapshot that is queued later covers this.
+                return  # A snapshot later in the queue covers this.
             try:
                 data = self._storage.read(self.end_offset, end_offset, DELIVERY_BYTES)
             except (OSError, KafkaStorageError) as error:
@@ -129,7 +129,7 @@ class Delivery:
                     raise
                 await self._disk.wait_descriptors(error, attempt)
                 attempt += 1
-                continue  # A snapshot may have taken the log's place meanwhile.
+                continue  # A snapshot may have replaced the log meanwhile.
             attempt = 0
             check_log(data, self.end_offset)
             batches = await decode_batches(data, Slices(self._clock.now))

@@ -235,7 +235,7 @@ class RaftService:
 
     # Running --------------------------------------------------------------------------------
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the node until cancelled."""
+        """Take part in the quorum until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery

@@ -381,7 +381,7 @@ def test_options_that_contradict_the_folder_are_refused(
     [
         ("cluster.json", "{", "is damaged"),
         ("cluster.json", '{"nodes": []}', "is damaged"),
-        ("meta.properties", "", "has other files and no cluster.json"),
+        ("meta.properties", "", "has other files but no cluster.json"),
     ],
 )
 def test_folder_that_is_no_clusters_is_left_alone(

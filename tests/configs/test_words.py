@@ -65,7 +65,9 @@ def test_lists_that_may_be_empty(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in FILLED + MAY_BE_EMPTY if "quorum" not in name])
 def test_list_with_an_extra_comma_is_refused_with_the_remedy(name: str) -> None:
     """Kafka: "Configuration 'log.dirs' values must not be empty."."""
-    assert refusal(**{name: ","}).startswith(f"{name} has an empty value: ,; take away the comma")
+    assert refusal(**{name: ","}).startswith(
+        f"{name} has an empty value: ,; remove the extra comma"
+    )
 
 
 def test_wire_errors_of_lists_are_kafkas() -> None:

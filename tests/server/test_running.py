@@ -130,7 +130,7 @@ def test_broker_with_an_id_in_use_ends_with_one_line(
         raise DuplicateBrokerRegistration("Another broker has registered with the id 1 meanwhile.")
 
     monkeypatch.setattr(BrokerLifecycle, "_exchange", speak)
-    with pytest.raises(CannotOpenError, match="cannot go on: Another broker has") as caught:
+    with pytest.raises(CannotOpenError, match="cannot continue: Another broker has") as caught:
         run(tmp_path)
     assert "\n" not in str(caught.value)
 

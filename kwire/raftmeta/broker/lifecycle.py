@@ -44,7 +44,7 @@ async def _never() -> bool:
 GIVE_UP_SECONDS: Final = 4.0
 """Longer than an election takes."""
 LOOK_SECONDS: Final = 0.1
-"""How long a leaving broker waits for an answer before it checks that a controller can answer."""
+"""Seconds without an answer after which a leaving broker checks if a controller can answer."""
 NOT_CAUGHT_UP: Final = -1
 """The metadata offset in a heartbeat that must not unfence the broker."""
 CORDONS_SINCE: Final = 30
@@ -105,7 +105,7 @@ class BrokerLifecycle:
     _sooner: Signal = attrs.field(factory=Signal)
     """Set when the next heartbeat becomes due earlier."""
     _unanswered_since: float | None = None
-    """When the first request after the last answer was sent; None if no answer is outstanding."""
+    """The time of the oldest request without an answer; None if none is outstanding."""
     _was_over: bool = False
     """True if the lease was over after the last request."""
     _last_refusal: str = ""
@@ -238,7 +238,7 @@ class BrokerLifecycle:
             nursery.cancel_scope.cancel()
         went = broker.state is State.SHUTTING_DOWN
         if not went:
-            logger.warning("stops without a controller id=%d", self.config.node_id)
+            logger.warning("stopping without a controller id=%d", self.config.node_id)
         return went
 
     async def _cancel_when_gone(self, attempts: trio.CancelScope) -> None:
@@ -313,10 +313,10 @@ class BrokerLifecycle:
 
     def _log_refusal(self, error: errors.KafkaError) -> None:
         if isinstance(error, errors.DuplicateBrokerRegistration):
-            text = "another broker with this node.id lives, or did a moment ago: asking again id=%d"
+            text = "another broker with this node.id is alive, or was a moment ago: retrying id=%d"
             logger.warning(text, self.config.node_id)
         else:
-            logger.info("the controller refuses state=%s reason=%r", self._name, error)
+            logger.info("the controller rejects the broker state=%s reason=%r", self._name, error)
 
     @property
     def _name(self) -> str:

@@ -123,7 +123,7 @@ class BrokerSessions:
 
     @property
     def deadline(self) -> float:
-        """When the next session ends, or would have ended, if no heartbeat arrives."""
+        """The time at which the next session ends, or would have ended, without a heartbeat."""
         heartbeats = (s.heartbeat_at for s in self._sessions.values() if not s.fenced)
         first_end = min(heartbeats, default=math.inf) + self.timeout_s
         return min(first_end, *self._early_ends.values(), math.inf)

@@ -134,7 +134,7 @@ class PartitionChangeBuilder:
     # Reassignment
 
     def _complete_reassignment(self) -> None:
-        """Remove the replicas to be removed, once the replicas to be added are in sync."""
+        """Complete the reassignment, dropping old replicas, if enough new ones are in sync."""
         if not (self.adding or self.removing):
             return
         isr = [replica for replica in self.isr if replica not in self.removing]
@@ -178,7 +178,10 @@ class PartitionChangeBuilder:
         )
 
     def _last_known_leader_may(self) -> bool:
-        """Return whether the last known leader may lead, as no other replica can (KIP-966)."""
+        """Return whether the last known leader may lead (KIP-966).
+
+        It may only if no replica is in sync or eligible.
+        """
         last_known = self.partition.last_known_elr
         if not self.elr_enabled or self.isr or self.elr or len(last_known) != 1:
             return False

@@ -44,7 +44,7 @@ class PeriodicTasks:
                     await controller.wait_change()
                 continue
             await controller.wait_ready()
-            await give_way()  # Heartbeats that waited for a large decision are decided on first.
+            await give_way()  # Heartbeats that waited for a large decision come first.
             if controller.is_ready:
                 with suppress(errors.NotController):
                     await controller.call(decide_fence_stale, None)

@@ -261,7 +261,7 @@ class Controller:
         """Ignore commits: the records were applied when they were appended."""
 
     def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Ignore snapshots: only inactive controllers load them, from the published image."""
+        """Ignore snapshots: an active controller loads none, and `_begin` resets the state."""
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         if not leader.is_active:
@@ -289,7 +289,7 @@ class Controller:
                 self._append([AbortTransactionRecord(reason="controller failover")])
             if not image.features:
                 self._append(bootstrap_records(self.state, self._bootstrap))
-        except errors.NotController:  # The notice that leadership is lost again is still to come.
+        except errors.NotController:  # Leadership is already lost; the notice is still to come.
             self._resign()
         self._notify()
 

@@ -60,7 +60,7 @@ def on_refused(state: RaftState, event: SnapshotRefused) -> None:
 def on_taken(state: RaftState, event: SnapshotTaken) -> None:
     """Drop the log and the snapshots that the retained snapshots replace."""
     assert event.id.end_offset <= (state.high_watermark or 0)
-    if event.id.end_offset < state.log.start_offset:  # A later one was fetched meanwhile.
+    if event.id.end_offset < state.log.start_offset:  # A later snapshot was fetched meanwhile.
         state.emit(CleanLog(state.log.start_offset))
         return
     older = [s for s in state.log.snapshots if s.end_offset < event.id.end_offset]

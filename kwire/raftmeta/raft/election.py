@@ -65,7 +65,7 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
     assert leader.id != state.config.node_id
     voted = state.election.voted if epoch == state.epoch else None
     if epoch > state.epoch or state.leader_id is None:
-        state.calls.on_success(leader.id)  # Its errors from before it led no longer count.
+        state.calls.on_success(leader.id)  # Errors from before it led no longer count.
     state.save(ElectionState(epoch, leader.id, voted))
     deadline = state.fetch_deadline(leader.id) if state.is_voter else inf
     update_at = state.now + state.config.fetch_timeout_s if state.config.can_vote else inf
@@ -146,7 +146,9 @@ def adopt_epoch_and_leader(
         and isinstance(role, Follower)
         and state.now > role.refuse_pre_votes_until
     ):
-        role.leader = Node(leader_id, leader.host, leader.port)  # The one in use does not answer.
+        role.leader = Node(
+            leader_id, leader.host, leader.port
+        )  # The current address does not answer.
     if not has_leader or (address is not None and isinstance(state.role, Unattached)):
         if address is None:
             become_unattached(state, epoch, leader_id)

@@ -100,7 +100,7 @@ def _remove_silent_observers(state: RaftState, role: Leader) -> None:
 
 
 def voter_progress(state: RaftState, role: Leader) -> dict[int, int]:
-    """Return each voter's log end offset in the directory that fetched last; -1 if unknown."""
+    """Return each voter's log end offset, as of its last Fetch; -1 if unknown."""
     end_offsets: dict[int, int] = {}
     for voter in state.voters:
         if voter.id == state.config.node_id:

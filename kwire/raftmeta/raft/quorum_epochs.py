@@ -96,7 +96,7 @@ def poll_update_voter(state: RaftState) -> None:
     if not isinstance(role, Follower) or state.now < role.update_voter_at:
         return
     if any(isinstance(call.request, FetchRequest) for call in state.calls.open.values()):
-        return  # Between two Fetches, so as not to wait on the connection behind a held one.
+        return  # Only between Fetches: on the connection, it would wait behind a held one.
     role.update_voter_at = inf
     if not state.is_voter or state.stopping:
         return

@@ -91,14 +91,14 @@ class Replica:
     fetched_at: float = -inf
     fetched_at_ms: int = -1
     answered_at: float = -inf
-    """When the last Fetch was answered."""
+    """The time of the last answer to a Fetch."""
     followed_at: float = -inf
-    """When the last answer was sent that another Fetch followed, so it must have arrived."""
+    """The time of the last answer known to have arrived, because another Fetch followed it."""
     caught_up_at_ms: int = -1
     last_end_offset: int = -1
     """The leader's log end offset at this replica's last Fetch."""
     begin_at: float = -inf
-    """When to send the next BeginQuorumEpoch."""
+    """The time of the next BeginQuorumEpoch."""
 
 
 @attrs.define

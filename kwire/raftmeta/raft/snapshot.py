@@ -99,7 +99,7 @@ def _take(
         return
     on_leader_answer(state, role)
     data = part.unaligned_records
-    if not data and fetch.position < part.size:  # No progress: asking again at once is of no use.
+    if not data and fetch.position < part.size:  # No progress: an immediate retry would not help.
         role.snapshot = None
         state.back_off(role.leader.id)
         return

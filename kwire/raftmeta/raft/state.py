@@ -111,7 +111,7 @@ class Calls:
     failures: dict[int, int] = attrs.field(factory=dict)
     retry_at: dict[int, float] = attrs.field(factory=dict)
     fetch_at: dict[int, float] = attrs.field(factory=dict)
-    """When the next Fetch may be sent to each node that rejected one."""
+    """The earliest time of the next Fetch to each node that rejected one."""
 
     def is_ready(self, node_id: int, kind: type, now: float) -> bool:
         if (node_id, kind) in self.busy or self.retry_at.get(node_id, -inf) > now:

@@ -31,7 +31,7 @@ class Transition:
     target: type[Role]
     when: str
     kafka: str = ""
-    """How this differs from Apache Kafka 4.3."""
+    """The difference from Apache Kafka 4.3, if there is one."""
 
 
 _ALONE: Final = "its only voter becomes Prospective and Candidate on the way"
@@ -76,7 +76,7 @@ TRANSITIONS: Final = (
         "its only voter is Resigned until its election timeout",
     ),
     Transition(
-        Leader, Resigned, "shuts down, lacks a majority that fetches, or is no voter any more"
+        Leader, Resigned, "shuts down, lacks a majority that fetches, or is no longer a voter"
     ),
     Transition(Resigned, Unattached, "reaches its election timeout, or learns of a later epoch"),
     Transition(Resigned, Follower, "learns of the leader of a later epoch"),

@@ -157,7 +157,7 @@ class DiskStorage:
         self._write_again(self._synced_end or 0)
         self._log.flush_state.flush()
         self._disk.sync_directory(self._directory)
-        self._disk.sync_directory()  # The directory's own name.
+        self._disk.sync_directory()  # The directory's own entry.
         self._note_synced_end(self._log.end_offset)
 
     def _write_again(self, offset: int) -> None:
@@ -216,7 +216,7 @@ class DiskStorage:
     # The log --------------------------------------------------------------------------------
     def append(self, records: Bytes, base_offset: int) -> None:
         end_offset = self._log.end_offset
-        if base_offset < end_offset:  # Repeated, after a part of it found no descriptor.
+        if base_offset < end_offset:  # A retry, after a part found no descriptor.
             records = _from(records, end_offset)
         assert base_offset <= end_offset, (base_offset, end_offset)
         self._log.append_follower(records)
@@ -231,7 +231,7 @@ class DiskStorage:
     def clean(self, start_offset: int) -> None:
         self._forget([s for s in list(self._snapshots) if s.end_offset < start_offset])
         self._log.advance_start(start_offset)
-        self._log.roll(0)  # The next snapshot can then drop what is before this one.
+        self._log.roll(0)  # So that the next snapshot can drop what is before this one.
         behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
         for _ in range(behind):
             for path in self._log.drop_segments(1):
@@ -260,7 +260,7 @@ class DiskStorage:
     def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None:
         path = self._path(checkpoint_name(snapshot)) + PARTIAL
         if position == 0 and self._partial is not None:
-            self._disk.remove(self._partial)  # The fetch of it was abandoned.
+            self._disk.remove(self._partial)  # Its fetch was abandoned.
         self._partial = path
         file = self._disk.open(path, create=True)
         try:
@@ -276,7 +276,7 @@ class DiskStorage:
         file = self._disk.open(path + PARTIAL)
         file.sync()
         file.close()
-        self._note_synced_end(None)  # The present log is given up.
+        self._note_synced_end(None)  # The current log is abandoned.
         self._disk.rename(path + PARTIAL, path)
         self._disk.sync_directory(self._directory)
         self._empty(self._log, snapshot.end_offset)
@@ -331,7 +331,7 @@ class DiskStorage:
 
     def close(self) -> None:
         """Sync and close the log, and store its synced end, as a clean stop requires."""
-        self.end_sync()  # Of a sync that failed.
+        self.end_sync()  # In case a sync has failed.
         sync = self.start_sync()
         if sync is not None:
             sync()

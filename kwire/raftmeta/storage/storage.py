@@ -191,7 +191,7 @@ def replay(log: LogState, history: VoterHistory, data: Bytes) -> None:
     """
     snapshot_end = next((s.end_offset for s in log.snapshots if s.end_offset > 0), 0)
     for pos, header in headers(data):
-        if header.base_offset < log.end_offset:  # A batch that the snapshot contains already.
+        if header.base_offset < log.end_offset:  # The snapshot already contains this batch.
             continue
         log.append_batch(header.leader_epoch, header.base_offset, header.next_offset)
         if header.is_control and header.base_offset >= snapshot_end:

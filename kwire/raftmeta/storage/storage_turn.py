@@ -102,7 +102,7 @@ class Turn:
                 self._outcomes.append(effect)
             case Send() | Committed() | LeaderKnown():
                 self._outcomes.append(effect)
-            case _:  # The feeder of the event has received Appended and Refused.
+            case _:  # Appended and Refused were returned to the event's sender.
                 pass
 
 
@@ -143,7 +143,7 @@ def _fill_snapshot(storage: MetadataStorage, response: "FetchSnapshotResponse") 
                 continue
             snapshot_slice = part.unaligned_records
             part.size = storage.snapshot_size(snapshot_slice.id)
-            if snapshot_slice.position == 0:  # A follower that refused it begins again.
+            if snapshot_slice.position == 0:  # A follower that rejected it starts over here.
                 data = storage.read_snapshot(snapshot_slice.id, 0, part.size)
                 damage.check_snapshot(snapshot_slice.id, data)
             if snapshot_slice.position >= part.size:

@@ -154,7 +154,7 @@ async def test_registration_is_retried_while_another_broker_has_the_id(
     assert [round(t) for t, _ in controllers.requests][:3] == [0, 2, 4]
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        "another broker with this node.id lives, or did a moment ago: asking again id=1"
+        "another broker with this node.id is alive, or was a moment ago: retrying id=1"
     ]
 
 
