@@ -89,7 +89,7 @@ def connect(servers: str, timeout_s: float, *, kind: str = "broker") -> str:
             problems.append(f"{server.strip()}: {(error.strerror or str(error)).lower()}")
         else:
             return server.strip()
-    raise Failure(f"no {kind} is reached: {'; '.join(problems)}; is it running?")
+    raise Failure(f"no {kind} can be reached: {'; '.join(problems)}; is it running?")
 
 
 def python_pattern(pattern: str) -> re.Pattern[str] | None:
@@ -183,7 +183,7 @@ def _explain(source: Source, address: str) -> Iterator[None]:
         ) from None
     except errors.KafkaError as error:
         raise Failure(
-            f"{address} takes connections, but does not answer as a Kafka broker with "
+            f"{address} accepts connections, but does not answer as a Kafka broker with "
             f"{security.protocol.value} ({type(error).__name__}): are source.bootstrap and "
             "source.security right?"
         ) from None

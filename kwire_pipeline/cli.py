@@ -52,10 +52,10 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "plan": Command("Show every key in force and the packages of the session; write nothing."),
     "run": Command(
-        "Write records to the table until the end of the topics, or for ever at an interval.",
+        "Write records to the table until the end of the topics, or forever at an interval.",
         (
             ("--adopt", "take over a table, topic or checkpoint that another pipeline wrote"),
-            ("--from-start", "begin again at source.start although the table has rows"),
+            ("--from-start", "start over at source.start although the table has rows"),
         ),
     ),
     "status": Command(
@@ -107,12 +107,12 @@ def parser() -> Parser:
             )
     inner = commands.add_parser(
         "jars",
-        help="Fetch every jar of a pipeline, for machines that do not reach Maven.",
-        description="Fetch every jar of a pipeline, for machines that do not reach Maven.",
+        help="Fetch every jar of a pipeline, for machines that cannot reach Maven.",
+        description="Fetch every jar of a pipeline, for machines that cannot reach Maven.",
         epilog=EXITS,
         allow_abbrev=False,
     )
-    inner.add_argument("folder", metavar="DIR", help="the folder; it is made")
+    inner.add_argument("folder", metavar="DIR", help="the folder; it is created")
     inner.add_argument(
         "file", metavar="FILE", nargs="?", help="the pipeline (default: JSON into Iceberg)"
     )
@@ -225,7 +225,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
         return EXIT_REFUSAL
     secrets.update(secrets_of(pipeline))
     write = writer(secrets)
-    # A transform lies beside the file, or on PYTHONPATH.
+    # A transform is beside the file, or on PYTHONPATH.
     sys.path.insert(0, str(Path(options.file).resolve().parent))
     if name == "jars":
         code = module.jars(pipeline, options.folder, options.file, environment, write)

@@ -54,9 +54,9 @@ def run_on_spark(command: Callable[[], int], transform: str | None = None) -> in
     try:
         with handle_with(end_at_once):
             return command()
-    except (Refusal, Failure, BrokenPipeError):  # A closed standard output is no matter of Spark.
+    except (Refusal, Failure, BrokenPipeError):  # A closed stdout has nothing to do with Spark.
         raise
-    except ConnectionError:  # py4j's own errors end in this one when the JVM is gone.
+    except ConnectionError:  # py4j raises this when the JVM has ended.
         raise Failure("Spark's JVM ended during the command: run it again") from None
     except Exception as error:
         place = None if transform is None else place_in(transform.partition(":")[0], error)

@@ -46,7 +46,7 @@ def fetch(java: Path, coordinates: Sequence[str], folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Refusal(f"{folder} cannot be made: {error.strerror}") from None
+        raise Refusal(f"{folder} cannot be created: {error.strerror}") from None
     with tempfile.TemporaryDirectory(prefix="kwire-jars-") as scratch:
         ivy_file = Path(scratch) / "ivy.xml"
         ivy_file.write_text(ivy_module(coordinates), encoding="utf-8")
@@ -67,7 +67,7 @@ def fetch(java: Path, coordinates: Sequence[str], folder: Path) -> list[Path]:
         if any("Host" in line and "not found" in line for line in lines):
             raise Failure(
                 "Maven Central cannot be reached: run `kwire-pipeline jars DIR` where it can, and "
-                "take DIR along"
+                "copy DIR here"
             )
         raise Failure(f"Maven lacks {', '.join(missing) or 'a package'} for this pyspark")
     return files

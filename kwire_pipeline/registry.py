@@ -96,7 +96,7 @@ class Client:
         try:
             json.loads(schema)
         except ValueError:
-            raise UnknownSchema(f"{name} is no Avro schema") from None
+            raise UnknownSchema(f"{name} is not an Avro schema") from None
         return schema
 
     def _get(self, path: str) -> Mapping[str, object] | None:
@@ -122,7 +122,7 @@ class Client:
             except TimeoutError:
                 problem = f"does not answer within {self.timeout_s:g} s"
             except (OSError, HTTPException) as error:
-                problem = f"is not reached: {_words(error)}"
+                problem = f"cannot be reached: {_words(error)}"
             pause_s = BACKOFF_S * 2**attempt
             if attempt + 1 == ATTEMPTS or self.clock() + pause_s >= deadline_s:
                 break

@@ -182,7 +182,7 @@ def test_topic_that_was_made_again_while_the_checkpoint_was_lost_is_not_adopted(
     scene.delete_topic()
     scene.create_topic()
     scene.produce(range(20, 60))
-    with pytest.raises(Refusal, match="was deleted and made again since its rows were written to"):
+    with pytest.raises(Refusal, match="was deleted and recreated since its rows were written to"):
         scene.run(Intent.ADOPT)
     scene.check_each_once(range(20))
     scene.run(Intent.FROM_START)

@@ -119,7 +119,7 @@ def test_checkpoint_belongs_to_one_table_of_delta(scene: Scene) -> None:
     with pytest.raises(Refusal, match="with another checkpoint"):
         scene.run()
     shutil.rmtree(folder(scene))
-    with pytest.raises(Refusal, match="there is no table"):
+    with pytest.raises(Refusal, match="no longer exists"):
         scene.run()
 
 

@@ -281,7 +281,7 @@ def test_topic_that_was_made_again_is_refused_and_adopted(
     scene.delete_topic()
     scene.create_topic()
     scene.produce(range(10, 30))
-    check_refused(scene, "was deleted and made again")
+    check_refused(scene, "was deleted and recreated")
     scene.run(Intent.ADOPT)
     scene.check_each_once(range(30))
     proof = scene.verify()
@@ -303,10 +303,10 @@ def test_table_that_was_made_again_is_refused(scene: Scene, spark: SparkSession)
     scene.run()
     name = f"kwire.{scene.pipeline.table.name}"
     spark.sql(f"DROP TABLE {name}")
-    with pytest.raises(Refusal, match="there is no table"):
+    with pytest.raises(Refusal, match="no longer exists"):
         scene.run()
     spark.sql(f"CREATE TABLE {name} (id BIGINT) USING iceberg")
-    check_refused(scene, "was dropped and made again")
+    check_refused(scene, "was dropped and recreated")
 
 
 def test_second_pipeline_of_one_name_into_one_table_is_refused(scene: Scene) -> None:

@@ -42,7 +42,7 @@ def check(
             code = EXIT_REFUSAL
         except Failure as error:
             write(f"wrong {name:<9} {error}")
-            # Nothing but the file says where the registry is.
+            # Only the file says where the registry is, so a rerun cannot help.
             code = EXIT_REFUSAL if name == REGISTRY else code or EXIT_FAILURE
     return code
 
@@ -102,7 +102,7 @@ def check_folder(name: str) -> str:
         raise Refusal(f"{path} cannot be a folder: {existing} is a file")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise Refusal(f"{path} cannot be written: {existing} belongs to another user")
-    return f"{path}{'' if path.exists() else ' (a run makes it)'}"
+    return f"{path}{'' if path.exists() else ' (a run creates it)'}"
 
 
 def check_transform(text: str) -> str:
@@ -123,7 +123,7 @@ def check_broker(pipeline: Pipeline) -> str:
     brokers = look_up(pipeline.source, letters=letters)
     if brokers.cluster_id is None:
         mechanism = pipeline.source.security.mechanism.value
-        return f"{brokers.address} takes connections ({mechanism} was not tried)"
+        return f"{brokers.address} accepts connections ({mechanism} was not tried)"
     if not brokers.topics:
         return (
             f"{brokers.address}, cluster {brokers.cluster_id}: source.pattern was not tried (only "

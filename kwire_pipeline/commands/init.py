@@ -39,7 +39,7 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
     Refusal if the file exists, or if a flag is wrong.
     """
     path = Path(file)
-    # A variable stays one in the file: two dollars are a dollar.
+    # Variables stay variables in the file: two dollars mean one.
     first = template(path.stem)
     if any(flag.key == "dead_letters.topic" for flag in flags):
         del first["dead_letters"]

@@ -66,7 +66,7 @@ def replay_letters(
             )
         if state.identity.has_replaced_topic:
             raise Refusal(
-                "a topic was deleted and made again, so an offset does not name one record: replay "
+                "a topic was deleted and recreated, so an offset does not name one record: replay "
                 "is not possible"
             )
         table, letters = state.destinations.table, state.destinations.dead_letters

@@ -139,7 +139,7 @@ def prove_keys(
     try:
         spots = batch.select(*own_spot(shape), F.col(frames.CLASS).alias("class"))
         rows = spots_of(table.read(), origin)
-        # A letter stays one though it would fit today, and a row though it would not.
+        # A letter that would fit today remains a letter; a row that would not remains a row.
         misfits = spots.where(F.col("class").isin(*frames.LETTERS)).join(
             rows, list(SPOT), "left_anti"
         )

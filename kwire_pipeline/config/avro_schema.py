@@ -61,7 +61,7 @@ class _Parser:
                 return self.union(plain, namespace)
             case dict():
                 return self.definition(plain, namespace)
-        raise ValueError(f"{plain!r} is no Avro type")
+        raise ValueError(f"{plain!r} is not an Avro type")
 
     def reference(self, name: str, namespace: str) -> Type:
         if name in PRIMITIVES:

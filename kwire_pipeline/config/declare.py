@@ -111,7 +111,7 @@ def duration(meaning: str, *, default: str) -> datetime.timedelta:
 
 
 def choice(meaning: str, *, default: E) -> E:
-    """Declare one of an enum's values."""
+    """Declare a key whose value is one of an enum's values."""
     members = type(default)
     kind = " | ".join(str(member.value) for member in members)
     key = Key(kind=kind, meaning=meaning, read=one_of(members), default=str(default.value))
@@ -332,7 +332,7 @@ def choices(values: Sequence[str]) -> str:
 
 
 def _shape(value: Plain) -> str:
-    """Return the value as worded in an error, without showing a secret."""
+    """Return the words for a value in an error; a secret is not shown."""
     match value:
         case Secret():
             return "this secret"

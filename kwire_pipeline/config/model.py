@@ -60,7 +60,9 @@ class Security:
     mechanism: Mechanism = choice("The SASL mechanism.", default=Mechanism.PLAIN)
     username: str | None = optional_text("The SASL user.")
     password: str | None = optional_text("The SASL password.", secret=True)
-    ca_file: str | None = optional_text("The PEM file of the authorities that sign brokers.")
+    ca_file: str | None = optional_text(
+        "The PEM file of the authorities that sign the brokers' certificates."
+    )
     cert_file: str | None = optional_text("The PEM file of the client's certificate and key.")
     key_password: str | None = optional_text("The password of the client's key.", secret=True)
 
@@ -71,7 +73,7 @@ class Source:
 
     bootstrap: str = text("The first brokers to connect to, as host:port,host:port.")
     topics: tuple[str, ...] = texts("The topics; this or `pattern` is needed.")
-    pattern: str | None = optional_text("A regular expression of Java for the topics' names.")
+    pattern: str | None = optional_text("A Java regular expression for the topics' names.")
     start: Start = special(
         "The offsets at which a pipeline without a checkpoint begins.",
         "earliest | latest | time | offsets",
@@ -86,7 +88,7 @@ class Source:
         "Whether a run fails when records are gone from the topic before they were read.",
         default=True,
     )
-    security: Security = section(Security, "The protection of the connections to the brokers.")
+    security: Security = section(Security, "The security of the connections to the brokers.")
     options: Mapping[str, str] = mapping(
         "More options of Spark's Kafka source, `kafka.` ones for the client."
     )
@@ -167,7 +169,7 @@ class Catalog:
     """The Iceberg catalog."""
 
     name: str = text("The catalog's name in Spark.", default="kwire")
-    type: CatalogType = choice("The kind of the catalog.", default=CatalogType.HADOOP)
+    type: CatalogType = choice("The type of the catalog.", default=CatalogType.HADOOP)
     uri: str | None = optional_text("The catalog's address, for rest, hive and jdbc.")
     options: Mapping[str, str] = mapping("More properties of the catalog.")
 
@@ -236,7 +238,7 @@ class Limits:
         default=100_000,
         low=1,
     )
-    min_partitions: int | None = optional_integer("The least number of tasks of a batch.", low=1)
+    min_partitions: int | None = optional_integer("The minimum number of tasks per batch.", low=1)
 
 
 @attrs.frozen(kw_only=True)
@@ -265,11 +267,11 @@ class Maintenance:
         "The size of files after compaction.", default=128 << 20, low=1 << 20
     )
     expire_after: datetime.timedelta = duration(
-        "The age after which snapshots go.", default="7 days"
+        "The age after which snapshots are removed.", default="7 days"
     )
-    keep_snapshots: int = integer("The least number of snapshots that stay.", default=10, low=1)
+    keep_snapshots: int = integer("The minimum number of snapshots to keep.", default=10, low=1)
     orphans_after: datetime.timedelta = duration(
-        "The age after which files that no snapshot names go.", default="3 days"
+        "The age after which files that no snapshot references are removed.", default="3 days"
     )
 
 
@@ -277,8 +279,8 @@ class Maintenance:
 class Pipeline:
     """One pipeline: topics into one table."""
 
-    name: str = text("The pipeline's name; the table remembers it.")
-    source: Source = section(Source, "The topics, and the way to them.")
+    name: str = text("The pipeline's name; the table stores it.")
+    source: Source = section(Source, "The topics, and how to reach them.")
     key: KeyFormat = section(KeyFormat, "The format of the records' keys.")
     value: ValueFormat = section(ValueFormat, "The format of the records' values.")
     registry: Registry = section(Registry, "The schema registry, for avro-registry.")
@@ -299,13 +301,13 @@ class Pipeline:
         "The share of dead letters in a batch above which the run fails before it writes.",
         default=1.0,
     )
-    table: Table = section(Table, "The table, and the way in which records change it.")
+    table: Table = section(Table, "The table, and how records change it.")
     dead_letters: DeadLetters = section(
         DeadLetters, "The destination of records that do not fit; without one the run fails."
     )
-    checkpoint: str = text("The folder that remembers the offsets; it may be a URL.")
+    checkpoint: str = text("The folder that stores the offsets; it may be a URL.")
     trigger: Trigger = special(
-        "The time of batches: what is there, then end; or an interval.",
+        "When batches run: available-now writes what is there and ends; or at an interval.",
         "available-now | duration",
         Trigger.parse,
         default=AVAILABLE_NOW,

@@ -66,12 +66,12 @@ def passed_on(pipeline: Pipeline) -> Iterator[Problem]:
     if master is not None and not MASTER.fullmatch(master):
         yield (
             "spark.master",
-            f"{master!r} is no master; expected local[*], local[N], spark://HOST:PORT, "
+            f"{master!r} is not a master; expected local[*], local[N], spark://HOST:PORT, "
             "k8s://URL or yarn",
         )
     for option in pipeline.spark.conf:
         if option in CONF:
-            yield "spark.conf", f"{option} has a key of its own: {CONF[option]}"
+            yield "spark.conf", f"{option} has its own key: {CONF[option]}"
         elif option.lower() in FIXED_CONF:
             value = FIXED_CONF[option.lower()]
             yield "spark.conf", f"{option} is {value} in each pipeline; leave it out"
@@ -79,7 +79,7 @@ def passed_on(pipeline: Pipeline) -> Iterator[Problem]:
     for option in pipeline.source.options:
         name = option.lower()
         if name in keys:
-            yield "source.options", f"{option} has a key of its own: {keys[name]}"
+            yield "source.options", f"{option} has its own key: {keys[name]}"
         elif name in FIXED_OPTIONS:
             yield "source.options", f"{option} has no effect: {FIXED_OPTIONS[name]}"
     yield from _twice(pipeline.source.options)

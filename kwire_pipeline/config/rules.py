@@ -66,7 +66,7 @@ def problems(pipeline: Pipeline) -> Iterator[Problem]:
     try:
         yield from _columns(pipeline)
     except ValueError:
-        return  # A schema that does not parse is reported already.
+        return  # A schema that does not parse has already been reported.
 
 
 def _source(pipeline: Pipeline) -> Iterator[Problem]:
@@ -109,7 +109,7 @@ def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Pro
     if kind is Format.PROTOBUF and (record.message is None or record.descriptor is None):
         yield f"{part}.message", "protobuf needs a message and a descriptor"
     if record.timestamps and kind is not Format.JSON:
-        yield f"{part}.timestamps", f"{kind.value} has timestamps of its own; they are for json"
+        yield f"{part}.timestamps", f"{kind.value} has its own timestamps; the units are for json"
 
 
 def _avro(part: str, schema: str) -> Iterator[Problem]:
@@ -302,7 +302,7 @@ def _columns(pipeline: Pipeline) -> Iterator[Problem]:
     for name, column in pipeline.columns.items():
         path = ".".join(column.path)
         if not IDENTIFIER.fullmatch(name):
-            yield f"columns.{name}", f"{name!r} is no column's name"
+            yield f"columns.{name}", f"{name!r} is not a column name"
         if column.root is Root.VALUE and fields and find_field(fields, column.path) is None:
             yield f"columns.{name}", f"the value's schema has no field {path}"
         if column.root is Root.KEY and column.path:
@@ -325,7 +325,7 @@ def _rescue(pipeline: Pipeline, fields: tuple[Field, ...]) -> Iterator[Problem]:
     if envelope is not Envelope.NONE:
         yield "table.evolution", f"nothing is rescued from a {envelope.value} envelope"
     if not IDENTIFIER.fullmatch(name):
-        yield "table.rescue_column", f"{name!r} is no column's name"
+        yield "table.rescue_column", f"{name!r} is not a column name"
     elif find_field(fields, [name]) is not None or name in pipeline.columns:
         yield "table.rescue_column", f"the column {name} is there twice; choose another name"
 
@@ -355,7 +355,10 @@ def _used_columns(pipeline: Pipeline, columns: dict[str, str]) -> Iterator[Probl
     if table.format is not TableFormat.ICEBERG:
         for partition in table.partition_by:
             if types.get(partition.column.lower()) == "BINARY":
-                yield "table.partition_by", f"{partition.column} is BINARY, no name of a folder"
+                yield (
+                    "table.partition_by",
+                    f"{partition.column} is BINARY, which cannot name a folder",
+                )
             name = f"{partition.column}_{partition.transform.value.removesuffix('s')}"
             if partition.transform is not Transform.IDENTITY and name.lower() in types:
                 yield (

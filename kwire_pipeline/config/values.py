@@ -43,7 +43,7 @@ class TimestampUnit(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What happens to a record that does not meet an expectation."""
+    """The treatment of a record that does not meet an expectation."""
 
     WARN = "warn"
     DROP = "drop"
@@ -52,7 +52,7 @@ class Action(enum.Enum):
 
 
 class Mode(enum.Enum):
-    """How a record changes the table."""
+    """The kind of change that a record makes to the table."""
 
     APPEND = "append"
     UPSERT = "upsert"
@@ -127,7 +127,7 @@ class Isolation(enum.Enum):
 
 
 class Progress(enum.Enum):
-    """How a run reports each batch."""
+    """The format in which a run reports each batch."""
 
     AUTO = "auto"
     """``terminal`` if the output is a terminal, else ``json``."""
@@ -167,8 +167,8 @@ class Column:
         except ValueError:
             roots = choices([member.value for member in Root])
             raise ValueError(
-                f"{text!r} is no place in a record: expected {roots}, then fields after dots, such "
-                "as value.customer.id"
+                f"{text!r} is not a place in a record: expected {roots}, then fields after dots, "
+                "such as value.customer.id"
             ) from None
         if root is Root.HEADERS:
             path = [".".join(path)] if path else []
@@ -212,7 +212,7 @@ class Partition:
         match = re.fullmatch(rf"\s*(\w+)\s*\(\s*(?:([0-9]+)\s*,)?\s*({NAME})\s*\)\s*", text)
         if match is None:
             raise ValueError(
-                f"{text!r} is no partition: expected a column, or a transform such as "
+                f"{text!r} is not a partition: expected a column, or a transform such as "
                 "days(ordered_at) or bucket(16, customer)"
             )
         name, argument, column = match.groups()
@@ -247,7 +247,9 @@ class Sort:
         """Parse ``ordered_at`` or ``ordered_at desc``."""
         match = re.fullmatch(rf"\s*({NAME})(?:\s+(asc|desc))?\s*", text, re.IGNORECASE)
         if match is None:
-            raise ValueError(f"{text!r} is no sort order: expected a column, asc or desc after it")
+            raise ValueError(
+                f"{text!r} is not a sort order: expected a column, asc or desc after it"
+            )
         return cls(match[1], (match[2] or "").lower() == "desc")
 
     def __str__(self) -> str:
@@ -318,7 +320,7 @@ def _offsets(topic: str, value: Plain) -> dict[int, int]:
 
 @attrs.frozen
 class Trigger:
-    """When a run takes a batch."""
+    """The schedule of a run's batches."""
 
     interval: datetime.timedelta | None = None
     """None for available-now: process what is available, then end."""

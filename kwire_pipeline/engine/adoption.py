@@ -101,7 +101,7 @@ def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool)
         if has_rows:
             is_other = is_whole and mark.letter_count not in (None, expected.count())
         else:
-            # The rows are written first: a batch without any has letters only.
+            # Rows are written first, so a batch without rows has only letters.
             is_other = counts.good + counts.deletions > 0
         if is_other:
             raise Refusal(

@@ -50,7 +50,7 @@ def check_expectations(frame: DataFrame, shape: Shape) -> None:
 
 def _is_repeatable(frame: DataFrame, sql: str) -> bool:
     """Return whether an expression always has the same value for the same row."""
-    # Beside columns of the record Spark refuses aggregates.
+    # Beside columns of the record, Spark rejects aggregates.
     plan = (
         frame.select("*", F.expr(sql).cast("boolean").alias(CHECKED))
         ._jdf.queryExecution()

@@ -130,7 +130,7 @@ class Facts:
 
 
 class Begin(enum.Enum):
-    """How a run begins."""
+    """The way in which a run begins."""
 
     NEW = "new"
     CONTINUE = "continue"
@@ -210,7 +210,7 @@ def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts
     for topic, topic_id in sorted(facts.written_topics.items()):
         if stored is None and facts.topics.get(topic, topic_id) != topic_id:
             raise Refusal(
-                f"topic {topic} was deleted and made again since its rows were written to {table}, "
+                f"topic {topic} was deleted and recreated since its rows were written to {table}, "
                 f"so their offsets are not its own: run with {FROM_START}, or choose a new table"
             )
 
@@ -260,7 +260,7 @@ def _refuse_cluster(stored: Identity, cluster_id: str) -> NoReturn:
 
 
 def check_cluster(stored: Identity, cluster_id: str, topics: Mapping[str, str]) -> None:
-    """Raise Refusal if the brokers or a topic are not those of the checkpoint's offsets.
+    """Raise Refusal if the cluster or a topic is not the one that the checkpoint belongs to.
 
     ``topics`` maps names to topic ids.
     """
@@ -269,12 +269,12 @@ def check_cluster(stored: Identity, cluster_id: str, topics: Mapping[str, str]) 
     for topic, topic_id in sorted(stored.topics.items()):
         if topic not in topics:
             raise Refusal(
-                f"topic {topic} is not among the pipeline's topics any more: restore it, or run "
+                f"topic {topic} is no longer among the pipeline's topics: restore it, or run "
                 f"with {ADOPT}"
             )
         if topics[topic] != topic_id:
             raise Refusal(
-                f"topic {topic} was deleted and made again, so the checkpoint's offsets are not "
+                f"topic {topic} was deleted and recreated, so the checkpoint's offsets are not "
                 f"its own: run with {ADOPT}, which reads the new one from its beginning, or "
                 f"{FROM_START}"
             )
@@ -289,16 +289,16 @@ def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts
             f"{FROM_START}"
         )
     if facts.table_id is None:
-        # A run that ended right after it wrote the identity has no table either.
+        # A run that ended right after writing the identity has no table either.
         if facts.checkpoint_batch is not None or facts.table_batch is not None:
             raise Refusal(
-                f"there is no table {table} any more, and the checkpoint {checkpoint} continues "
+                f"the table {table} no longer exists, and the checkpoint {checkpoint} continues "
                 f"after its rows: restore it, or run with {FROM_START}"
             )
         return
     if facts.table_id != stored.table_id:
         raise Refusal(
-            f"{table} was dropped and made again, and the checkpoint {checkpoint} continues after "
+            f"{table} was dropped and recreated, and the checkpoint {checkpoint} continues after "
             f"the rows of the old one: restore it, or run with {ADOPT} or {FROM_START}"
         )
     if owner not in (None, stored.pipeline_id, stored.former_id):

@@ -28,7 +28,7 @@ def own_files(module: str) -> dict[str, Path]:
     names = {module}
     while waiting:
         name = waiting.pop()
-        # A search for a part of a package imports the package: only an own one may be.
+        # Searching inside a package imports it, which is allowed only for the user's own.
         if name in names or not _is_own(name.partition(".")[0], root):
             continue
         names.add(name)
@@ -81,7 +81,7 @@ def _imports(name: str, path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            # Each name may be a module of the package, or something in it.
+            # Each name may be a module in the package, or an object in its module.
             parts = package.split(".")
             above = parts[: len(parts) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])

@@ -312,7 +312,7 @@ def prepare_tables(
             letters.create(expected)
         elif changes := schema.difference(letters.columns(), expected):
             raise Refusal(
-                f"{pipeline.dead_letters.table} is no table of dead letters "
+                f"{pipeline.dead_letters.table} is not a table of dead letters "
                 f"({'; '.join(changes.words())}): choose another name"
             )
 
@@ -364,7 +364,7 @@ def _start(
     if begin is not Begin.ADOPT:
         return chosen
     if start.at_end:
-        # The end at which the lost checkpoint began is another one.
+        # The topic's end is no longer where the lost checkpoint began.
         chosen = beginnings if stored is None else stored.start
     positions: Offsets = {}
     for table in _tables(destinations):
@@ -423,7 +423,7 @@ class Run:
         try:
             while not query.awaitTermination(POLL_S):
                 self._lease.beat()
-                # A query until the end of the topics has no pause: its next batch refuses to begin.
+                # A query until the topics' end never pauses: its next batch refuses to begin.
                 is_stopping = is_endless and self._control.is_stopping()
                 if is_stopping and not query.status["isTriggerActive"]:
                     query.stop()

@@ -25,7 +25,7 @@ def parse_ddl(ddl: str, key: str) -> StructType:
         schema = StructType.fromDDL(ddl)
     except PySparkException as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), "")
-        raise Refusal(f"{key} is no list of columns: {reason}") from None
+        raise Refusal(f"{key} is not a list of columns: {reason}") from None
     if not isinstance(schema, StructType):
         raise Refusal(f"{key}: expected columns such as 'id STRING NOT NULL, n INT', not a type")
     return schema

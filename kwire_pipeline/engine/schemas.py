@@ -104,7 +104,7 @@ class Schemas:
             if last.batch_id == batch_id:
                 chosen = with_schemas(shape, last.schemas, last.problems)
                 return frames.classify(raw, chosen).persist(), chosen
-            self._schemas = {**last.schemas, **self._schemas}  # The URL may be another one.
+            self._schemas = {**last.schemas, **self._schemas}  # The URL may have changed.
         first = self.shape(shape)
         batch = frames.classify(raw, first).persist()
         try:
@@ -113,7 +113,7 @@ class Schemas:
                 return batch, first
             chosen = with_schemas(shape, self._schemas, self._ask(ids, batch_id))
             again = frames.classify_misfits(batch, chosen).persist()
-            again.count()  # It reads the first one, which is of no use after that.
+            again.count()  # This reads `batch`, which is then no longer needed.
         except BaseException:
             batch.unpersist()
             raise

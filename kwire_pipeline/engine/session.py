@@ -72,7 +72,7 @@ def iceberg_catalog(pipeline: Pipeline) -> dict[str, str]:
     """Return the configuration of the Iceberg catalog."""
     catalog = pipeline.table.catalog
     prefix = f"spark.sql.catalog.{catalog.name}"
-    # A stream writes in a session of its own, so a table that this one has cached gets old.
+    # A stream writes in its own session, so a table cached by this session becomes stale.
     chosen = {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         f"{prefix}.cache-enabled": "false",
@@ -106,7 +106,7 @@ def open_session(pipeline: Pipeline) -> SparkSession:
             builder = builder.config(key, text)
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
-        spark.conf.get("spark.sql.shuffle.partitions")  # Spark reads the options of SQL only now.
+        spark.conf.get("spark.sql.shuffle.partitions")  # Spark reads SQL options only now.
     except (Py4JJavaError, PySparkException) as error:
         raise start_problem(error) from None
     set_warehouse(spark, pipeline)

@@ -94,7 +94,7 @@ class Folder:
         files, target = self._at(name)
         path = self._at(self._scratch(name, text))[1]
         if _is_local(target):
-            # One rename of the kernel; a file context would delete the target first.
+            # A single rename in the kernel; a file context would delete the target first.
             if not files.rename(path, target):
                 raise Failure(f"{self.url}/{name} cannot be written")
         else:
@@ -133,7 +133,7 @@ class Folder:
     def delete_empty(self) -> None:
         """Delete the folder if it is empty."""
         files, path = self._at("")
-        # Another process may write a file at this moment: then the folder stays.
+        # Another process may be writing a file: then the folder stays.
         with suppress(Py4JJavaError):
             if not files.listStatus(path):
                 files.delete(path, False)

@@ -40,7 +40,7 @@ class AvroFields:
     writers: Mapping[int, str] | None = None
     """The writers' schemas by id; None without ids, when the writer's is the reader's schema."""
     problems: Mapping[int, str] = attrs.field(factory=dict)
-    """Why an id has no schema, in words."""
+    """The reason why each of these ids has no schema, in words."""
 
     @property
     def may_be_null(self) -> bool:

@@ -28,7 +28,7 @@ DELETES: Final = "d"
 
 @attrs.frozen(kw_only=True)
 class Changes:
-    """How records change rows; by default, rows are appended."""
+    """The rules by which records change rows; by default, rows are appended."""
 
     keys: tuple[str, ...] = ()
     """The columns that identify a row; none if rows are appended."""

@@ -33,7 +33,7 @@ class Fields(Protocol):
         """Return the envelope, built only from parts of the parsed bytes."""
 
     def fits(self, data: Column, envelope: Column) -> Column:
-        """Return the condition that the bytes are of the format and fit the schema."""
+        """Return the condition that the bytes have this format and fit the schema."""
 
     def whole(self, envelope: Column) -> Column:
         """Return the whole key or value in its type."""

@@ -60,7 +60,7 @@ DELETES: Final = f"{OWN}deletes"
 
 @attrs.frozen(kw_only=True)
 class Shape:
-    """How a record becomes a row: everything that `classify` needs to know."""
+    """The rules by which records become rows: everything that `classify` needs to know."""
 
     format: Format
     schema: StructType | None = None
@@ -165,7 +165,7 @@ def _classification(shape: Shape) -> tuple[Step, ...]:
         size.cast("bigint").alias(BYTES),
         _with_changes(_fits(shape), keyless, shape).alias(CLASS),
     ]
-    # The table has the bytes of rows in its columns.
+    # For rows, the table has the data in its columns.
     is_letter = F.col(CLASS).isin(*LETTERS)
     only_of_letters = {f"{OWN}{name}": F.when(is_letter, F.col(f"{OWN}{name}")) for name in CARRIED}
     if not shape.expectations:
@@ -310,7 +310,7 @@ def _with_changes(column: Column, keyless: Column, shape: Shape) -> Column:
 
 
 def _value_fits(shape: Shape) -> Column:
-    """Return the condition that a record's value is of its format and schema."""
+    """Return the condition that a record's value has its format and fits its schema."""
     value = F.col("value")
     if shape.fields is not None:
         return shape.fields.fits(value, F.col(PARSED))
@@ -318,7 +318,7 @@ def _value_fits(shape: Shape) -> Column:
 
 
 def _key_fits(shape: Shape) -> Column:
-    """Return the condition that a record's key is of its format and schema."""
+    """Return the condition that a record's key has its format and fits its schema."""
     key, fields = F.col("key"), shape.key_fields
     if fields is not None:
         fits = fields.fits(key, F.col(PARSED_KEY))

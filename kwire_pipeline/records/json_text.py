@@ -140,7 +140,7 @@ def reason(
     text = data.cast("string")
     row = text if row is None else row
     row_problem = F.lit(None).cast("string") if row_problem is None else row_problem
-    # `parse` reads no mark behind a value of another type; names are read behind any value.
+    # `parse` does not read the mark after a value of another type; names are read after any.
     names = F.json_object_keys(F.concat(F.lit(f'{{"{VALUE}":'), text, F.lit(f',"{END}":0}}')))
     is_one_value = F.equal_null(names, F.array(F.lit(VALUE), F.lit(END)))
     first_value = F.get_json_object(text, "$")

@@ -75,7 +75,7 @@ class DeltaTable(Atomic):
     def create(self, schema: StructType) -> None:
         if self._root.names():
             raise Refusal(
-                f"{self.url} has files and is no Delta table: choose another name, or move the "
+                f"{self.url} has files and is not a Delta table: choose another name, or move the "
                 "files away"
             )
         names = {field.name.lower() for field in schema.fields}

@@ -139,7 +139,7 @@ class IcebergTable(Atomic):
             ):
                 return True
         others = set(self.owners().values()) - {mark.pipeline_id}
-        # The rows of another pipeline over the same topic have the same offsets.
+        # Rows of another pipeline over the same topic have the same offsets.
         if others or not by_rows:
             return False
         return self.read().where(self._origin.condition(mark.ranges)).limit(1).count() > 0
@@ -220,7 +220,7 @@ class IcebergTable(Atomic):
         row = self._call("expire_snapshots", before, f"retain_last => {upkeep.keep_snapshots}")
         location = str(self._table().location())
         if not is_whole(location):
-            # Iceberg compares names with whole paths, and would take each file for an orphan.
+            # Iceberg compares full paths, and would take each file for an orphan.
             note = f"no search for orphan files: the table's location {location} is relative"
             return [f"{row[0]} data files of old snapshots removed", note]
         orphans = f"older_than => TIMESTAMP '{upkeep.orphans_before:%Y-%m-%d %H:%M:%S}'"

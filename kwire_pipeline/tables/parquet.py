@@ -59,7 +59,7 @@ class Meta:
 
 @attrs.frozen(kw_only=True)
 class Commit:
-    """The last batch of a pipeline: its files, by their places in staging and in the table."""
+    """The last batch of a pipeline: each file with its path in staging and in the table."""
 
     batch_id: int
     ranges: str
@@ -97,7 +97,7 @@ class ParquetTable(Atomic):
     def create(self, schema: StructType) -> None:
         if self._root.names():
             raise Refusal(
-                f"{self.name} has files and is no table of a pipeline: choose another name, or "
+                f"{self.name} has files and is not a table of a pipeline: choose another name, or "
                 "move the files away"
             )
         fields = [*schema.fields]
@@ -269,7 +269,7 @@ class ParquetTable(Atomic):
     def _read(self) -> Meta:
         text = self._meta.read(FILE)
         if text is None:
-            raise Refusal(f"{self.name} is no table of a pipeline")
+            raise Refusal(f"{self.name} is not a table of a pipeline")
         return Meta(**json.loads(text))
 
     def _columns(self) -> StructType:

@@ -246,7 +246,7 @@ class LetterTopic:
         with self._cluster() as cluster:
             topic = self._describe(cluster)
             start = cluster.beginnings([topic])
-        # A partition that is newer than the note is read from its beginning.
+        # A partition added after the offsets were stored is read from its beginning.
         start = later(start, since or {})
         options = {f"kafka.{name}": text for name, text in self._client.items()}
         options |= {
@@ -278,7 +278,7 @@ class LetterTopic:
                 return None
             return parse(json.dumps(note["offsets"]))
         except (ValueError, LookupError, TypeError, AttributeError):
-            return None  # All of the topic is read.
+            return None  # The whole topic is read.
 
     def _max_bytes(self) -> int | None:
         """Return the size limit of a record; None if the brokers do not reveal it."""

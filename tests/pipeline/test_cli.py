@@ -99,7 +99,7 @@ def test_check_goes_on_after_a_problem_and_a_broker_that_is_down_is_code_1(
     assert cli.main(["check", file, "--source.bootstrap", address]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "ok    file      orders.yaml"
-    assert f"wrong broker    no broker is reached: {address}: connection refused" in lines[-1]
+    assert f"wrong broker    no broker can be reached: {address}: connection refused" in lines[-1]
     assert not Path("lake").exists()
 
 
@@ -123,14 +123,16 @@ def test_check_tries_the_masters_of_a_standalone_cluster(
         cli.main(["check", file, "--spark.master", f"spark://127.0.0.1:{closed_port},{address}"])
     assert f"ok    master    spark://{address}" in capsys.readouterr().out
     cli.main(["check", file, "--spark.master", f"spark://127.0.0.1:{closed_port}"])
-    words = f"no master of Spark is reached: 127.0.0.1:{closed_port}: connection refused"
+    words = f"no master of Spark can be reached: 127.0.0.1:{closed_port}: connection refused"
     assert f"wrong master    {words}" in capsys.readouterr().out
 
 
 def test_a_server_that_speaks_no_kafka_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(Failure, match=f"{address} takes connections, but does not answer as a"):
+        with pytest.raises(
+            Failure, match=f"{address} accepts connections, but does not answer as a"
+        ):
             look_up(Source(bootstrap=address, topics=("orders",)), timeout_s=0.2)
 
 
@@ -187,12 +189,12 @@ def test_check_tries_no_login_that_needs_kerberos(
         flags = ["--source.security.protocol", "SASL_SSL"]
         flags += ["--source.security.mechanism", "GSSAPI", "--source.bootstrap", address]
         cli.main(["check", file, *flags])
-    assert "takes connections (GSSAPI was not tried)" in capsys.readouterr().out
+    assert "accepts connections (GSSAPI was not tried)" in capsys.readouterr().out
 
 
 def test_folders_that_can_be_written(tmp_path: Path) -> None:
     assert check_folder(str(tmp_path)) == str(tmp_path)
-    assert "(a run makes it)" in check_folder(f"file://{tmp_path}/new/deep")
+    assert "(a run creates it)" in check_folder(f"file://{tmp_path}/new/deep")
     assert "not tried" in check_folder("s3a://bucket/lake")
     (tmp_path / "file").touch()
     with pytest.raises(Refusal, match=r"cannot be a folder: .*file is a file"):
@@ -453,5 +455,5 @@ def test_no_command_shows_a_secret(
     cli.main(["check", file, *flags])
     cli.main(["jars", "d", file, "--transform", "${HIDDEN}"])
     output = capsys.readouterr()
-    assert "*** (a run makes it)" in output.out
+    assert "*** (a run creates it)" in output.out
     assert "opensesame" not in output.out + output.err

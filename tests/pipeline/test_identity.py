@@ -120,10 +120,14 @@ def test_run_that_ended_before_the_table_knew_it_continues() -> None:
 REFUSED = {
     "checkpoint deleted": (None, FACTS, "no checkpoint in lake/checkpoint"),
     "another cluster": (STORED, attrs.evolve(FACTS, cluster_id="other"), "cluster other"),
-    "topic made again": (STORED, attrs.evolve(FACTS, topics={"orders": "new"}), "made again"),
-    "topic deleted": (STORED, attrs.evolve(FACTS, topics={}), "topic orders is not among"),
-    "table made again": (STORED, attrs.evolve(FACTS, table_id="new"), "dropped and made again"),
-    "table deleted": (STORED, attrs.evolve(FACTS, table_id=None, owners={}), "no table"),
+    "topic made again": (
+        STORED,
+        attrs.evolve(FACTS, topics={"orders": "new"}),
+        "deleted and recreated",
+    ),
+    "topic deleted": (STORED, attrs.evolve(FACTS, topics={}), "topic orders is no longer among"),
+    "table made again": (STORED, attrs.evolve(FACTS, table_id="new"), "dropped and recreated"),
+    "table deleted": (STORED, attrs.evolve(FACTS, table_id=None, owners={}), "no longer exists"),
     "second checkpoint": (STORED, attrs.evolve(FACTS, owners={"orders": "22"}), "another check"),
     "older checkpoint": (STORED, attrs.evolve(FACTS, checkpoint_batch=3), "older or incomplete"),
     "Spark's part deleted": (STORED, attrs.evolve(FACTS, checkpoint_batch=None), "older or inco"),
@@ -131,7 +135,7 @@ REFUSED = {
     "Spark's part and table deleted": (
         STORED,
         attrs.evolve(LETTERS_ALONE, table_batch=4),
-        "no table shop.orders any more",
+        "table shop.orders no longer exists",
     ),
 }
 
@@ -191,7 +195,7 @@ def test_topic_that_was_made_again_while_the_checkpoint_was_lost_is_not_adopted(
     facts = attrs.evolve(FACTS, written_topics=written)
     assert decide(None, facts, Intent.ADOPT) is Begin.ADOPT
     again = attrs.evolve(facts, topics={"orders": "new"})
-    with pytest.raises(Refusal, match="topic orders was deleted and made again since its rows"):
+    with pytest.raises(Refusal, match="topic orders was deleted and recreated since its rows"):
         decide(None, again, Intent.ADOPT)
     assert decide(None, again, Intent.FROM_START) is Begin.FROM_START
     assert decide(STORED, again, Intent.ADOPT) is Begin.ADOPT  # its offsets are not used

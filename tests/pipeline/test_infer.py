@@ -80,12 +80,12 @@ def test_init_without_a_broker_says_that_the_schema_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_source: Source, _count: int) -> list[bytes | None]:
-        raise Failure("no broker is reached")
+        raise Failure("no broker can be reached")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kwire_pipeline.commands.init.sample", fail)
     assert cli.main(["init", "orders.yaml"]) == 0
-    assert "add value.schema, which was not inferred: no broker is reached" in (
+    assert "add value.schema, which was not inferred: no broker can be reached" in (
         capsys.readouterr().out
     )
     assert cli.main(["check", "orders.yaml"]) == 2

@@ -189,7 +189,7 @@ def test_every_key_is_a_flag(key: object) -> None:
         ("topics: [orders]", "topics: []", "2: source.topics: expected topics or pattern"),
         ("[orders]", "[orders], pattern: o.*", "2: source.topics: expected topics or pattern, not"),
         ("[orders]", "[a], start: {b: {0: 1}}", "2: source.start: offsets are needed for each of"),
-        ("[orders]", "[orders], options: {minPartitions: 5}", "key of its own: limits.min_parti"),
+        ("[orders]", "[orders], options: {minPartitions: 5}", "its own key: limits.min_parti"),
         ("[orders]", f"[orders], start: {{orders: {{0: {1 << 63}}}}}", "orders: there is no such"),
         ("[orders]", "[orders], start: {orders: {0: -2}}", "orders: partitions and offsets begin"),
         ("format: json", "format: jsn", "3: value.format: expected raw, string, json, avro, avro-"),
@@ -220,7 +220,11 @@ def test_every_key_is_a_flag(key: object) -> None:
         ("lake/checkpoint", "./lake/shop/orders/x", "6: checkpoint: it lies in the folder of shop"),
         ("available-now", "always", "7: trigger: expected available-now or an interval such as"),
         ("name: shop", "evolution: rescue, rescue_column: item, name: shop", "item is there twi"),
-        ("name: shop", "evolution: rescue, rescue_column: a-b, name: shop", "'a-b' is no column's"),
+        (
+            "name: shop",
+            "evolution: rescue, rescue_column: a-b, name: shop",
+            "'a-b' is not a column",
+        ),
         ("name: orders", "name: [orders]", "1: name: expected a text, not a list"),
         ("name: orders", "name: ' '", "1: name: expected a text, not ' '"),
         ("order_id STRING", "kafka_offset STRING", "the column kafka_offset is there twice"),
@@ -239,7 +243,10 @@ def test_an_error_names_place_key_and_what_is_expected(old: str, new: str, error
     ("lines", "error"),
     [
         (["transform: clean"], "8: transform: 'clean' is not module:function"),
-        (["columns: {day: ordered_at}"], "8: columns: day: 'ordered_at' is no place in a record"),
+        (
+            ["columns: {day: ordered_at}"],
+            "8: columns: day: 'ordered_at' is not a place in a record",
+        ),
         (["columns: {day: value.at}"], "8: columns.day: the value's schema has no field at"),
         (["columns: {id: key.id}"], "8: columns.id: a raw key has no fields"),
         (["key: {format: json}"], "8: key.schema: json needs a schema"),
@@ -247,7 +254,7 @@ def test_an_error_names_place_key_and_what_is_expected(old: str, new: str, error
         (["limits: {max_offsets_per_trigger: 0}"], "8: limits.max_offsets_per_trigger: expected"),
         (["expectations:", "  positive: {action: drop}"], "9: expectations.positive.check: this"),
         (["expectations:", "  positive: {chek: x}"], "chek: there is no such key; did you"),
-        (["spark: {conf: {spark.jars.packages: x}}"], "own: spark.packages, which adds to the pip"),
+        (["spark: {conf: {spark.jars.packages: x}}"], "key: spark.packages, which adds to the pip"),
         (["maintenance: {expire_after: 36501 days}"], "expire_after: expected at most 36500 days"),
         (["maintenance: {orphans_after: 23 hours}"], "8: maintenance.orphans_after: Iceberg takes"),
         (["omit: [price]"], "8: omit: the value's schema has no field price"),
@@ -299,19 +306,19 @@ def test_errors_between_keys_of_the_table(old: str, new: str, error: str) -> Non
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        ("MINPARTITIONS", "key of its own: limits.min_partitions"),
-        ("startingoffsets", "key of its own: source.start"),
-        ("startingTimestamp", "key of its own: source.start"),
-        ("startingOffsetsByTimestamp", "key of its own: source.start"),
-        ("startingOffsetsByTimestampStrategy", "key of its own: source.start"),
-        ("endingTimestamp", "key of its own: trigger: available-now"),
-        ("endingOffsetsByTimestamp", "key of its own: trigger: available-now"),
-        ("Subscribe", "key of its own: source.topics"),
-        ("Assign", "key of its own: source.topics"),
-        ("failondataloss", "key of its own: source.fail_on_data_loss"),
+        ("MINPARTITIONS", "its own key: limits.min_partitions"),
+        ("startingoffsets", "its own key: source.start"),
+        ("startingTimestamp", "its own key: source.start"),
+        ("startingOffsetsByTimestamp", "its own key: source.start"),
+        ("startingOffsetsByTimestampStrategy", "its own key: source.start"),
+        ("endingTimestamp", "its own key: trigger: available-now"),
+        ("endingOffsetsByTimestamp", "its own key: trigger: available-now"),
+        ("Subscribe", "its own key: source.topics"),
+        ("Assign", "its own key: source.topics"),
+        ("failondataloss", "its own key: source.fail_on_data_loss"),
         ("includeHeaders", "has no effect: the pipeline reads headers always"),
-        ("Kafka.Isolation.Level", "key of its own: source.isolation"),
-        ("kafka.security.protocol", "key of its own: source.security.protocol"),
+        ("Kafka.Isolation.Level", "its own key: source.isolation"),
+        ("kafka.security.protocol", "its own key: source.security.protocol"),
         ("kafka.enable.auto.commit", "has no effect: Spark commits no offsets"),
     ],
 )
@@ -340,7 +347,7 @@ def test_the_login_of_the_section_excludes_that_of_the_options() -> None:
         lines = errors(
             SMALLEST, *((f"source.{k}", v) for k, v in [*flags, ("options", f"kafka.{option}=x")])
         )
-        assert f"kafka.{option} has a key of its own: source.security.{key}" in lines[0]
+        assert f"kafka.{option} has its own key: source.security.{key}" in lines[0]
 
 
 KEY = ("key.format", "json")
@@ -437,7 +444,7 @@ PARQUET = ("table.format", "parquet")
 def test_bytes_are_no_partition_of_a_folder(kind: str) -> None:
     flags = [("table.format", kind), ("table.partition_by", "item")]
     (line,) = errors(edit("item STRING", "item BINARY"), *flags)
-    assert line == "--table.partition_by: item is BINARY, no name of a folder"
+    assert line == "--table.partition_by: item is BINARY, which cannot name a folder"
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
@@ -585,7 +592,9 @@ def test_masters_that_spark_knows(master: str) -> None:
 @pytest.mark.parametrize("master", ["spark//nonsense", "spark://a", "local[0]", "mesos://a:1", "x"])
 def test_master_that_spark_does_not_know_is_refused_before_it_starts(master: str) -> None:
     (line,) = errors(SMALLEST, ("spark.master", master))
-    assert line.startswith(f"--spark.master: {master!r} is no master; expected local[*], local[N]")
+    assert line.startswith(
+        f"--spark.master: {master!r} is not a master; expected local[*], local[N]"
+    )
 
 
 def test_errors_show_no_secret() -> None:

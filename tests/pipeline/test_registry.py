@@ -53,7 +53,7 @@ def test_an_id_that_is_unknown_or_not_avro_has_a_reason(server: RegistryServer) 
     for schema_id, words in (
         (5, "the registry has no schema 5"),
         (8, "schema 8 is PROTOBUF, not Avro"),
-        (9, "schema 9 is no Avro schema"),
+        (9, "schema 9 is not an Avro schema"),
     ):
         with pytest.raises(UnknownSchema, match=words):
             client(server.url).schema(schema_id)
@@ -87,7 +87,8 @@ def test_a_registry_that_is_down_is_named_in_one_sentence() -> None:
     with pytest.raises(Failure) as failure:
         client(f"http://127.0.0.1:{port}").schema(1)
     assert str(failure.value) == (
-        f"the registry http://127.0.0.1:{port} is not reached: connection refused; is it running?"
+        f"the registry http://127.0.0.1:{port} cannot be reached: connection refused; "
+        "is it running?"
     )
 
 

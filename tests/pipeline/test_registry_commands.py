@@ -88,8 +88,8 @@ def test_a_registry_that_is_down_is_code_2_of_check_and_1_of_run(
     down = ["--registry.url", "http://127.0.0.1:1"]
     assert cli.main(["check", file, *down]) == 2
     (line,) = (text for text in capsys.readouterr().out.splitlines() if "wrong" in text)
-    assert line.startswith("wrong registry  the registry http://127.0.0.1:1 is not reached: ")
-    with pytest.raises(Failure, match="is not reached: connection refused; is it running"):
+    assert line.startswith("wrong registry  the registry http://127.0.0.1:1 cannot be reached: ")
+    with pytest.raises(Failure, match="cannot be reached: connection refused; is it running"):
         preflight(load(file, [Flag("registry.url", "http://127.0.0.1:1")], {}), {})
     assert cli.main(["run", file, *down]) == 1
     assert capsys.readouterr().err.count("\n") == 1

@@ -110,7 +110,7 @@ def test_a_registry_that_is_down_leaves_the_batch_unwritten(
     with serve(stopped):
         pass
     run = begin(spark, shape, stopped, tmp_path)
-    with pytest.raises(Failure, match=f"the registry {stopped.url} is not reached"):
+    with pytest.raises(Failure, match=f"the registry {stopped.url} cannot be reached"):
         run.classify(VALUES)
     assert not (tmp_path / FILE).exists()
     assert run.classify([b"no id"]) == ([], LETTERS[:1])

@@ -41,7 +41,7 @@ def check_end(process: subprocess.Popen[str], number: signal.Signals, code: int)
 
 @pytest.mark.parametrize(("number", "code"), ENDS)
 def test_signal_before_spark_is_one_line(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    """The command waits for a server that takes connections and does not answer."""
+    """The command waits for a server that accepts connections and does not answer."""
     (tmp_path / "orders.yaml").write_text(SMALLEST)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

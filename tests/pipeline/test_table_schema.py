@@ -38,7 +38,7 @@ def test_same_narrower_and_absent_columns_need_no_change() -> None:
 
 @pytest.mark.parametrize("ddl", ["n INTT", "n DECIMAL(50, 2)"])
 def test_wrong_columns_are_refused(spark: SparkSession, ddl: str) -> None:
-    with pytest.raises(Refusal, match=r"^value\.schema is no list of columns: "):
+    with pytest.raises(Refusal, match=r"^value\.schema is not a list of columns: "):
         parse_ddl(ddl, "value.schema")
 
 
