@@ -9,11 +9,12 @@
 * A change that a client has an acknowledgement of is in the committed log at that moment.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from zlib import crc32
 
 from kwire import attrs
 from kwire.codec.messages.metadata_records import (
+    ConfigRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -35,6 +36,42 @@ from simulation.raft.storage import SimStorage
 from simulation.scheduler import Violation
 
 
+@attrs.frozen
+class Created:
+    """A topic was created."""
+
+    topic: str
+    topic_id: bytes
+
+
+@attrs.frozen
+class Removed:
+    """A topic was removed."""
+
+    topic: str
+
+
+@attrs.frozen
+class Set:
+    """A setting of a topic was changed."""
+
+    topic: str
+    name: str
+    value: str | None
+
+
+@attrs.frozen
+class Expanded:
+    """A topic got another partition."""
+
+    topic: str
+    partition_count: int
+
+
+Change = Created | Removed | Set | Expanded
+"""A committed change of a topic."""
+
+
 @attrs.define(eq=False)
 class Books:
     """The committed log, the images and the writers of the whole cluster."""
@@ -48,6 +85,8 @@ class Books:
     committed_end: int = 0
     reference: ImageLoader = attrs.field(factory=ImageLoader)
     """The metadata image replayed from the committed log."""
+    changes: list[Change] = attrs.field(factory=list)
+    """The committed changes of topics, in their order."""
     failures: list[Violation] = attrs.field(factory=list)
     """Violations found inside a node, where an exception would end only that node."""
     voter_sets: list[tuple[int, ...]] = attrs.field(factory=list)
@@ -132,6 +171,7 @@ class Books:
             self._check_joins(image, record)
             before = image
             image, _ = apply(image, [record], image.applied)
+            self.changes += changes_by(record, before, image)
             where = f"at {batch.base_offset}: {record}"
             match record:
                 case TopicRecord():
@@ -202,6 +242,24 @@ class Watch:
         if image.applied.offset != self._published:
             self.books.on_image(self.node_id, image, self._published)
             self._published = image.applied.offset
+
+
+def changes_by(
+    record: MetadataRecord, before: MetadataImage, after: MetadataImage
+) -> Iterator[Change]:
+    """Yield the changes of topics that a record makes to an image."""
+    match record:
+        case TopicRecord():
+            yield Created(record.name, record.topic_id)
+        case RemoveTopicRecord() if record.topic_id in before.topics:
+            yield Removed(before.topics[record.topic_id].name)
+        case ConfigRecord() if record.resource_type == TOPIC:
+            yield Set(record.resource_name, record.name, record.value)
+        case PartitionRecord() if record.topic_id in after.topics:
+            topic = after.topics[record.topic_id]
+            yield Expanded(topic.name, len(topic.partitions))
+        case _:
+            pass
 
 
 def digest(image: MetadataImage) -> int:

@@ -71,6 +71,11 @@ class Wire:
         self.full.difference_update(sockets)
         self.drained.notify()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every message arrives, however late."""
+        return not (self.cut or self.hidden or self.loss)
+
     def is_cut(self, source: int, target: int) -> bool:
         """Whether nothing passes from one node to another at the moment."""
         hidden = source != target and bool(self.hidden & {source, target})

@@ -21,6 +21,7 @@ from simulation.cluster.checks import Books
 from simulation.disk import PLENTY
 from simulation.replication.checks import TOPIC, ReplicationChecks
 from simulation.replication.clients import SimClient, World
+from simulation.replication.controller_faults import ControllerFaults
 from simulation.replication.node import SimMachine
 from simulation.replication.scene import Scene
 from simulation.replication.settings import NODES, REPLICAS, SESSION_MS
@@ -41,6 +42,7 @@ class Faults:
     random: Random
     checks: ReplicationChecks
     staged: StagedFaults = attrs.field(init=False)
+    controllers: ControllerFaults = attrs.field(init=False)
     is_staged_only: bool = False
     """Whether nothing else fails in this run."""
     _mended_at: float = float("-inf")
@@ -49,6 +51,7 @@ class Faults:
 
     def __attrs_post_init__(self) -> None:
         self.staged = StagedFaults(Scene(self.world, self.books, self.random, self.checks))
+        self.controllers = ControllerFaults(self.world, self.random)
 
     @property
     def has_elr(self) -> bool:
@@ -83,10 +86,12 @@ class Faults:
                 (self._split, 2),
                 (self._mend, 4),
                 (self._slow, 1),
+                (self._lose_messages, 1),
+                (self.controllers.cut_off, 1),
                 (self._stop_in_order, 2),
                 (self._stop_followers, 1),
                 (self._reassign, 2),
-                (self._resign, 1),
+                (self.controllers.resign, 1),
                 (self._break_directory, 1),
                 (self._fill_disk, 1),
                 (self._install, 2),
@@ -170,20 +175,13 @@ class Faults:
         for machine in chosen:
             machine.clock.ahead_ms += 1000 * seconds
 
-    def _resign(self, nursery: trio.Nursery) -> None:
-        """Let the active controller hand its leadership over."""
-        for machine in self.machines.values():
-            server = machine.server
-            if server is not None and server.core.controller.is_active:
-                self.world.note("resign", machine.id)
-                server.core.quorum.resign(server.core.quorum.leader().epoch)
-
     # -- power
 
     def _lose_power(self, nursery: trio.Nursery) -> None:
         """Let a machine lose power, unless it has the only copy of something acknowledged."""
         machine = self._draw(alive=True)
-        is_steady = not self.world.wire.cut and trio.current_time() > self._mended_at + SESSION_S
+        mended_at = max(self._mended_at, self.controllers.mended_at)
+        is_steady = self.world.wire.is_whole and trio.current_time() > mended_at + SESSION_S
         if machine is None or not (is_steady or self.has_elr):
             return  # Without eligible replicas the others may be about to leave the ISR.
         for topic, index, partition in self._partitions():
@@ -267,7 +265,7 @@ class Faults:
 
     def _mend(self, nursery: trio.Nursery) -> None:
         wire = self.world.wire
-        if wire.cut or wire.slow:
+        if wire.slow or not wire.is_whole:
             self.world.note("mend")
             self._mended_at = trio.current_time()
             wire.calm()
@@ -276,6 +274,11 @@ class Faults:
         node = self.random.choice(list(self.machines))
         self.world.note("slow", node)
         self.world.wire.slow.add(node)
+
+    def _lose_messages(self, nursery: trio.Nursery) -> None:
+        """Let the network lose some of all messages."""
+        self.world.wire.loss = self.random.choice((0.01, 0.1))
+        self.world.note("lose messages", self.world.wire.loss)
 
     def mend_all(self) -> None:
         """End all faults but those of processes that do not live."""

@@ -1,4 +1,4 @@
-"""Staged faults of connections: answers that are read late, epochs that begin too early."""
+"""Staged faults of connections: answers read late, early epochs, decisions that are lost."""
 
 import trio
 
@@ -6,6 +6,7 @@ from kwire.codec.messages.init_producer_id import InitProducerIdRequest
 from kwire.coordinator.partitioning import partition_for
 from kwire.types import TRANSACTION_STATE
 from simulation.replication.checks import TOPIC
+from simulation.replication.controller_faults import ControllerFaults
 from simulation.replication.node import CONTROLLER
 from simulation.replication.scene import BROKER, PREFERRED, Scene
 from simulation.replication.settings import (
@@ -88,3 +89,15 @@ async def move_during_verification(scene: Scene, nursery: trio.Nursery) -> None:
         members = [node for node in scene.state(index).replicas if node in replicas[:2]]
         await scene.reassign(leader, index, [*members, target])
         await trio.sleep(scene.random.uniform(0.5, 2.0))
+
+
+async def lose_decisions(scene: Scene, nursery: trio.Nursery) -> None:
+    """Cut the active controller off from the other controllers until another one is elected.
+
+    What it decides meanwhile is lost, and must not be confirmed to an administrator.
+    """
+    if not await scene.prepare(nursery, TOPIC, 0):
+        return
+    active = [machine.id for machine in scene.world.machines.values() if machine.is_active]
+    if len(active) == 1:
+        await ControllerFaults(scene.world, scene.random).isolate(active[0])

@@ -132,6 +132,11 @@ class SimMachine:
         return self.server is not None and self.server.is_serving
 
     @property
+    def is_active(self) -> bool:
+        """Whether the process takes its own controller for the active one."""
+        return self.server is not None and self.server.core.controller.is_active
+
+    @property
     def services(self) -> Services | None:
         return None if self.server is None else self.server.services
 

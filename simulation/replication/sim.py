@@ -46,6 +46,7 @@ from simulation.replication.settings import (
     TRANSACTIONAL_IDS,
     settings_of,
 )
+from simulation.replication.topic_owners import TopicOwner
 from simulation.replication.topics import create_topics
 from simulation.replication.transactions import TransactionalProducer
 
@@ -53,6 +54,10 @@ PARTITIONS: Final = (1, 2, 2, 3, 4, 12)
 """The numbers of partitions, one of which a run draws."""
 MEMBERS: Final = 3
 """The members of a group."""
+OWNERS: Final = 3
+"""The administrators, each with a topic of its own."""
+ANSWERS: Final = 2
+"""The answers that every administrator must get when the faults are mended."""
 CHECKED_AT_ONCE: Final = 8
 CHECK_S: Final = 0.05
 SETTLE_S: Final = 5.0
@@ -151,6 +156,8 @@ class ReplicationSim:
         book = GroupBook(self.world.partition_count)
         for _ in range(MEMBERS):
             self.clients.append(Member(*basis(), book=book))
+        for number in range(OWNERS):
+            self.clients.append(TopicOwner(*basis(), name=f"own-{number}"))
 
     def partition(self, index: int) -> PartitionImage:
         """Return a partition as the committed metadata has it."""
@@ -253,6 +260,8 @@ class ReplicationSim:
         In half of the cases no producer helps it: nothing is appended until all are in sync.
         """
         self.note("heal", *dead)
+        owners = [client for client in self.clients if isinstance(client, TopicOwner)]
+        answered = {owner.name: owner.answer_count + ANSWERS for owner in owners}
         self.world.is_quiet = self.random.random() < 0.5
         self.faults.mend_all()
         for node in sorted(dead):
@@ -265,6 +274,9 @@ class ReplicationSim:
         before = self.world.history.acknowledgement_count
         while self.world.history.acknowledgement_count < before + 3:
             demand(trio.current_time() < deadline, "producers do not go on")
+            await trio.sleep(0.5)
+        while waiting := [o.name for o in owners if o.answer_count < answered[o.name]]:
+            demand(trio.current_time() < deadline, f"no answers for {waiting}")
             await trio.sleep(0.5)
 
     async def _wait_whole(
@@ -301,6 +313,8 @@ class ReplicationSim:
         logs = (partition.log for machine in living for partition in machine.partitions())
         if any(log.writer.written_offset < log.end_offset for log in logs):
             return False  # What waited for room on a disk is still not written.
+        if sum(machine.is_active for machine in living) != 1:
+            return False
         return all(map(self._is_current, living)) and all(
             set(partition.isr) - dead == set(partition.replicas) - dead
             and (bool(dead) or not partition.is_reassigning)

@@ -14,6 +14,7 @@ from kwire import attrs
 from simulation.replication.disk_stages import fill_slow_disk, return_without_log
 from simulation.replication.network_stages import (
     fence_in_vain,
+    lose_decisions,
     move_during_verification,
     read_late,
 )
@@ -22,6 +23,7 @@ from simulation.replication.scene import Scene
 STAGES: Final[Mapping[str, Callable[[Scene, trio.Nursery], Awaitable[None]]]] = {
     "fence-in-vain": fence_in_vain,
     "fill-slow-disk": fill_slow_disk,
+    "lose-decisions": lose_decisions,
     "move-during-verification": move_during_verification,
     "read-late": read_late,
     "return-without-log": return_without_log,
