@@ -14,10 +14,9 @@ from typing import Final, Protocol
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from simulation.cluster.mutations import MUTATIONS as CLUSTER  # noqa: E402
 from simulation.controller.mutations import MUTATIONS as CONTROLLER  # noqa: E402
 from simulation.raft.mutations import MUTATIONS as RAFT  # noqa: E402
-from simulation.replication.mutations import MUTATIONS as REPLICATION  # noqa: E402
+from simulation.replication.mutations.table import MUTATIONS as REPLICATION  # noqa: E402
 from tests.invariants import INVARIANTS, WAITS_FOR  # noqa: E402
 from tests.mutations.table import mutations  # noqa: E402
 
@@ -69,7 +68,7 @@ class Named(Protocol):
 def mistakes() -> dict[int, set[str]]:
     """Return the names of the mutations that break an invariant, by its number."""
     broken: dict[int, set[str]] = {}
-    all_mutations: Sequence[Named] = (*mutations(), *RAFT, *CONTROLLER, *CLUSTER, *REPLICATION)
+    all_mutations: Sequence[Named] = (*mutations(), *RAFT, *CONTROLLER, *REPLICATION)
     for mutation in all_mutations:
         for number in getattr(mutation, "invariants", ()):
             broken.setdefault(number, set()).add(mutation.name)

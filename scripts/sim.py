@@ -1,11 +1,10 @@
-"""Run simulations: of the metadata quorum, its controller, a whole cluster, replication, the logs.
+"""Run simulations: of the metadata quorum, its controller, a whole cluster, the logs.
 
 ``python scripts/sim.py --seconds 600`` runs seed after seed on every core; ``--seed 17`` runs
 one and prints its trace when it fails. The default is the quorum; ``--controller`` simulates the
-controller's decisions, ``--cluster`` quorum and controller with brokers and clients, ``--logs``
-a broker's logs, their threads and the loss of power, ``--replication`` whole nodes with their
-replicas, coordinators and clients. ``--rotate`` begins at a seed that no earlier run had. Exit code
-1: a seed failed.
+controller's decisions, ``--logs`` a broker's logs, their threads and the loss of power,
+``--replication`` a cluster of whole nodes with their replicas, coordinators and clients.
+``--rotate`` begins at a seed that no earlier run had. Exit code 1: a seed failed.
 
 ``--detect`` makes each mistake of the mutation tables instead, or those that it names, and writes
 to docs/simulation.md after how many seeds and events it was detected. A seed that fails without the
@@ -86,21 +85,7 @@ def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
         return seed, 0, str(failure)
 
 
-def run_cluster(task: tuple[int, int, int]) -> tuple[int, int, str]:
-    """Run one seed of the cluster's simulation; its events are the lines of its trace."""
-    from simulation.cluster.sim import simulate_cluster
-    from simulation.raft.sim import SimFailure
-
-    seed, events, _ = task
-    try:
-        sim = simulate_cluster(seed, max(1, events // EVENTS_A_ROUND))
-    except SimFailure as failure:
-        return seed, 0, str(failure)
-    return seed, len(sim.lines), ""
-
-
 RUNS: dict[str, Callable[[tuple[int, int, int]], tuple[int, int, str]]] = {
-    "cluster": run_cluster,
     "controller": run_controller,
     "logs": run_logs,
     "raft": run,
@@ -119,19 +104,15 @@ def run_seed(task: tuple[str, int, int, int]) -> tuple[int, int, str]:
 
 EVENTS_A_FAULT = 100
 """The approximate number of events of one fault in a simulation of replication."""
-EVENTS_A_ROUND = 200
-"""The approximate number of trace lines of one round of faults and calm in a cluster."""
 
 
 def table_of(kind: str) -> "tuple[Mutation, ...]":
     """Return the mistakes that a simulation must detect."""
-    from simulation.cluster.mutations import MUTATIONS as CLUSTER
     from simulation.controller.mutations import MUTATIONS as CONTROLLER
     from simulation.raft.mutations import MUTATIONS as RAFT
-    from simulation.replication.mutations import MUTATIONS as REPLICATION
+    from simulation.replication.mutations.table import MUTATIONS as REPLICATION
 
     tables = {
-        "cluster": CLUSTER,
         "controller": CONTROLLER,
         "raft": RAFT,
         "replication": REPLICATION,
@@ -141,17 +122,13 @@ def table_of(kind: str) -> "tuple[Mutation, ...]":
 
 def attempt(kind: str, seed: int, stage: str = "") -> tuple[bool, int]:
     """Run one seed; return whether it detected nothing, and its event count."""
-    from simulation.cluster.sim import ClusterSim
     from simulation.controller.sim import ControllerSim
     from simulation.raft.sim import RaftSim
     from simulation.replication.sim import ReplicationSim
 
     run: Callable[[], None]
     count: Callable[[], int]
-    if kind == "cluster":
-        cluster = ClusterSim.of(seed)
-        run, count = lambda: cluster.run(3), lambda: len(cluster.lines)
-    elif kind == "controller":
+    if kind == "controller":
         controller = ControllerSim.of(seed)
         run, count = lambda: controller.run(400), lambda: controller.taken
     elif kind == "replication":
@@ -215,7 +192,6 @@ def write_table(kind: str, rows: dict[str, str]) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--controller", action="store_true", help="simulate the controller")
-    parser.add_argument("--cluster", action="store_true", help="simulate a whole cluster")
     parser.add_argument(
         "--detect", nargs="*", metavar="NAME", help="make mistakes; write their table"
     )
@@ -236,9 +212,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     logging.getLogger("kwire").addHandler(logging.NullHandler())  # The faults are intended.
     started = time.monotonic()
-    kinds = [
-        kind for kind in ("cluster", "controller", "logs", "replication") if getattr(options, kind)
-    ]
+    kinds = [kind for kind in ("controller", "logs", "replication") if getattr(options, kind)]
     kind = kinds[0] if kinds else "raft"
     if options.detect is not None:
         return detect_all(options, kind)

@@ -18,12 +18,12 @@ from kwire.codec.messages.produce import ProduceRequest
 from kwire.net.connection_pool import OutOfReach
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.records.build import New, batch
-from simulation.cluster.checks import Books
-from simulation.cluster.network import Wire
 from simulation.replication.checks import TOPIC
 from simulation.replication.history import History, demand
 from simulation.replication.links import FramePool
+from simulation.replication.metadata_checks import Books
 from simulation.replication.node import SimMachine, host_of
+from simulation.replication.wire import Wire
 
 ANSWER_S: Final = 8.0
 BEFORE_TOPIC_IDS: Final = 12

@@ -17,11 +17,11 @@ from kwire.codec.messages.alter_partition_reassignments import AlterPartitionRea
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.storage.levels import ELR
-from simulation.cluster.checks import Books
 from simulation.disk import PLENTY
 from simulation.replication.checks import TOPIC, ReplicationChecks
 from simulation.replication.clients import SimClient, World
 from simulation.replication.controller_faults import ControllerFaults
+from simulation.replication.metadata_checks import Books
 from simulation.replication.node import SimMachine
 from simulation.replication.scene import Scene
 from simulation.replication.settings import NODES, REPLICAS, SESSION_MS

@@ -23,7 +23,7 @@ from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
 from kwire.net.listener import Address
 from kwire.raftmeta.raft.state import Random
-from simulation.cluster.network import Serve, Wire
+from simulation.replication.wire import Serve, Wire
 
 _SIZE_BYTES = 4
 

@@ -41,18 +41,21 @@ from kwire.raftmeta.raft.voters import ReplicaKey, Voter, VoterSet
 from kwire.raftmeta.storage.records import snapshot_chunks
 from kwire.replica.partition import Partition
 from kwire.storage_format.directories import Identity
-from simulation.cluster.checks import Books, Watch
-from simulation.cluster.network import Wire
-from simulation.cluster.node import CLUSTER_ID, SNAPSHOT_BYTES, WatchedQuorum
 from simulation.disk import SimDisk
 from simulation.inodes import Directory
 from simulation.raft.quorums import TestClock
 from simulation.raft.storage import SimStorage
 from simulation.replication.links import SimListener, SimListeners, SimNetwork, address_of
+from simulation.replication.metadata_checks import Books, Watch
 from simulation.replication.processes import Gate, start_behind
 from simulation.replication.releases import Features, ReleaseWatch
+from simulation.replication.settings import CLUSTER_ID
+from simulation.replication.watched_quorum import WatchedQuorum
+from simulation.replication.wire import Wire
 
 CONTROLLER: Final = "CONTROLLER"
+SNAPSHOT_BYTES: Final = 6000
+"""The size of records after which a node writes a snapshot."""
 _METADATA: Final = 0xFF
 """The number of the directory of the metadata log."""
 _START: Final = SnapshotId(0, 0)

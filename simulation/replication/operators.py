@@ -14,12 +14,12 @@ from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.raftmeta.controller.feature_updates import KRAFT_VERSION
 from kwire.raftmeta.controller.features import SUPPORTED
-from simulation.cluster.checks import Books
-from simulation.cluster.node import CLUSTER_ID
 from simulation.replication.clients import SimClient
 from simulation.replication.history import demand
+from simulation.replication.metadata_checks import Books
 from simulation.replication.node import controller_endpoints, metadata_directory
 from simulation.replication.releases import RAISED
+from simulation.replication.settings import CLUSTER_ID
 
 _UPGRADE: Final = 1
 _TIMEOUT_MS: Final = 3_000

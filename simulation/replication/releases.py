@@ -23,7 +23,7 @@ from kwire.raftmeta.storage.levels import (
 )
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.storage_format.format import TRANSACTION_VERSION
-from simulation.cluster.checks import Books
+from simulation.replication.metadata_checks import Books
 
 Features = Mapping[str, tuple[int, int]]
 """The lowest and the highest supported level of each feature."""

@@ -12,7 +12,6 @@ from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.records.build import New, batch
-from simulation.cluster.checks import Books
 from simulation.replication.checks import TOPIC, ReplicationChecks
 from simulation.replication.clients import (
     BEFORE_TOPIC_IDS,
@@ -21,6 +20,7 @@ from simulation.replication.clients import (
     SimClient,
     World,
 )
+from simulation.replication.metadata_checks import Books
 
 _ADMIN: Final = -950
 BROKER: Final = "PLAINTEXT"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+CLUSTER_ID: Final = "simulated-cluster-0001"
 NODES: Final = (1, 2, 3, 4)
 """The brokers."""
 CONTROLLERS: Final = (1, 2, 3)

@@ -24,8 +24,6 @@ from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION
 from kwire.storage_format.format import feature_records
-from simulation.cluster.checks import Books
-from simulation.cluster.network import Wire
 from simulation.disk import SimDisk
 from simulation.raft.storage import SimStorage
 from simulation.replication.checks import TOPIC, ReplicationChecks
@@ -35,6 +33,7 @@ from simulation.replication.end import HEAL_S, check_end
 from simulation.replication.faults import Faults
 from simulation.replication.history import History, demand
 from simulation.replication.members import GroupBook, Member
+from simulation.replication.metadata_checks import Books
 from simulation.replication.node import Cluster, SimMachine, initial_voters
 from simulation.replication.operators import Operator
 from simulation.replication.processes import SimThreads, simulated_processes
@@ -49,6 +48,7 @@ from simulation.replication.settings import (
 from simulation.replication.topic_owners import TopicOwner
 from simulation.replication.topics import create_topics
 from simulation.replication.transactions import TransactionalProducer
+from simulation.replication.wire import Wire
 
 PARTITIONS: Final = (1, 2, 2, 3, 4, 12)
 """The numbers of partitions, one of which a run draws."""

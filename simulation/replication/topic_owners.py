@@ -18,9 +18,9 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.configs.resource_types import TOPIC
-from simulation.cluster.checks import Change, Created, Expanded, Removed, Set
 from simulation.replication.clients import SimClient
 from simulation.replication.history import demand
+from simulation.replication.metadata_checks import Change, Created, Expanded, Removed, Set
 from simulation.replication.settings import REPLICAS
 
 SETTING: Final = "retention.ms"

@@ -7,13 +7,13 @@ import trio
 
 from simulation.disk import PLENTY
 from simulation.raft.mutations import Mutation
-from simulation.replication.mutations import MUTATIONS
+from simulation.replication.mutations.staged import MUTATIONS as STAGED
+from simulation.replication.mutations.table import MUTATIONS
 from simulation.replication.sim import (
     ReplicationSim,
     ReplicationSimFailure,
     simulate_replication,
 )
-from simulation.replication.staged_mutations import MUTATIONS as STAGED
 from tests.support.sim.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_STEPS", "14"))
@@ -50,6 +50,10 @@ def test_promises_of_the_cluster_survive_all_faults(seed: int) -> None:
     and add no fenced broker to an ISR. Each answer is checked as it comes: 13 and 15, what
     consumers see and which end they are given; 34, no fenced broker acknowledges or serves.
     Connections are cut in both directions or, 41, in one.
+
+    Invariants 44, 48 and 49: administrators change topics meanwhile. 48, what an answer confirms
+    was committed since the request; 49, every image is a prefix of the log, and no topic comes
+    back; 44, with a minority of the voters dead all administrators get answers within a bound.
 
     Voters are added and removed meanwhile (43 and 46: what is committed is on a majority of the
     voters in the leader's log, who change one at a time), and nodes get a newer release one after

@@ -1,7 +1,7 @@
-"""The network between the nodes of a simulated cluster: delays, losses, cuts in one direction.
+"""The links between the machines of a simulated cluster: delays, losses, cuts in one direction.
 
-It replaces :class:`kwire.net.connection_pool.ConnectionPool` in a running node: a request is
-answered, refused because no node listens, or left without an answer until it times out.
+A request is answered, refused because no node listens, or left without an answer until its sender
+stops waiting.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,7 +10,7 @@ from random import Random
 import trio
 
 from kwire import attrs
-from kwire.net.connection_pool import ConnectionRefused, OutOfReach
+from kwire.net.connection_pool import ConnectionRefused
 from kwire.waits import Signal
 
 Socket = tuple[int, int, str]
@@ -99,21 +99,3 @@ class Wire:
         self.slow.clear()
         self.drain(list(self.full))
         self.loss, self.delay_max_s = 0.0, 0.005
-
-
-@attrs.define(eq=False)
-class WirePool:
-    """One node's simulated connections for one purpose."""
-
-    wire: Wire
-    source: int
-    timeout_s: float
-
-    async def call(self, host: str, port: int, request: object) -> object:
-        """Send a request; OutOfReach if no answer comes."""
-        with trio.move_on_after(self.timeout_s):
-            return await self.wire.carry(self.source, host, request)
-        raise OutOfReach(f"{host}: no answer for {self.timeout_s} s")
-
-    def drop(self, host: str, port: int) -> None:
-        """Do nothing: requests share no connection."""

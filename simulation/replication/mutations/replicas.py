@@ -1,4 +1,4 @@
-"""Mistakes that replication can make, each with a name; the simulation must catch them."""
+"""Mistakes that replicas can make, each with a name; the simulation must catch them."""
 
 from typing import Final
 
@@ -19,10 +19,6 @@ from kwire.replica.ports import PartitionState
 from kwire.replica.roles import Roles
 from kwire.replica.service import ReplicaService
 from simulation.raft.mutations import Mutation
-from simulation.replication.group_mutations import MUTATIONS as GROUPS
-from simulation.replication.operator_mutations import MUTATIONS as OPERATORS
-from simulation.replication.staged_mutations import MUTATIONS as STAGED
-from simulation.replication.transaction_mutations import MUTATIONS as TRANSACTIONS
 
 _elect = PartitionChangeBuilder._elect
 _update_role = Roles.update
@@ -117,7 +113,7 @@ def _joins_with_deleted_records(leader: Leader, node: int) -> bool:
     return may_join
 
 
-REPLICAS: Final = (
+MUTATIONS: Final = (
     Mutation(
         "acknowledge-before-the-high-watermark",
         "acks=all is answered before the in-sync replicas have the records",
@@ -203,4 +199,3 @@ REPLICAS: Final = (
         invariants=(39,),
     ),
 )
-MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS, *GROUPS, *OPERATORS, *STAGED)

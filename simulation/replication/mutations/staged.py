@@ -7,6 +7,7 @@ from kwire.errors import KafkaError
 from kwire.log import fetched_batches
 from kwire.log import service as log_service
 from kwire.log.directories.queue_writer import QueueWriter
+from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.controller import partitions
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.replica.leader import Leader
@@ -39,6 +40,10 @@ async def _refuse_at_once(coordinator: object, shard: object, error: KafkaError)
 def _lead_anew(partition: Partition, leader: Leader, now: float) -> None:
     _lead(partition, leader, now)
     partition.verifications.clear()
+
+
+def _fail_nothing(commits: PendingCommits, epoch: int | None) -> None:
+    """Leave the commits of a lost leadership waiting; another leader's records complete them."""
 
 
 MUTATIONS: Final = (
@@ -83,5 +88,12 @@ MUTATIONS: Final = (
         ((Partition, "lead", _lead_anew),),
         (56,),
         stage="move-during-verification",
+    ),
+    Mutation(
+        "commits-outlive-leadership",
+        "a decision of a lost leadership succeeds when others' records are committed instead",
+        ((PendingCommits, "fail_unless", _fail_nothing),),
+        (48,),
+        stage="lose-decisions",
     ),
 )

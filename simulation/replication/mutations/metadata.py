@@ -1,8 +1,7 @@
-"""Mistakes between the parts of a cluster, which a simulation of one part alone cannot find."""
+"""Mistakes between the quorum, the controller and the images; the simulation must catch them."""
 
 from typing import Final, TypeVar
 
-from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.controller.service import Controller, Decide
 from kwire.raftmeta.controller.state import ControllerState, whole
 from kwire.raftmeta.delivery import Delivery
@@ -32,10 +31,6 @@ def _deliver_appended(delivery: Delivery, item: Committed | LeaderKnown | Snapsh
 _put = Delivery.put
 
 
-def _fail_nothing(commits: PendingCommits, epoch: int | None) -> None:
-    """Leave the commits of a lost leadership waiting; another leader's records complete them."""
-
-
 def _keep_state(state: ControllerState, image: MetadataImage, next_offset: int) -> None:
     """Keep this controller's uncommitted decisions when it becomes active again."""
     if state.image.features:
@@ -63,12 +58,6 @@ MUTATIONS: Final = (
         "the image has records that are not committed yet",
         ((Delivery, "put", _deliver_appended),),
         (43, 49),
-    ),
-    Mutation(
-        "commits-outlive-leadership",
-        "a decision of a lost leadership succeeds when others' records are committed instead",
-        ((PendingCommits, "fail_unless", _fail_nothing),),
-        (48,),
     ),
     Mutation(
         "decisions-outlive-leadership",

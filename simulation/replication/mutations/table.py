@@ -1,0 +1,12 @@
+"""All mistakes that the simulation of replication must catch."""
+
+from typing import Final
+
+from simulation.replication.mutations.groups import MUTATIONS as GROUPS
+from simulation.replication.mutations.metadata import MUTATIONS as METADATA
+from simulation.replication.mutations.operators import MUTATIONS as OPERATORS
+from simulation.replication.mutations.replicas import MUTATIONS as REPLICAS
+from simulation.replication.mutations.staged import MUTATIONS as STAGED
+from simulation.replication.mutations.transactions import MUTATIONS as TRANSACTIONS
+
+MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS, *GROUPS, *METADATA, *OPERATORS, *STAGED)
