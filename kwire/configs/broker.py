@@ -255,11 +255,9 @@ class BrokerConfig(Config):
     )
     queued_max_request_bytes = long(-1, "Bytes of requests that may wait; -1 means no limit.")
     connections_max_idle_ms = long(600_000, "Idle time after which a connection is closed.")
-    max_connections = integer(
-        INT_MAX, "The most simultaneous connections.", low=0, scope=CLUSTER_WIDE
-    )
+    max_connections = integer(INT_MAX, "Simultaneous connections.", low=0, scope=CLUSTER_WIDE)
     max_connections_per_ip = integer(
-        INT_MAX, "The most simultaneous connections from one address.", low=0, scope=CLUSTER_WIDE
+        INT_MAX, "Simultaneous connections from one address.", low=0, scope=CLUSTER_WIDE
     )
     max_connections_per_ip_overrides = string(
         "", "Other numbers for some addresses, address:number each.", scope=CLUSTER_WIDE,
@@ -338,9 +336,7 @@ class BrokerConfig(Config):
         "The age above which segments are deleted; overrides the minutes and hours.",
         kind=Kind.LONG, scope=CLUSTER_WIDE
     )
-    log_retention_minutes = optional_integer(
-        "The age above which segments are deleted; overrides the hours."
-    )
+    log_retention_minutes = optional_integer("Segment age limit in minutes; overrides the hours.")
     log_retention_hours = integer(168, "The age above which segments are deleted.")
     log_retention_check_interval_ms = long(300_000, "How often old segments are looked for.", low=1)
     log_cleanup_policy = strings(
