@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any, Final, cast
 
 import pytest
-from kwire.simulation.disk import SimDisk
 
 from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
@@ -32,6 +31,7 @@ from kwire.handlers.shared.context import Services
 from kwire.log import disk
 from kwire.log.disk import RealDisk
 from kwire.testing.wire import TrioWireClient
+from simulation.disk import SimDisk
 from tests.support.handlers.broker import Wall, broker, create_topic, one_batch
 from tests.support.handlers.group_node import group_node
 from tests.support.net.node import running

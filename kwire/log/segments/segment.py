@@ -155,13 +155,8 @@ class Segment:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last
         if self._since_index > interval:
-            base_offset = self.base_offset
-            self.indexes.add(
-                last - base_offset,
-                position,
-                self.max_timestamp,
-                self.max_timestamp_offset - base_offset,
-            )
+            base, latest = self.base_offset, self.max_timestamp_offset
+            self.indexes.add(last - base, position, self.max_timestamp, latest - base)
             self._since_index = 0
         self._since_index += size
         if not position:
