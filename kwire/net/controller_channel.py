@@ -20,6 +20,7 @@ from kwire.codec.apis import BY_KEY
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.net.connection_pool import ConnectionPool, ConnectionRefused, OutOfReach
 from kwire.net.framing import Disconnect
+from kwire.types import METADATA_TOPIC
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 0.5
-"""The time limit for hosts to refuse a connection, in :meth:`ControllerChannel.is_gone`."""
+"""The time limit for hosts to refuse a connection, or to answer whether they lead."""
 _NOT_CONTROLLER: Final = errors.NotController.code
 
 
@@ -170,6 +171,39 @@ class ControllerChannel:
                 for node in self._quorum.voter_nodes:
                     nursery.start_soon(self._probe, node, refused)
         return not voters.has_majority(set(voters.ids) - refused)
+
+    async def has_no_active(self) -> bool:
+        """Whether no controller was active at some time since the call; those that run must say so.
+
+        Too few that run are not enough: a leader whose followers' processes have ended stays active
+        until it resigns, and if they are back before, it goes on with the sessions that it knows.
+        """
+        voters, inactive = self._quorum.voters, set[int]()
+        with trio.move_on_after(PROBE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for node in self._quorum.voter_nodes:
+                    nursery.start_soon(self._ask_inactive, node, inactive)
+        return inactive.issuperset(voters.ids) and await self.is_gone()
+
+    async def _ask_inactive(self, node: Node, inactive: set[int]) -> None:
+        """Add the node if its process does not listen, or answers that it does not lead."""
+        from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
+
+        topic = DescribeQuorumRequest.TopicData
+        partition = topic.PartitionData(partition_index=0)
+        request = DescribeQuorumRequest(
+            topics=[topic(topic_name=METADATA_TOPIC, partitions=[partition])]
+        )
+        try:
+            answer = await self._own_requests.call(node.host, node.port, request)
+        except ConnectionRefused:
+            inactive.add(node.id)
+        except (OutOfReach, errors.UnsupportedVersion):
+            return
+        else:
+            codes = {part.error_code for topic in answer.topics for part in topic.partitions}
+            if codes == {errors.NotLeaderOrFollower.code}:
+                inactive.add(node.id)
 
     async def _probe(self, node: Node, refused: set[int]) -> None:
         """Add the node if its process does not listen."""

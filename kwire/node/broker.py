@@ -196,6 +196,7 @@ class BrokerHalf:
             clock=core.clock,
             local=core.local,
             is_gone=core.channel.is_gone,
+            has_no_active=core.channel.has_no_active,
         )
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kwire.codec.messages.describe_quorum import DescribeQuorumResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.net.connection_pool import ConnectionRefused, OutOfReach
 from kwire.net.controller_channel import ControllerChannel
@@ -21,6 +22,7 @@ from kwire.net.framing import Disconnect
 from kwire.raftmeta.controller.mutation_quota import Requester
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
+from kwire.types import METADATA_TOPIC
 
 HEARTBEAT = BrokerHeartbeatRequest(
     broker_id=1, broker_epoch=7, current_metadata_offset=9, want_fence=False, want_shut_down=False
@@ -186,6 +188,39 @@ async def test_controllers_are_gone_when_a_majority_refuses_connections(
     quorum = RaftService(None)
     assert await channel_over(pool, quorum).is_gone() is expected
     assert trio.current_time() < 1
+
+
+def describe(code: int) -> Callable[[], Any]:
+    """Return a node that answers DescribeQuorum with this code."""
+    topic = DescribeQuorumResponse.TopicData
+    partition = topic.PartitionData(
+        partition_index=0, error_code=code, leader_id=-1, leader_epoch=1, high_watermark=-1
+    )
+    return lambda: DescribeQuorumResponse(
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[partition])]
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ((refuse, refuse, refuse), True),
+        ((refuse, refuse, describe(errors.NotLeaderOrFollower.code)), True),
+        ((refuse, refuse, describe(errors.NONE)), False),  # it may get its followers back
+        ((refuse, refuse, describe(errors.ClusterAuthorizationFailed.code)), False),
+        ((refuse, refuse, lambda: DescribeQuorumResponse(error_code=31)), False),
+        ((refuse, refuse, time_out), False),  # it may lead
+        ((refuse, refuse, lambda: None), False),
+        ((refuse, *[describe(errors.NotLeaderOrFollower.code)] * 2), False),
+    ],
+)
+async def test_no_controller_is_active_if_too_few_run_and_none_of_them_leads(
+    autojump_clock: trio.testing.MockClock, answers: tuple[Callable[[], Any], ...], expected: bool
+) -> None:
+    """Invariant 34: a leader that goes on with its sessions fences the brokers that serve on."""
+    pool = ConnectionPool(dict(enumerate(answers, 1)))
+    assert await channel_over(pool, RaftService(None)).has_no_active() is expected
+    assert trio.current_time() < 1.5
 
 
 @pytest.mark.parametrize("later", [time_out, lambda: None])

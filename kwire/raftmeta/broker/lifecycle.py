@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 IsGone = Callable[[], Awaitable[bool]]
 """Returns True if no remaining node could be the active controller."""
+HasNoActive = Callable[[], Awaitable[bool]]
+"""Returns True if no controller was active at some time since the call."""
 
 
 async def _never() -> bool:
@@ -97,6 +99,7 @@ class BrokerLifecycle:
     local: LocalController | None = None
     """The controller in this process, if there is one."""
     is_gone: IsGone = _never
+    has_no_active: HasNoActive = _never
     broker: BrokerState = attrs.field(init=False)
     """The state machine that decides which request is due."""
     lease: SessionLease = attrs.field(init=False)
@@ -279,10 +282,10 @@ class BrokerLifecycle:
             self._insist_without_lease()
 
     async def _extend_lease(self, error: errors.KafkaError) -> None:
-        """Extend the lease if the request timed out because too few controllers are running."""
+        """Extend the lease if the request timed out because no controller leads."""
         self.lease.begin_request()
         asked_at = self.clock.now()
-        if isinstance(error, errors.RequestTimedOut) and await self.is_gone():
+        if isinstance(error, errors.RequestTimedOut) and await self.has_no_active():
             self.lease.on_controllers_ended(asked_at, self.clock.now())
 
     def _insist_without_lease(self) -> None:

@@ -76,6 +76,7 @@ def make_lifecycle(
         ask=controllers.ask,
         clock=SystemClock(),
         is_gone=is_gone,
+        has_no_active=is_gone,
     )
 
 
