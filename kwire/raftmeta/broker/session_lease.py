@@ -8,8 +8,8 @@ when it resumes (invariant 34), although its own metadata still names it as lead
   the heartbeat was *sent*, because the controller received it later than that.
 * Once the lease is over, only an answer that rules out an unnoticed fencing renews it: see
   :meth:`SessionLease.may_unfence` and :meth:`SessionLease.on_unfenced`.
-* If too many controller processes have ended for one to become active, and each of the others answers
-  that it does not lead, no controller can have fenced the broker since, and the next active
+* If too many controller processes have ended for one to become active, and each of the others
+  answers that it does not lead, no controller can have fenced the broker since, and the next active
   controller gives the broker a whole new session. So a lease that holds at that moment is renewed,
   and brokers keep serving without controllers. A controller that still leads may get its followers
   back and continue with the sessions that it knows, so while one says that it leads, or is silent,
