@@ -156,7 +156,12 @@ async def begin(followers: Followers, size: int) -> None:
     assert size in followers.leaders[2].requests
 
 
-@row("a fetch of records for all", "partitions", ALL)
+@row(
+    "a fetch of records for all",
+    "partitions",
+    ALL,
+    after="the first fetch, and its answer without records",
+)
 async def copy(followers: Followers, size: int) -> None:
     followers.leaders[2].end_offset = 3
     with followers.meter.measuring():
@@ -164,14 +169,14 @@ async def copy(followers: Followers, size: int) -> None:
     assert followers.end_offsets() == {3}
 
 
-@row("a change of all leaders", "partitions", ALL)
+@row("a change of all leaders", "partitions", ALL, after="a fetch of records for all")
 async def change(followers: Followers, size: int) -> None:
     followers.leaders[3].end_offset = 4
     await follow(followers, 3, 1)
     assert followers.end_offsets() == {4}
 
 
-@row("a leader from which logs diverge", "partitions", 300)
+@row("a leader from which logs diverge", "partitions", 300, after="a change of all leaders")
 async def truncate(followers: Followers, size: int) -> None:
     others = followers.partitions[size:]
     del followers.partitions[size:]
@@ -185,7 +190,7 @@ async def truncate(followers: Followers, size: int) -> None:
     assert followers.end_offsets() == {4}
 
 
-@row("a leader that refuses all", "partitions", ALL)
+@row("a leader that refuses all", "partitions", ALL, after="a leader from which logs diverge")
 async def refuse(followers: Followers, size: int) -> None:
     leader = followers.leaders[2]
     leader.end_offset, leader.refuses_with = 5, NotLeaderOrFollower.code

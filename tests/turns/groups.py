@@ -118,7 +118,9 @@ async def offset_commit(node: MeteredNode, size: int) -> None:
     assert not any(p.error_code for topic in answer.topics for p in topic.partitions)
 
 
-@row("OffsetFetch of all offsets of a group", "offsets", OFFSETS, "OffsetFetch")
+@row(
+    "OffsetFetch of all offsets of a group", "offsets", OFFSETS, "OffsetFetch", after="OffsetCommit"
+)
 async def offset_fetch(node: MeteredNode, size: int) -> None:
     shape = OffsetFetchRequest.OffsetFetchRequestGroup
     request = OffsetFetchRequest(groups=[shape(group_id="large", topics=None)])
@@ -126,7 +128,7 @@ async def offset_fetch(node: MeteredNode, size: int) -> None:
     assert sum(len(topic.partitions) for topic in answer.groups[0].topics) == size
 
 
-@row("OffsetFetch of named partitions", "offsets", OFFSETS, "OffsetFetch")
+@row("OffsetFetch of named partitions", "offsets", OFFSETS, "OffsetFetch", after="OffsetCommit")
 async def offset_fetch_by_name(node: MeteredNode, size: int) -> None:
     shape = OffsetFetchRequest.OffsetFetchRequestGroup
     topics = [
@@ -137,7 +139,7 @@ async def offset_fetch_by_name(node: MeteredNode, size: int) -> None:
     await node.measure(request, version=9)
 
 
-@row("loading of a partition", "groups", GROUPS, "_load_all")
+@row("loading of a partition", "groups", GROUPS, "_load_all", after="OffsetCommit")
 async def load(node: MeteredNode, size: int) -> None:
     """Their offsets are as many, beside those of the group with many offsets."""
     service = node.server.services.groups.service

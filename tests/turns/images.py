@@ -117,7 +117,7 @@ async def load(images: Images, size: int) -> None:
     assert images.count() == size
 
 
-@row("change of all leaders in one commit", "partitions", ALL)
+@row("change of all leaders in one commit", "partitions", ALL, after="load of the first snapshot")
 async def change(images: Images, size: int) -> None:
     changes = [
         r.PartitionChangeRecord(partition_id=number, topic_id=topic_id(f"{topic}"), leader=3)
@@ -128,14 +128,24 @@ async def change(images: Images, size: int) -> None:
     assert images.leaders() == {3}
 
 
-@row("load of a snapshot in which all partitions have changed", "partitions", ALL)
+@row(
+    "load of a snapshot in which all partitions have changed",
+    "partitions",
+    ALL,
+    after="load of the first snapshot",
+)
 async def reload(images: Images, size: int) -> None:
     await images.load(partitions_led_by(2, 5))
     assert images.leaders() == {2}
     assert images.count() == size
 
 
-@row("load of a snapshot without any of the topics", "partitions", ALL)
+@row(
+    "load of a snapshot without any of the topics",
+    "partitions",
+    ALL,
+    after="load of the first snapshot",
+)
 async def unload(images: Images, size: int) -> None:
     await images.load([r.TopicRecord(name="other", topic_id=topic_id("other"))] * 300)
     assert not images.count()

@@ -118,19 +118,31 @@ async def begin(members: Members, size: int) -> None:
     assert len(members.ids) == size
 
 
-@row("Heartbeat", "members", MEMBERS, "Heartbeat")
+@row("Heartbeat", "members", MEMBERS, "Heartbeat", after="JoinGroup and SyncGroup of new members")
 async def beat(members: Members, size: int) -> None:
     (answers,) = await members.node.measure_together([members.heartbeat(m) for m in members.ids])
     assert not any(answer.error_code for answer in answers)
 
 
-@row("DescribeGroups of one group", "members", MEMBERS, "DescribeGroups")
+@row(
+    "DescribeGroups of one group",
+    "members",
+    MEMBERS,
+    "DescribeGroups",
+    after="JoinGroup and SyncGroup of new members",
+)
 async def describe(members: Members, size: int) -> None:
     (answer,) = await members.node.measure(DescribeGroupsRequest(groups=[GROUP]))
     assert len(answer.groups[0].members) == size
 
 
-@row("LeaveGroup of one, and the next generation", "members", MEMBERS, "LeaveGroup")
+@row(
+    "LeaveGroup of one, and the next generation",
+    "members",
+    MEMBERS,
+    "LeaveGroup",
+    after="JoinGroup and SyncGroup of new members",
+)
 async def leave(members: Members, size: int) -> None:
     """The leader of the generation leaves; in the next one its assignments come first."""
     await members.node.measure(leave_request([members.leader]))
@@ -139,7 +151,13 @@ async def leave(members: Members, size: int) -> None:
     await members.sync(leader_first=True)
 
 
-@row("JoinGroup while members wait for their assignments", "members", MEMBERS, "JoinGroup")
+@row(
+    "JoinGroup while members wait for their assignments",
+    "members",
+    MEMBERS,
+    "JoinGroup",
+    after="JoinGroup and SyncGroup of new members",
+)
 async def interrupt(members: Members, size: int) -> None:
     """A new member joins; the assignments are withdrawn, and everyone joins again."""
     (fresh,) = await members.node.measure(join(""))
@@ -157,7 +175,13 @@ async def interrupt(members: Members, size: int) -> None:
     await members.sync()
 
 
-@row("loading of a group", "members", MEMBERS, "_load_all")
+@row(
+    "loading of a group",
+    "members",
+    MEMBERS,
+    "_load_all",
+    after="JoinGroup and SyncGroup of new members",
+)
 async def load(members: Members, size: int) -> None:
     service = members.node.server.services.groups.service
     with members.node.meter.measuring():
@@ -174,7 +198,13 @@ def leave_request(ids: Sequence[str]) -> LeaveGroupRequest:
     return LeaveGroupRequest(group_id=GROUP, members=[shape(member_id=each) for each in ids])
 
 
-@row("LeaveGroup of all", "members", MEMBERS, "LeaveGroup")
+@row(
+    "LeaveGroup of all",
+    "members",
+    MEMBERS,
+    "LeaveGroup",
+    after="JoinGroup and SyncGroup of new members",
+)
 async def leave_together(members: Members, size: int) -> None:
     (answer,) = await members.node.measure(leave_request(members.ids))
     assert not any(member.error_code for member in answer.members)

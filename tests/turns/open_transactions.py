@@ -166,19 +166,38 @@ async def load(node: MeteredNode, size: int) -> None:
     assert sum(each.transaction_state == "Ongoing" for each in answer.transaction_states) == size
 
 
-@row("ListTransactions", "open transactions", OPEN, "ListTransactions")
+@row(
+    "ListTransactions",
+    "open transactions",
+    OPEN,
+    "ListTransactions",
+    after="loading of their coordinator",
+)
 async def list_transactions(node: MeteredNode, size: int) -> None:
     (answer,) = await node.measure(ListTransactionsRequest(state_filters=["Ongoing"]))
     assert len(answer.transaction_states) == size
 
 
-@row("DescribeTransactions of all", "open transactions", OPEN, "DescribeTransactions")
+@row(
+    "DescribeTransactions of all",
+    "open transactions",
+    OPEN,
+    "DescribeTransactions",
+    after="loading of their coordinator",
+)
 async def describe_transactions(node: MeteredNode, size: int) -> None:
     (answer,) = await node.measure(DescribeTransactionsRequest(transactional_ids=NAMES))
     assert sum(bool(each.topics) for each in answer.transaction_states) == size
 
 
-@row("time-outs that pass together", "open transactions", OPEN, "_keep_deadlines", "_steps.run")
+@row(
+    "time-outs that pass together",
+    "open transactions",
+    OPEN,
+    "_keep_deadlines",
+    "_steps.run",
+    after="loading of their coordinator",
+)
 async def time_out(node: MeteredNode, size: int) -> None:
     """The transactions are aborted, and the last stable offset moves to the end."""
     with node.meter.measuring():

@@ -72,7 +72,7 @@ async def create_large_topic(node: MeteredNode, size: int) -> None:
         await trio.sleep(30)
 
 
-@row("CreatePartitions", "partitions", 2_000, "CreatePartitions")
+@row("CreatePartitions", "partitions", 2_000, "CreatePartitions", after="CreateTopics of one topic")
 async def create_partitions(node: MeteredNode, size: int) -> None:
     shape = CreatePartitionsRequest.CreatePartitionsTopic
     topic = shape(name="large", count=2 * size, assignments=None)

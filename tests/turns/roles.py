@@ -65,24 +65,36 @@ async def create(roles: Roles, size: int) -> None:
     assert len(roles.broker.replicas.partitions) == size
 
 
-@row("leaders that become followers", "partitions", ALL, "MetadataApplier")
+@row(
+    "leaders that become followers",
+    "partitions",
+    ALL,
+    "MetadataApplier",
+    after="partitions that begin",
+)
 async def follow(roles: Roles, size: int) -> None:
     await roles.measure(*led_by(OTHER, 1))
     assert not any(partition.leader for partition in roles.broker.replicas.partitions)
 
 
-@row("followers that become leaders", "partitions", ALL, "MetadataApplier")
+@row(
+    "followers that become leaders",
+    "partitions",
+    ALL,
+    "MetadataApplier",
+    after="leaders that become followers",
+)
 async def lead(roles: Roles, size: int) -> None:
     await roles.measure(*led_by(OWN, 2))
     assert all(partition.leader for partition in roles.broker.replicas.partitions)
 
 
-@row("settings of all topics", "partitions", ALL, "MetadataApplier")
+@row("settings of all topics", "partitions", ALL, "MetadataApplier", after="partitions that begin")
 async def configure(roles: Roles, size: int) -> None:
     await roles.measure(r.ConfigRecord(resource_type=4, resource_name="", name="x", value="y"))
 
 
-@row("deletion of a topic", "partitions", ALL, "MetadataApplier")
+@row("deletion of a topic", "partitions", ALL, "MetadataApplier", after="partitions that begin")
 async def delete(roles: Roles, size: int) -> None:
     await roles.measure(r.RemoveTopicRecord(topic_id=topic_id("t")))
     assert not len(roles.broker.replicas.partitions)

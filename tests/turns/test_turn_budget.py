@@ -17,6 +17,7 @@ from tests.support.turns.table import Operation, Scene
 from tests.turns import exempt
 from tests.turns.accepted import ACCEPTED
 from tests.turns.logs import LOGS
+from tests.turns.roles import ROLES
 from tests.turns.scenes import SCENES
 
 KWIRE: Final = Path(__file__).resolve().parents[2] / "kwire"
@@ -46,6 +47,19 @@ def test_accepted_exceptions_are_rows_over_the_budget() -> None:
     names = {operation.name for scene in SCENES for operation in scene.operations}
     assert ACCEPTED.keys() <= names
     assert all(accepted.units > BUDGET for accepted in ACCEPTED.values())
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_rows_need_only_earlier_rows_of_their_scene(scene: Scene[Any]) -> None:
+    earlier: set[str] = set()
+    for operation in scene.operations:
+        assert not operation.after or operation.after in earlier, operation.name
+        earlier.add(operation.name)
+
+
+def test_row_that_is_measured_alone_finds_what_it_needs() -> None:
+    results = ROLES.measure("deletion of a topic")
+    assert [result.operation.name for result in results] == ["deletion of a topic"]
 
 
 def test_count_is_the_same_in_every_run() -> None:

@@ -41,7 +41,7 @@ async def create(node: MeteredNode, size: int) -> None:
         await trio.sleep(30)
 
 
-@row("IncrementalAlterConfigs", "topics", ALL, "IncrementalAlterConfigs")
+@row("IncrementalAlterConfigs", "topics", ALL, "IncrementalAlterConfigs", after="CreateTopics")
 async def alter(node: MeteredNode, size: int) -> None:
     shape = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = shape.AlterableConfig(name="retention.ms", config_operation=0, value="1000000")
@@ -53,7 +53,7 @@ async def alter(node: MeteredNode, size: int) -> None:
         await trio.sleep(5)
 
 
-@row("AlterConfigs", "topics", ALL, "AlterConfigs")
+@row("AlterConfigs", "topics", ALL, "AlterConfigs", after="CreateTopics")
 async def replace(node: MeteredNode, size: int) -> None:
     shape = AlterConfigsRequest.AlterConfigsResource
     config = shape.AlterableConfig(name="retention.ms", value="2000000")
@@ -65,7 +65,7 @@ async def replace(node: MeteredNode, size: int) -> None:
         await trio.sleep(5)
 
 
-@row("DescribeConfigs", "topics", ALL, "DescribeConfigs")
+@row("DescribeConfigs", "topics", ALL, "DescribeConfigs", after="CreateTopics")
 async def describe(node: MeteredNode, size: int) -> None:
     shape = DescribeConfigsRequest.DescribeConfigsResource
     resources = [
@@ -75,12 +75,12 @@ async def describe(node: MeteredNode, size: int) -> None:
     await node.measure(DescribeConfigsRequest(resources=resources))
 
 
-@row("ListConfigResources", "topics", ALL, "ListConfigResources")
+@row("ListConfigResources", "topics", ALL, "ListConfigResources", after="CreateTopics")
 async def list_resources(node: MeteredNode, size: int) -> None:
     await node.measure(ListConfigResourcesRequest(resource_types=[TOPIC]))
 
 
-@row("DeleteTopics", "topics", ALL, "DeleteTopics")
+@row("DeleteTopics", "topics", ALL, "DeleteTopics", after="CreateTopics")
 async def delete(node: MeteredNode, size: int) -> None:
     shape = DeleteTopicsRequest.DeleteTopicState
     topics = [shape(name=name) for name in NAMES]

@@ -24,6 +24,8 @@ class Operation(Generic[S]):
     """Prepares the operation, then measures it."""
     covers: tuple[str, ...] = ()
     """The API names, or the tasks of a node, whose work this is."""
+    after: str = ""
+    """The earlier row that this one needs, if any."""
 
 
 @attrs.frozen
@@ -45,31 +47,48 @@ class Scene(Generic[S]):
     operations: list[Operation[S]] = attrs.field(factory=list)
 
     def operation(
-        self, name: str, grows: str, size: int, *covers: str
+        self, name: str, grows: str, size: int, *covers: str, after: str = ""
     ) -> Callable[[Callable[[S, int], Awaitable[None]]], Callable[[S, int], Awaitable[None]]]:
-        """Add a row whose function is decorated."""
+        """Add a row whose function is decorated; see :class:`Operation`."""
 
         def add(run: Callable[[S, int], Awaitable[None]]) -> Callable[[S, int], Awaitable[None]]:
-            self.operations.append(Operation(name, grows, size, run, covers))
+            self.operations.append(Operation(name, grows, size, run, covers, after))
             return run
 
         return add
 
     def measure(self, only: str = "") -> list[Result]:
-        """Run the operations one after the other, and return what each of them took."""
+        """Run the operations one after the other, and return what each of them took.
+
+        With ``only`` those with this text in their names, and before them what they need.
+        """
         results: list[Result] = []
+        to_run = self._rows_to_run(only)
 
         async def run_all(meter: TurnMeter) -> None:
             async with self.subject(meter) as subject:
                 for operation in self.operations:
-                    if only in operation.name:
-                        meter.reset()
-                        async with trio.open_nursery() as nursery:
-                            run = operation.run
-                            nursery.start_soon(run, subject, operation.size, name=operation.name)
-                        assert meter.turn_count, f"{operation.name} measures nothing"
-                        result = Result(operation, meter.longest, meter.total, meter.turn_count)
-                        results.append(result)
+                    if operation.name in to_run:
+                        result = await _run(operation, subject, meter)
+                        if only in operation.name:
+                            results.append(result)
 
-        run_metered(run_all)
+        if to_run:
+            run_metered(run_all)
         return results
+
+    def _rows_to_run(self, only: str) -> set[str]:
+        """Return the names of rows with this text in their names, and of those they need."""
+        names = {operation.name for operation in self.operations if only in operation.name}
+        for operation in reversed(self.operations):
+            if operation.name in names and operation.after:
+                names.add(operation.after)
+        return names
+
+
+async def _run(operation: Operation[S], subject: S, meter: TurnMeter) -> Result:
+    meter.reset()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(operation.run, subject, operation.size, name=operation.name)
+    assert meter.turn_count, f"{operation.name} measures nothing"
+    return Result(operation, meter.longest, meter.total, meter.turn_count)
