@@ -26,7 +26,7 @@ BATCHES: Final = 30_000
 HEAP: Final = "1g"
 TOPICS: Final = 30
 PARTITIONS: Final = 100
-DEADLINE_SECONDS: Final = 120.0
+DEADLINE_SECONDS: Final = 300.0
 
 Partition = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
 
@@ -76,7 +76,7 @@ def preferred_election_of_3000_partitions(kind: str) -> Iterator[Scene]:
         first, second = cluster.nodes[FIRST], cluster.nodes[SECOND]
         _create(cluster, [f"idle-{number}" for number in range(TOPICS)], PARTITIONS)
         _wait(cluster, lambda p: set(p.isr_nodes) == {FIRST, SECOND}, "a full ISR")
-        first.stop()
+        first.stop(DEADLINE_SECONDS)
         _wait(cluster, lambda p: p.leader_id == SECOND, "the other leader")
         first.launch()
         _wait(cluster, lambda p: set(p.isr_nodes) == {FIRST, SECOND}, "a full ISR again")

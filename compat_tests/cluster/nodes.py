@@ -117,11 +117,11 @@ class Node:
                 start_new_session=True,
             )
 
-    def stop(self) -> int:
+    def stop(self, timeout_s: float = STOP_SECONDS) -> int:
         """Send SIGTERM, wait for the end, and return the exit code."""
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(STOP_SECONDS)
+        return self.process.wait(timeout_s)
 
     def kill(self) -> None:
         if self.process is not None and self.process.poll() is None:
