@@ -56,11 +56,6 @@ class Driver(Generic[E, F]):
         self._pending: list[F] = []
         self._fed = Signal()
 
-    @property
-    def backlog(self) -> int:
-        """The number of effects that wait for the next turn."""
-        return len(self._pending)
-
     def feed(self, event: E) -> tuple[F, ...]:
         """Step the machine; return its effects, which are performed in the next turn."""
         effects = self._machine.step(event, self._clock.now(), self._clock.now_ms())

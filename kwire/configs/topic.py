@@ -133,11 +133,6 @@ class TopicConfig(Config):
         return value
 
     @property
-    def segment_limit_bytes(self) -> int:
-        """The size at which a segment is rolled; tests can set a smaller one."""
-        return self.internal_segment_bytes or self.segment_bytes
-
-    @property
     def is_compacted(self) -> bool:
         """True if records need keys, because newer records replace older ones."""
         return "compact" in self.cleanup_policy

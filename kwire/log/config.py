@@ -53,11 +53,6 @@ class LogConfig:
     """A setting of the broker that every log needs."""
 
     @property
-    def flushes_by_itself(self) -> bool:
-        """Return whether appends lead to an fsync: ``flush.messages`` or ``flush.ms`` is set."""
-        return self.flush_messages < (1 << 63) - 1 or self.flush_ms < (1 << 63) - 1
-
-    @property
     def max_segment_ms(self) -> int:
         """The age at which a segment is rolled; the cleaner reads no segment before its roll."""
         if self.cleanup_compact:

@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACKLOG_MAX: Final = 10_000
-"""Effects waiting for a turn, above which appends must wait."""
 SHUTDOWN_SECONDS: Final = 1.0
 """Seconds that a stopping leader waits until the other voters have elected a leader."""
 
@@ -162,12 +160,6 @@ class RaftService:
     def high_watermark(self) -> int:
         """The offset after the last committed record; 0 while unknown."""
         return self._raft.state.high_watermark or 0
-
-    async def append(self, records: Sequence[MetadataRecord], epoch: int) -> Commit:
-        """Append records as one batch; waits only while the backlog is too large."""
-        while self._driver.backlog > BACKLOG_MAX:
-            await self._turn_end.wait()
-        return self.append_nowait(records, epoch)
 
     def append_nowait(
         self,

@@ -15,9 +15,10 @@ from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.names import METADATA_DIRECTORY
-from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
+from kwire.raftmeta.storage.storage import Bytes
 from kwire.records.header import CRC_POS, headers, parse
 from simulation.disk import PLENTY, SimDisk
+from simulation.raft.memory_storage import MemoryStorage
 
 
 @attrs.define

@@ -10,7 +10,7 @@ import trio
 from kwire import attrs
 from kwire.raftmeta.raft.voters import Node
 from kwire.raftmeta.service import RaftService
-from kwire.raftmeta.storage.storage import MemoryStorage
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, Watcher, config_of, voters_of
 
 if TYPE_CHECKING:

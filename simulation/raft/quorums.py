@@ -12,7 +12,8 @@ from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
-from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
+from kwire.raftmeta.storage.storage import MetadataStorage
+from simulation.raft.memory_storage import MemoryStorage
 
 WALL_MS = 1_700_000_000_000
 

@@ -36,8 +36,8 @@ from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.records import snapshot_chunks
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.raftmeta.storage.storage_turn import Outcome, write
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.node import brief
 from simulation.raft.quorums import config_of, directory_of, voters_of
 

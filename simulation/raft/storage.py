@@ -11,8 +11,9 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.damage import first_damaged
-from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
+from kwire.raftmeta.storage.storage import Bytes
 from kwire.records.header import CRC_POS, headers, parse
+from simulation.raft.memory_storage import MemoryStorage
 
 
 def with_flipped_bit(data: bytes, start: int, end: int, random: Random) -> bytes:

@@ -13,7 +13,7 @@ from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach, RaftP
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.raftmeta.service import RaftService
-from kwire.raftmeta.storage.storage import MemoryStorage
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import config_of
 from tests.support.net.peer import Other, heartbeat
 

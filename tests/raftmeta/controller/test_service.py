@@ -28,8 +28,8 @@ from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
 from kwire.raftmeta.storage.records import CommittedBatch
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock
 from tests.support.raftmeta.clusters import ENDPOINTS, node_config
 from tests.support.raftmeta.controller_quorum import RecordedQuorum, ReplayClock

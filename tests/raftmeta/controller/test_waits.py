@@ -13,8 +13,8 @@ from kwire.handlers.shared.context import Context, Services
 from kwire.raftmeta.controller.brokers import decide_heartbeat, decide_register_broker
 from kwire.raftmeta.controller.leader_update_queue import SLICE_PARTITIONS
 from kwire.raftmeta.controller.topics import decide_create_topics
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
+from simulation.raft.memory_storage import MemoryStorage
 from tests.support.raftmeta.metadata_node import Node
 from tests.support.raftmeta.requests import beat, create, register
 

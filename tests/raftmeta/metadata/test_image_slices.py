@@ -126,7 +126,7 @@ async def test_quorum_delivers_no_batch_while_a_load_is_in_progress() -> None:
     slow = Slow()
     async with quorum_of_one(slow) as quorum:
         await trio.testing.wait_all_tasks_blocked()
-        commits = [await quorum.append([r.NoOpRecord()], quorum.state.epoch) for _ in range(3)]
+        commits = [quorum.append_nowait([r.NoOpRecord()], quorum.state.epoch) for _ in range(3)]
         await trio.testing.wait_all_tasks_blocked()
         assert slow.offsets == []
         slow.gate.set()

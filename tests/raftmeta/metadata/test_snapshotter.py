@@ -20,8 +20,9 @@ from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.disk_storage import DiskStorage
-from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
+from kwire.raftmeta.storage.storage import MetadataStorage
 from simulation.disk import SimDisk
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, config_of, voters_of
 from simulation.raft.quorums import Watcher as Listener
 
@@ -72,8 +73,8 @@ class Node:
         )
         self.snapshotter = Snapshotter(self.quorum, self.publisher, cadence, self.clock)
 
-    async def add(self, *records: MetadataRecord) -> None:
-        commit = await self.quorum.append(records, self.quorum.leader().epoch)
+    async def wait_added(self, *records: MetadataRecord) -> None:
+        commit = self.quorum.append_nowait(records, self.quorum.leader().epoch)
         await commit.wait()
 
 
@@ -96,7 +97,7 @@ def topic(number: int) -> TopicRecord:
 async def test_a_change_is_in_a_snapshot_within_the_interval(autojump_clock: MockClock) -> None:
     storage = MemoryStorage()
     async with running_node(storage) as node:
-        await node.add(topic(1))
+        await node.wait_added(topic(1))
         await trio.sleep(3599)
         assert not storage.snapshots
         await trio.sleep(2)
@@ -108,10 +109,10 @@ async def test_a_change_is_in_a_snapshot_within_the_interval(autojump_clock: Moc
 async def test_no_snapshot_within_a_metadata_transaction(autojump_clock: MockClock) -> None:
     storage = MemoryStorage()
     async with running_node(storage) as node:
-        await node.add(BeginTransactionRecord(), topic(1))
+        await node.wait_added(BeginTransactionRecord(), topic(1))
         await trio.sleep(10_000)
         assert not storage.snapshots
-        await node.add(EndTransactionRecord())
+        await node.wait_added(EndTransactionRecord())
         await wait_all_tasks_blocked()
         assert [s.end_offset for s in storage.snapshots] == [node.quorum.next_offset]
 
@@ -136,7 +137,7 @@ async def test_many_changes_leave_a_short_log(end: str, monkeypatch: pytest.Monk
     disk = SimDisk()
     async with running_node(disk_storage(disk), max_bytes=4_000) as node:
         for number in range(600):
-            await node.add(topic(number))
+            await node.wait_added(topic(number))
         image = node.publisher.image
         crashes = {"kill": disk.after_kill, "power loss": lambda: disk.power_loss(Random(3))}
         disk = crashes[end]() if end in crashes else disk
@@ -148,5 +149,5 @@ async def test_many_changes_leave_a_short_log(end: str, monkeypatch: pytest.Monk
         assert node.publisher.image.topics == image.topics
         assert len(node.listener.snapshots) == 1
         assert len(node.listener.batches) < 200, "what the snapshot holds is not replayed"
-        await node.add(topic(1000))
+        await node.wait_added(topic(1000))
         assert len(node.publisher.image.topics) == 601

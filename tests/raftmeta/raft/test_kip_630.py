@@ -26,8 +26,8 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.roles import Follower, Leader, SnapshotFetch
 from kwire.raftmeta.raft.voters import VoterHistory
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.raftmeta.storage.storage_turn import write
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import config_of, voters_of
 from simulation.raft.script import Fixed
 from tests.support.raftmeta.one_node import answer, follower, leader, part, say, sends

@@ -8,8 +8,8 @@ from kwire.raftmeta.raft import messages, replication
 from kwire.raftmeta.raft.events import Append, Effect, Received, Reply
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.voters import ReplicaKey
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.raftmeta.storage.storage_turn import write
+from simulation.raft.memory_storage import MemoryStorage
 from tests.support.raftmeta.observers import OBSERVERS, fetch_of, with_observers
 from tests.support.raftmeta.one_node import follower, part, say, vote
 

@@ -25,7 +25,7 @@ async def test_three_nodes_elect_commit_and_agree(autojump_clock: MockClock) -> 
     async with quorum_of(1, 2, 3) as members:
         with trio.fail_after(10):
             leader = await members.leader()
-            commit = await leader.append([topic(1)], leader.leader().epoch)
+            commit = leader.append_nowait([topic(1)], leader.leader().epoch)
             await commit.wait()
             for member in members.members.values():
                 assert member.quorum is not None
@@ -37,7 +37,7 @@ async def test_a_killed_leader_is_replaced_and_returns(autojump_clock: MockClock
     async with quorum_of(1, 2, 3) as members:
         with trio.fail_after(30):
             first = await members.leader()
-            await (await first.append([topic(1)], first.leader().epoch)).wait()
+            await first.append_nowait([topic(1)], first.leader().epoch).wait()
             killed = first.leader().leader_id
             assert killed is not None
             members.kill(killed)
@@ -45,7 +45,7 @@ async def test_a_killed_leader_is_replaced_and_returns(autojump_clock: MockClock
             second = await members.leader()
             # A fetch timeout of 2 s, a pre-vote and a vote.
             assert trio.current_time() - before < 5
-            commit = await second.append([topic(2)], second.leader().epoch)
+            commit = second.append_nowait([topic(2)], second.leader().epoch)
             await commit.wait()
             again = await members.start(killed)
             await again.delivery.wait_delivered(commit.offset + 1)
@@ -58,7 +58,7 @@ async def test_a_stopped_leader_lets_others_elect_at_once(autojump_clock: MockCl
     async with quorum_of(1, 2, 3) as members:
         with trio.fail_after(30):
             first = await members.leader()
-            await (await first.append([topic(1)], first.leader().epoch)).wait()
+            await first.append_nowait([topic(1)], first.leader().epoch).wait()
             stopped = first.leader().leader_id
             assert stopped is not None
             before = trio.current_time()
@@ -78,7 +78,7 @@ async def test_a_leader_without_followers_fails_what_it_cannot_commit(
             node = leader.leader().leader_id
             for other in {1, 2, 3} - {node}:
                 members.kill(other)
-            commit = await leader.append([topic(1)], leader.leader().epoch)
+            commit = leader.append_nowait([topic(1)], leader.leader().epoch)
             with pytest.raises(errors.NotController):
                 await commit.wait()
 
@@ -87,7 +87,7 @@ async def test_describe_quorum_names_voters_and_their_progress(autojump_clock: M
     async with quorum_of(1, 2, 3) as members:
         with trio.fail_after(10):
             leader = await members.leader()
-            await (await leader.append([topic(1)], leader.leader().epoch)).wait()
+            await leader.append_nowait([topic(1)], leader.leader().epoch).wait()
             await trio.sleep(1)
             answer = await leader.handle(describe())
             assert isinstance(answer, DescribeQuorumResponse)

@@ -7,7 +7,7 @@ from trio.testing import wait_all_tasks_blocked
 from kwire import errors
 from kwire.codec.messages.metadata_records import NoOpRecord
 from kwire.raftmeta.delivery import LeaderAndEpoch
-from kwire.raftmeta.storage.storage import MemoryStorage
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, Watcher, quorum_of_one
 from tests.support.raftmeta.storage import topic
 
@@ -30,7 +30,7 @@ async def test_commit_completes_after_its_delivery_to_listeners() -> None:
     async with quorum_of_one(watcher) as quorum:
         await quorum.delivery.wait_delivered(1)
         await wait_all_tasks_blocked()
-        first = await quorum.append([topic(1), topic(2)], epoch=1)
+        first = quorum.append_nowait([topic(1), topic(2)], epoch=1)
         second = quorum.append_nowait([topic(3)], epoch=1)
         assert (first.base_offset, first.offset, second.offset) == (1, 2, 3)
         assert quorum.next_offset == 4
@@ -43,13 +43,13 @@ async def test_records_of_another_epoch_are_refused() -> None:
     async with quorum_of_one() as quorum:
         await quorum.delivery.wait_delivered(1)
         with pytest.raises(errors.NotController):
-            await quorum.append([NoOpRecord()], epoch=0)
+            quorum.append_nowait([NoOpRecord()], epoch=0)
 
 
 async def test_restart_replays_and_raises_the_epoch() -> None:
     storage = MemoryStorage()
     async with quorum_of_one(storage=storage) as quorum:
-        await (await quorum.append([topic(1)], epoch=1)).wait()
+        await quorum.append_nowait([topic(1)], epoch=1).wait()
     watcher = Watcher()
     async with quorum_of_one(watcher, storage=storage) as quorum:
         await quorum.delivery.wait_delivered(3)
@@ -68,13 +68,13 @@ async def test_snapshot_replaces_the_log_before_it() -> None:
     storage = MemoryStorage()
     now_ms = TestClock().now_ms()
     async with quorum_of_one(storage=storage) as quorum:
-        await (await quorum.append([topic(1)], epoch=1)).wait()
+        await quorum.append_nowait([topic(1)], epoch=1).wait()
         await quorum.snapshots.write(2, 1, [[topic(1)]], last_timestamp_ms=now_ms)
-        await (await quorum.append([topic(2)], epoch=1)).wait()
+        await quorum.append_nowait([topic(2)], epoch=1).wait()
         await quorum.snapshots.write(
             3, 1, [[topic(1), topic(2)]], last_timestamp_ms=TestClock().now_ms()
         )
-        await (await quorum.append([topic(3)], epoch=1)).wait()
+        await quorum.append_nowait([topic(3)], epoch=1).wait()
     assert storage.start_offset == 2
     watcher = Watcher()
     async with quorum_of_one(watcher, storage=storage) as quorum:

@@ -18,8 +18,8 @@ from kwire.raftmeta.raft.log_state import NeedsSnapshot, SnapshotId, Valid
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.records.build import New, batch
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, Watcher, config_of, voters_of
 from tests.support.raftmeta.one_node import answer, dynamic, follower, sends
 from tests.support.raftmeta.snapshot_leader import LeaderOfMany

@@ -16,8 +16,9 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
-from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
+from kwire.raftmeta.storage.storage import Bytes
 from kwire.records.build import New, batch
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, Watcher, config_of, voters_of
 from tests.support.raftmeta.snapshot_leader import LeaderOfMany
 

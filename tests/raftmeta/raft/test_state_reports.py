@@ -20,7 +20,7 @@ from kwire.raftmeta.raft.raft_metrics import (
 from kwire.raftmeta.raft.roles import VoterChange
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
 from kwire.raftmeta.service import RaftService
-from kwire.raftmeta.storage.storage import MemoryStorage
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, config_of, voters_of
 from tests.support.raftmeta.one_node import follower, leader, node
 

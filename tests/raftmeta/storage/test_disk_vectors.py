@@ -14,10 +14,10 @@ from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.records import pack, unpack
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.records.build import New, batch
 from kwire.records.header import headers, parse
 from kwire.records.iterate import records
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import voters_of
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "disk"

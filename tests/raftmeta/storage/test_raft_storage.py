@@ -13,8 +13,9 @@ from kwire.raftmeta.raft.log_state import EpochEnd, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
-from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
+from kwire.raftmeta.storage.storage import MetadataStorage
 from simulation.disk import Killed, SimDisk
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import voters_of
 from simulation.raft.storage import SimStorage
 from tests.support.raftmeta.storage import data, snapshot, sync

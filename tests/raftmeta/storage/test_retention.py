@@ -8,7 +8,7 @@ import trio
 from kwire.codec.messages.metadata_records import TopicRecord
 from kwire.raftmeta.raft.cleaning import MetadataRetention
 from kwire.raftmeta.service import RaftService
-from kwire.raftmeta.storage.storage import MemoryStorage
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, config_of, voters_of
 
 DAY_MS = 86_400_000
@@ -55,10 +55,10 @@ async def test_older_snapshot_is_deleted_beyond_the_retention_limits(
         await quorum.delivery.wait_delivered(1)
         for number in (1, 2, 3):
             record = TopicRecord(name=f"topic-{number}", topic_id=bytes([number] * 16))
-            await (await quorum.append([record], epoch=1)).wait()
+            await quorum.append_nowait([record], epoch=1).wait()
             timestamp_ms = TestClock().now_ms() - DAY_MS
             await quorum.snapshots.write(number + 1, 1, [[record]], last_timestamp_ms=timestamp_ms)
-        await (await quorum.append([record], epoch=1)).wait()
+        await quorum.append_nowait([record], epoch=1).wait()
         nursery.cancel_scope.cancel()
     assert sorted(storage.snapshots) == snapshot_ids
     assert storage.start_offset == snapshot_ids[0][0]

@@ -145,4 +145,4 @@ async def test_node_ends_instead_of_delivering_damaged_records() -> None:
         async with quorum_of_one(storage=storage) as quorum:
             await quorum.delivery.wait_delivered(1)
             storage.read = rotten  # type: ignore[method-assign]
-            await (await quorum.append([NoOpRecord()], epoch=1)).wait()
+            await quorum.append_nowait([NoOpRecord()], epoch=1).wait()

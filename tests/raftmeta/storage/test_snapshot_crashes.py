@@ -10,8 +10,8 @@ from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
-from kwire.raftmeta.storage.storage import MemoryStorage
 from simulation.disk import Killed, SimDisk
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import voters_of
 from tests.support.raftmeta.storage import data, snapshot, sync
 

@@ -10,9 +10,9 @@ from kwire.errors import CorruptMessage, KafkaStorageError
 from kwire.log import recovery
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.storage.disk_storage import DiskStorage
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.types import TopicPartition
 from simulation.disk import Killed, SimDisk
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import voters_of
 from tests.support.raftmeta.storage import data, snapshot, sync
 

@@ -24,8 +24,8 @@ from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.service import RaftService
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.storage_format.format import feature_records
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, config_of, voters_of
 from tests.support.raftmeta.clusters import CLUSTER, node_config
 

@@ -17,8 +17,8 @@ from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.service import RaftService
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, Watcher, config_of, voters_of
 from tests.support.raftmeta.clusters import CLUSTER, ENDPOINTS, node_config
 

@@ -31,9 +31,9 @@ from kwire.raftmeta.raft.events import (
 )
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Leader
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.raftmeta.storage.storage_turn import write
 from kwire.records.header import parse
+from simulation.raft.memory_storage import MemoryStorage
 from tests.support.raftmeta.conversations import (
     Entry,
     Frame,

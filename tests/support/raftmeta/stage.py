@@ -19,9 +19,9 @@ from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.roles import Follower, Leader
 from kwire.raftmeta.raft.state import CHECK_QUORUM_FACTOR, RaftConfig
 from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterHistory, VoterSet
-from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.records.header import headers, parse
 from kwire.types import uuid_bytes
+from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.script import Fixed
 from tests.support.raftmeta.conversations import (
     Frame,
