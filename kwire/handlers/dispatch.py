@@ -17,6 +17,7 @@ from kwire.codec.frame import (
     Body,
     leading_int32,
     read_header,
+    request_header_version,
     response_parts,
     response_parts_in_steps,
 )
@@ -42,6 +43,9 @@ QUICK_ANSWER_S: Final = 0.0005
 LARGE_COUNT: Final = 256
 """The number of array elements above which a response is encoded in slices."""
 _HEAD: Final = struct.Struct(">hhi")
+_NO_CLIENT: Final = b"\xff\xff"
+"""The length of a client id that is null."""
+_NO_TAGS: Final[bytes] = b"\0"
 
 
 def handler_of(api: Api, listener_type: ListenerType) -> Handler[Body, Body]:
@@ -63,6 +67,8 @@ class Route:
     seconds: Histogram
     forwarded: bool
     """True if brokers forward this API to the active controller."""
+    is_flexible: bool
+    """True if the header of the request ends with tagged fields."""
 
     @classmethod
     def build(
@@ -77,6 +83,7 @@ class Route:
             count=metrics.cell(REQUESTS, api.name, str(version)),
             seconds=metrics.histogram(REQUEST_SECONDS, api.name),
             forwarded=api.forwarded and ListenerType.BROKER in api.listener_types,
+            is_flexible=request_header_version(api.key, version) == 2,
         )
 
 
@@ -149,6 +156,8 @@ class ConnectionRequests:
     context: Context
     muted_s: float = 0.0
     """The seconds for which the connection is not read after the response (quotas)."""
+    _client: bytes = _NO_CLIENT
+    """The context's client id as it is in a header, after its length."""
 
     async def answer(self, frame: memoryview) -> list[Part] | None:
         """Return the parts to send, or None if the request expects no response."""
@@ -171,7 +180,7 @@ class ConnectionRequests:
         now = self.context.services.clock.now
         started = now()
         try:
-            head, body = read_header(frame)
+            body = self._read_client(frame, route)
             if len(frame) < LARGE_FRAME_BYTES:
                 request, _ = route.decode(frame, body)
             else:
@@ -181,9 +190,6 @@ class ConnectionRequests:
                 request = route.widen(request, version)
         except MalformedError as error:
             raise Disconnect(f"malformed {BY_KEY[key].name} v{version}: {error}") from error
-        client_id = head.client_id or ""
-        if client_id != self.context.client_id:
-            self.context = attrs.evolve(self.context, client_id=client_id)
         if route.forwarded:
             if version != self.context.api_version:
                 self.context = attrs.evolve(self.context, api_version=version)
@@ -199,6 +205,27 @@ class ConnectionRequests:
                 )
             response = result
         return await self._respond(route, request, response, frame, started)
+
+    def _read_client(self, frame: memoryview, route: Route) -> int:
+        """Return the start of the body; the context names the client of the frame then.
+
+        Clients seldom change their id, so the bytes of the last one are compared, not decoded.
+        """
+        end = _HEAD.size + len(self._client)
+        if frame[_HEAD.size : end] == self._client:
+            if not route.is_flexible:
+                return end
+            if frame[end : end + 1] == _NO_TAGS:
+                return end + 1
+        head, body = read_header(frame)
+        self._client = _NO_CLIENT
+        if head.client_id is not None:
+            name = head.client_id.encode()
+            self._client = len(name).to_bytes(2, "big") + name
+        client_id = head.client_id or ""
+        if client_id != self.context.client_id:
+            self.context = attrs.evolve(self.context, client_id=client_id)
+        return body
 
     async def _finish(
         self,

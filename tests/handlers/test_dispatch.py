@@ -127,6 +127,14 @@ async def test_short_frames_disconnect(client: Client, frame: bytes) -> None:
         await client.requests.answer(memoryview(frame))
 
 
+async def test_every_request_is_answered_with_its_own_client_id(client: Client) -> None:
+    """In headers with and without tagged fields, where one id begins with another."""
+    for client_id in ("a", "ab", "", None, "ab", "a", "\u00e9" * 200, "b" * 400):
+        for version in (3, 4, 4, 3):
+            assert (await client.call("m", version, client_id=client_id)) is not None
+            assert client.requests.context.client_id == (client_id or "")
+
+
 async def test_context_has_client_id_and_host(client: Client) -> None:
     await client.call("m", client_id="one")
     context = client.requests.context
