@@ -60,6 +60,12 @@ def response_header_version(api_key: int, version: int) -> int:
     return 1 if version >= _first_flexible(api_key) and api_key != API_VERSIONS else 0
 
 
+@cache
+def _response_tags(api_key: int, version: int) -> bytes:
+    """Return the tagged fields of a response's header: none, or their number, which is 0."""
+    return b"\0" * response_header_version(api_key, version)
+
+
 def read_header(frame: Buffer) -> tuple[RequestHead, int]:
     """Parse a request's header; return it and the position of the body.
 
@@ -107,8 +113,8 @@ def response_parts_in_steps(
 
 
 def _add_head(parts: list[Part], api_key: int, version: int, correlation_id: int) -> None:
-    """Replace the first part, which is empty, by the size and the header."""
-    tags = b"\0" * response_header_version(api_key, version)
+    """Put the size and the header before the body; the first part is empty."""
+    tags = _response_tags(api_key, version)
     size = sum(map(len, parts)) + 4 + len(tags)
     head = _RESPONSE.pack(size, correlation_id) + tags
     body = parts[1] if len(parts) > 1 else None

@@ -45,11 +45,11 @@ NOT_SERVING: Final = tuple(
 """The client, the disk in memory, and the walk over records, which usually runs in C."""
 REQUESTS: Final = 21
 TOLERANCE: Final = 0.02
-PRODUCE: Final = 2993
-FETCH: Final = 3655
-HEARTBEAT: Final = 2083
-OFFSET_COMMIT: Final = 5448
-METADATA: Final = 3097
+PRODUCE: Final = 2982
+FETCH: Final = 3644
+HEARTBEAT: Final = 2072
+OFFSET_COMMIT: Final = 5437
+METADATA: Final = 3086
 
 
 class Stopped(Wall):
