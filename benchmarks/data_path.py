@@ -33,12 +33,12 @@ from kwire.log import partition_log
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import RealDisk
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.records import build
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader
-from kwire.replica.service import ReplicaService
+from kwire.replica.replicas import ReplicaService
 from kwire.types import TopicPartition
 
 TOPIC_ID = b"t" * 16

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from kwire.cli import COLLECTOR  # noqa: E402
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue  # noqa: E402
 from kwire.coordinator.decision import Record  # noqa: E402
-from kwire.coordinator.service import CoordinatorService  # noqa: E402
+from kwire.coordinator.runtime import CoordinatorRuntime  # noqa: E402
 from kwire.group.records import store  # noqa: E402
 from kwire.group.settings import GroupSettings  # noqa: E402
 from kwire.group.shard import GroupShard  # noqa: E402
@@ -121,7 +121,7 @@ def log_of(records: Iterator[New]) -> PagedLog:
 
 async def load(log: PagedLog) -> Load:
     settings = GroupSettings()
-    service = CoordinatorService(
+    service = CoordinatorRuntime(
         topic=CONSUMER_OFFSETS,
         log=log,
         clock=SystemClock(),

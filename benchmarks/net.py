@@ -35,7 +35,7 @@ from kwire.handlers.shared.handler import Handler
 from kwire.log.disk import RealDisk
 from kwire.log.region import FileRegion
 from kwire.net.send import Part, Region
-from kwire.net.service import NetService
+from kwire.net.server import NetServer
 
 KEY, VERSION = 12, 4
 FRAME_BYTES: Final = (16 << 10, 128 << 10, 1 << 20)
@@ -108,14 +108,14 @@ async def move(
 ) -> None:
     """Measure the CPU time of moving bytes in frames of one size, and print that of a gigabyte."""
     count = -(-total_bytes // size)
-    service = NetService()
+    service = NetServer()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, lambda listener, host: sink).port
     cpu_s = await measure_service(service, partial(client, port, size, count))
     gb_s = cpu_s / (size * count) * (1 << 30)
     print(f"{client.__name__} {size >> 10} KB frames: {gb_s:.2f} s of CPU per GB")
 
 
-async def measure_service(service: NetService, client: Callable[[], None]) -> float:
+async def measure_service(service: NetServer, client: Callable[[], None]) -> float:
     """Return the CPU seconds of this process while ``client`` runs in another one."""
     process = multiprocessing.get_context("fork").Process(target=client)
     async with trio.open_nursery() as nursery:
@@ -137,7 +137,7 @@ async def measure(connections: int, requests: int) -> None:
     dispatcher.routes[KEY, VERSION] = attrs.evolve(
         route, handler=handler, decode=decoder(HeartbeatRequest, VERSION), widen=None, narrow=None
     )
-    service = NetService()
+    service = NetServer()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.for_connection).port
     cpu_s = await measure_service(service, partial(drive, port, connections, requests))
     print(f"{connections} connections: {cpu_s / requests * 1e6:.1f} us of CPU per request")

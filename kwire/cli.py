@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
     from kwire.node.run import StopSignals
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BAD_USAGE = 1
 BAD_DATA = 2
@@ -400,7 +400,7 @@ def run_node(
             write(f"kwire ready on {shown_host}:{number}\n")
         except OSError as error:
             sys.stdout = None  # Otherwise Python fails again when it exits.
-            log.warning(
+            logger.warning(
                 "ready, but stdout is closed address=%s:%d error=%s", shown_host, number, error
             )
 

@@ -20,7 +20,7 @@ from kwire.log.directories.cleaning_runner import CleaningRunner, ProcessRunner,
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import RealDisk
 from kwire.log.formats import checkpoints, names
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.types import TopicPartition
 from tests.support.log.threads import at_once

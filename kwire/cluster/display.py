@@ -11,7 +11,7 @@ from typing import Final, Protocol, TextIO
 
 from kwire.cluster.nodes import ClusterNode, State
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _UP_AND_CLEAR: Final = "\x1b[{}F\x1b[J"
 _TITLES: Final = ("node", "address", "state", "leaders", "under-replicated", "offsets/s")
@@ -59,10 +59,10 @@ class Lines:
             self._out.write(f"kwire ready on {addresses}\n")
             self._out.flush()
         except OSError as error:
-            log.warning("ready, but stdout is closed addresses=%s error=%s", addresses, error)
+            logger.warning("ready, but stdout is closed addresses=%s error=%s", addresses, error)
 
     def on_event(self, text: str) -> None:
-        log.info("%s", text)
+        logger.info("%s", text)
 
     def on_figures(self, nodes: Sequence[ClusterNode]) -> None:
         if not any(node.figures for node in nodes):
@@ -73,7 +73,7 @@ class Lines:
             f"under_replicated={total(nodes, 'under_replicated')}"
         )
         if text != self._last:
-            log.info("cluster %s", text)
+            logger.info("cluster %s", text)
         self._last = text
 
 

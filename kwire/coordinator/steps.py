@@ -25,7 +25,7 @@ from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.waits import Signal
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine)
 
@@ -125,9 +125,9 @@ def log_failure(subject: str, shard: Shard[M], error: Exception) -> float:
     """
     partition = shard.partition
     if not _may_pass(error):
-        log.error("%s failed partition=%s", subject, partition, exc_info=error)
+        logger.error("%s failed partition=%s", subject, partition, exc_info=error)
         return _RETRY_AFTER_FAULT_SECONDS
     if not shard.is_held_up:
-        log.warning("%s postponed partition=%s error=%r", subject, partition, error)
+        logger.warning("%s postponed partition=%s error=%r", subject, partition, error)
         shard.is_held_up = True
     return RETRY_SECONDS

@@ -43,7 +43,7 @@ from kwire.group.rebalance import (
 )
 from kwire.group.records import group_record
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Leaver = LeaveGroupRequest.MemberIdentity
 LeaveResult = LeaveGroupResponse.MemberResponse
@@ -304,7 +304,7 @@ def _remove_leaver(builder: DecisionBuilder, group: ClassicGroup, leaver: Leaver
         builder.end_session(group, member_id)
         return group.remove(member_id)
     member = group.check_member(member_id, instance_id)
-    log.info("member left group=%s member=%s", group.group_id, member_id)
+    logger.info("member left group=%s member=%s", group.group_id, member_id)
     return expel(builder, group, member)
 
 
@@ -317,7 +317,7 @@ def on_session_timeout(
     disconnected long ago.
     """
     if member_id in group.pending_join:
-        log.info("pending member expired group=%s member=%s", group.group_id, member_id)
+        logger.info("pending member expired group=%s member=%s", group.group_id, member_id)
         return complete_if_joined(builder, group.remove(member_id))
     member = group.members.get(member_id)
     if member is None:
@@ -325,7 +325,7 @@ def on_session_timeout(
     waits = member.join_ticket is not None or member.sync_ticket is not None
     if waits and not member.is_new:
         return group
-    log.info("member failed group=%s member=%s", group.group_id, member_id)
+    logger.info("member failed group=%s member=%s", group.group_id, member_id)
     answer_removed_member(builder, member, UnknownMemberId)
     group = group.remove(member_id)
     if group.state in (State.STABLE, State.COMPLETING):

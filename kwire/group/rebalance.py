@@ -22,7 +22,7 @@ from kwire.group.decision_builder import (
 from kwire.group.model import ClassicGroup, Member, State
 from kwire.group.records import group_record
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def rebalance(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> ClassicGroup:
@@ -40,7 +40,7 @@ def prepare(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> Class
     builder.end_sync_timeout(group)
     was_empty = group.state is State.EMPTY
     group = group.transition_to(State.PREPARING, builder.moment.wall_ms)
-    log.info(
+    logger.info(
         "rebalance starts group=%s generation=%d reason=%s",
         group.group_id,
         group.generation,
@@ -106,7 +106,9 @@ def complete(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     builder.end_join_timeout(group)
     for member in group.members_by_arrival() if group.joining_count < len(group.members) else ():
         if member.join_ticket is None and member.instance_id is None:
-            log.info("member did not rejoin group=%s member=%s", group.group_id, member.member_id)
+            logger.info(
+                "member did not rejoin group=%s member=%s", group.group_id, member.member_id
+            )
             group = expel(builder, group, member)
     group = group._replace(initial_delay=None, has_new_member=False)
     if not group.members:
@@ -134,7 +136,7 @@ def _become_empty(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup
         pending_sync=Map(),
     )
     builder.records.append(group_record(group))
-    log.info("group is empty group=%s generation=%d", group.group_id, group.generation)
+    logger.info("group is empty group=%s generation=%d", group.group_id, group.generation)
     return group
 
 
@@ -152,7 +154,7 @@ def _start_generation(builder: DecisionBuilder, group: ClassicGroup) -> ClassicG
         for member_id, member in group.members.items()
     }
     builder.start_sync_timeout(group, group.rebalance_timeout_ms)
-    log.info(
+    logger.info(
         "generation starts group=%s generation=%d members=%d",
         group.group_id,
         group.generation,

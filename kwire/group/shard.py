@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Args = TypeVarTuple("Args")
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _EXPIRY: Final = ("expiry",)
 
@@ -81,7 +81,7 @@ class GroupShard:
             case ForeignGroup(group=group_id, kind=kind):
                 self._apply_foreign(group_id, kind, exists=record.value is not None)
             case LegacyOffsetCommitKey():
-                log.debug("offset in a legacy format ignored group=%s", record.key.group)
+                logger.debug("offset in a legacy format ignored group=%s", record.key.group)
 
     def apply_change(self, change: "GroupChange") -> None:
         group_id = change.group_id

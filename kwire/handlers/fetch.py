@@ -39,7 +39,7 @@ from kwire.replica.fetch_waits import EventWatch, FetchWait
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.read_replicas import ReadReplica, select
-from kwire.replica.service import ReplicaService, check_follower
+from kwire.replica.replicas import ReplicaService, check_follower
 from kwire.replica.throttles import is_throttled
 from kwire.types import ZERO_UUID
 
@@ -50,7 +50,7 @@ Aborted = Answer.AbortedTransaction
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _NO_DIVERGENCE: Final = Answer.EpochEndOffset()
 _NO_LEADER: Final = Answer.LeaderIdAndEpoch()
@@ -383,7 +383,7 @@ class _Reading:
         except KafkaError as error:
             return self._refuse_partition(requested, error)
         except OSError as error:
-            log.error(
+            logger.error(
                 "cannot read topic=%s partition=%d error=%s",
                 requested.topic,
                 requested.partition,

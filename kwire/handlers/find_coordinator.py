@@ -27,7 +27,7 @@ from kwire.net.framing import Disconnect
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -104,7 +104,7 @@ async def _create(context: Context, topic: str) -> None:
     try:
         result = await context.topic_creation.ensure_topic(topic)
     except KafkaError as error:
-        log.warning("internal topic not created topic=%s error=%r", topic, error)
+        logger.warning("internal topic not created topic=%s error=%r", topic, error)
         return
     if result is not None and lacks_replication(result, context.config, len(context.image.brokers)):
         raise InvalidReplicationFactor(result.error_message)

@@ -28,7 +28,7 @@ from kwire.raftmeta.metadata.image import MetadataImage, TopicImage
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Topic = MetadataResponse.MetadataResponseTopic
 Partition = Topic.MetadataResponsePartition
@@ -114,7 +114,7 @@ async def _create_missing(
     try:
         results = await context.topic_creation.ensure_topics(missing, context.requester)
     except KafkaError as error:
-        log.warning("topics not created count=%d error=%r", len(missing), error)
+        logger.warning("topics not created count=%d error=%r", len(missing), error)
         return ()
     brokers = len(context.image.brokers)
     return [

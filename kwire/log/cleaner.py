@@ -24,7 +24,7 @@ from kwire.log.config import CleanerSettings
 from kwire.log.deadlines import Deadlines
 from kwire.log.directories.cleaning_runner import CleaningRunner, WorkerEnded
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.directories.service import DirectoryService
+from kwire.log.directories.directory_service import DirectoryService
 from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
 from kwire.waits import Signal

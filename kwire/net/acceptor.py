@@ -18,7 +18,7 @@ from kwire import attrs
 from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
 from kwire.net.listener import Listener
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ACCEPT_BATCH: Final = 8
 """Connections accepted in one turn of the loop; each has its first request ready in the next."""
@@ -68,7 +68,7 @@ class Acceptor:
             except OSError as error:
                 if error.errno == errno.EBADF:
                     return
-                log.warning("accept paused listener=%s reason=%s", listener.name, error)
+                logger.warning("accept paused listener=%s reason=%s", listener.name, error)
                 await trio.sleep(EXHAUSTED_PAUSE_S)
 
     async def _wait_room(self, listener: Listener) -> None:
@@ -79,7 +79,7 @@ class Acceptor:
                 with trio.move_on_after(delay_s):
                     await self._relimited.park()
             elif self._is_short_of_descriptors(listener):
-                log.warning("accept paused listener=%s reason=descriptors", listener.name)
+                logger.warning("accept paused listener=%s reason=descriptors", listener.name)
                 while self._is_short_of_descriptors(listener):
                     with trio.move_on_after(EXHAUSTED_PAUSE_S):
                         await self._closed.park()
@@ -112,7 +112,7 @@ class Acceptor:
                 return
             host, port, *_ = peer
             if self.admission.is_address_full(host):
-                log.info("connection refused listener=%s peer=%s: too many", listener.name, host)
+                logger.info("connection refused listener=%s peer=%s: too many", listener.name, host)
                 sock.close()
                 continue
             self._rate.take()

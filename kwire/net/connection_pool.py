@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Resp = TypeVar("Resp")
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 2.0
 """The time limit for making a connection; after it the node counts as out of reach."""
@@ -150,7 +150,7 @@ class ConnectionPool:
                         nursery.cancel_scope.cancel()
         except* ConnectionLost as lost:
             link.refused = all(getattr(end, "refused", False) for end in lost.exceptions)
-            log.debug("connection ended client=%s reason=%s", self.client_id, lost.exceptions[0])
+            logger.debug("connection ended client=%s reason=%s", self.client_id, lost.exceptions[0])
         finally:
             if link.scope is scope:
                 self._on_closed(link, client)
@@ -192,6 +192,6 @@ class RaftPeers:
         except ConnectionRefused as error:
             raise ConnectionRefusedError from error
         except (OutOfReach, UnsupportedVersion) as error:
-            log.debug("no answer node=%d reason=%s", node.id, error)
+            logger.debug("no answer node=%d reason=%s", node.id, error)
             return None
         return response

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from kwire.codec.messages.envelope import EnvelopeResponse
     from kwire.raftmeta.controller.mutation_quota import Requester
     from kwire.raftmeta.delivery import LeaderAndEpoch
+    from kwire.raftmeta.quorum import RaftService
     from kwire.raftmeta.raft.voters import Node
-    from kwire.raftmeta.service import RaftService
     from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import trio
 
 from kwire.drive import Slices
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX: Final = 16 << 10
 PATIENCE_S: Final = 10.0
@@ -121,7 +121,7 @@ async def _accept(
             try:
                 stream = await listener.accept()
             except OSError as error:  # the process or the kernel has no descriptors left
-                log.warning("accept paused listener=metrics reason=%s", error)
+                logger.warning("accept paused listener=metrics reason=%s", error)
                 places.release()
                 await trio.sleep(EXHAUSTED_PAUSE_S)
             else:
@@ -154,7 +154,7 @@ async def _answer(stream: trio.SocketStream, pages: _SharedPages, head: bytes) -
         try:
             body = await page.take()
         except Exception:
-            log.exception("page failed path=%s", path)
+            logger.exception("page failed path=%s", path)
             await _send(stream, 500, b"failed; the log of the node says why\n", is_head)
             return
         try:

@@ -9,10 +9,10 @@ from kwire import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import TOPIC
 from kwire.errors import KafkaStorageError, raise_for_code
-from kwire.group.service import GroupCoordinator
+from kwire.group.coordinator import GroupCoordinator
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.service import delete_unassigned, find_duplicates, retire_strays
+from kwire.log.manager import delete_unassigned, find_duplicates, retire_strays
 from kwire.node.core import Core
 from kwire.node.replication import ClusterConnections
 from kwire.node.transactions import NodeTransactions
@@ -26,7 +26,7 @@ from kwire.replica.log_config import log_config
 from kwire.replica.markers import Markers
 from kwire.replica.partition import Partition
 from kwire.replica.producer_ids import ProducerIds
-from kwire.replica.service import ReplicaService
+from kwire.replica.replicas import ReplicaService
 from kwire.replica.throttles import RateLimit, Throttles
 from kwire.speedups import IMPLEMENTATION
 from kwire.storage_format.directories import CannotOpenError

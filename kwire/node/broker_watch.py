@@ -15,9 +15,9 @@ import trio
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.errors import KafkaError
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.early_fencing import decide_fence_ended
 from kwire.raftmeta.controller.process_probe import Address, ProcessProbe
-from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.metadata.image import BrokerImage, Endpoint, MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.publisher import MetadataPublisher

@@ -22,7 +22,7 @@ from kwire.raftmeta.controller.brokers import (
     decide_register_controller,
     keep_session,
 )
-from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.state import Decision
 
 if TYPE_CHECKING:

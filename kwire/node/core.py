@@ -23,25 +23,25 @@ from kwire.handlers.shared.context import Services
 from kwire.log.descriptors import Descriptors, files_limit
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.limits import last_descriptor
-from kwire.net.service import NetService
+from kwire.net.server import NetServer
 from kwire.node import build
 from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
-from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.quorum_state import DamagedQuorumState
 from kwire.raftmeta.raft.voters import Endpoint
-from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.storage_format.directories import (
     CannotOpenError,
@@ -69,7 +69,7 @@ class Core:
     """The source of every id that this node creates: of topics, members, sessions, directories."""
     services: Services
     logs: LogManager
-    net: NetService
+    net: NetServer
     endpoints: tuple[build.AdvertisedListener, ...]
     """The advertised addresses of all listeners."""
     network: Network
@@ -136,7 +136,7 @@ def make_core(
     """
     examine(config, cluster_id)
     services = Services(config=config, clock=clock, supported_features=SUPPORTED)
-    net = NetService(build.limits(config), services.metrics, clock.now)
+    net = NetServer(build.limits(config), services.metrics, clock.now)
     if os.name == "posix":
         net.acceptor.last_descriptor = last_descriptor(raise_descriptor_limit())
     logs: LogManager | None = None
@@ -166,7 +166,7 @@ def _assemble(
     random: Random,
     services: Services,
     logs: LogManager,
-    net: NetService,
+    net: NetServer,
     endpoints: tuple[build.AdvertisedListener, ...],
 ) -> Core:
     # The source of delays. The number of draws depends on the time, and ids must not.
@@ -250,7 +250,7 @@ def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
 
 
 def _bind(
-    config: BrokerConfig, services: Services, net: NetService
+    config: BrokerConfig, services: Services, net: NetServer
 ) -> tuple[build.AdvertisedListener, ...]:
     """Bind every address; connections are refused until the node can answer requests.
 

@@ -11,12 +11,12 @@ from contextlib import suppress
 from kwire import __version__, attrs
 from kwire import metrics as m
 from kwire.clock import Clock
+from kwire.group.coordinator import GroupCoordinator
 from kwire.group.offsets import Committed
-from kwire.group.service import GroupCoordinator
 from kwire.log.cleaner import LogCleaner
 from kwire.log.disk import Space
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
 from kwire.raftmeta.delivery import LeaderAndEpoch
@@ -30,7 +30,7 @@ from kwire.raftmeta.raft.raft_metrics import (
 )
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.replica.leader import Leader
-from kwire.replica.service import ReplicaService
+from kwire.replica.replicas import ReplicaService
 
 
 def add_gauges(core: Core, broker: BrokerHalf | None) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kwire.codec.schema import Request
     from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage
     from kwire.replica.transaction_ports import MarkerWriter, TransactionMarker
-    from kwire.transaction.service import TransactionCoordinator
+    from kwire.transaction.coordinator import TransactionCoordinator
 
 Resp = TypeVar("Resp")
 Marker = WriteTxnMarkersRequest.WritableTxnMarker

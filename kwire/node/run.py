@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
     from kwire.node.server import Server
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class StopSignals:
@@ -115,7 +115,7 @@ def run_until_signal(
     from kwire.storage_format.directories import CannotOpenError
 
     if signals.received is not None:
-        log.info("signal number=%d", signals.received)
+        logger.info("signal number=%d", signals.received)
         return
     try:
         trio.run(
@@ -126,11 +126,11 @@ def run_until_signal(
         if isinstance(errors[0], CannotOpenError):
             raise errors[0] from group
         if _is_refused(errors[0]):
-            log.debug("the controller does not accept this broker", exc_info=group)
+            logger.debug("the controller does not accept this broker", exc_info=group)
             raise CannotOpenError(f"cannot continue: {_reason(errors[0])}") from group
         if not all(map(_is_of_the_disk, errors)):
             raise
-        log.debug("the disk failed", exc_info=group)
+        logger.debug("the disk failed", exc_info=group)
         raise CannotOpenError(f"cannot continue: {_reason(errors[0])}") from group
 
 
@@ -197,7 +197,7 @@ async def _until_signal(
     server = Server(config, cluster_id)
 
     def stop() -> None:
-        log.info("signal number=%d", signals.received)
+        logger.info("signal number=%d", signals.received)
         server.stop()
 
     token = trio.lowlevel.current_trio_token()

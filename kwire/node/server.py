@@ -27,7 +27,7 @@ from kwire.storage_format.directories import CannotOpenError, format_node, is_si
 
 __all__ = ["CannotOpenError", "Server", "format_node"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 WAIT_LOG_SECONDS: Final = 5.0
 """Seconds after which a node first logs that it waits for a leader; later lines are rarer."""
@@ -81,11 +81,11 @@ class Server:
         self.services.image = delta.after
         if self.core.controller.has_decided(delta.after.applied.offset):
             for line in change_lines(delta):
-                log.info(line)
+                logger.info(line)
             elections = unclean_elections(delta)
             self.services.metrics.cell(m.UNCLEAN_ELECTIONS).value += len(elections)
             for line in warnings(elections):
-                log.warning(line)
+                logger.warning(line)
 
     # Running --------------------------------------------------------------------------------
     @property
@@ -117,7 +117,7 @@ class Server:
             with trio.CancelScope() as starting:
                 nursery.start_soon(self._stop_early, starting)
                 await self._start(nursery)
-                log.info(
+                logger.info(
                     "ready node=%d address=%s:%d speedups=%s",
                     self.config.node_id,
                     *self.address,
@@ -203,7 +203,7 @@ class Server:
         if not is_single_voter(self.config):
             return
         nodes = self.core.quorum.voter_nodes
-        log.warning(
+        logger.warning(
             "waiting for the voters in the metadata directory=%s voters=%s: the configuration "
             "names this controller only; start this node with the file that it was formatted with "
             "(--config FILE), and the other voters",
@@ -219,14 +219,14 @@ class Server:
             nodes = quorum.voter_nodes or quorum.state.config.bootstrap
             addresses = ",".join(f"{node.host}:{node.port}" for node in nodes)
             if quorum.leader().leader_id is None:
-                log.warning("waiting for a leader of the quorum controllers=%s", addresses)
+                logger.warning("waiting for a leader of the quorum controllers=%s", addresses)
             else:
-                log.info("catching up with the quorum offset=%d", quorum.delivery.end_offset)
+                logger.info("catching up with the quorum offset=%d", quorum.delivery.end_offset)
             await trio.sleep(6 * WAIT_LOG_SECONDS)
 
     async def _hand_over(self) -> None:
         """Hand over leaderships while still serving requests, then end every waiting answer."""
-        log.info("stopping node=%d", self.config.node_id)
+        logger.info("stopping node=%d", self.config.node_id)
         with trio.move_on_after(HAND_OVER_SECONDS):
             if self.broker is None or await self.broker.lifecycle.stop():
                 self.core.quorum.shut_down()

@@ -16,7 +16,7 @@ from kwire import metrics as m
 from kwire.drive import Slices
 from kwire.node.server import Server
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 STDIN: Final = 0
 
@@ -30,7 +30,7 @@ async def follow_supervisor(server: Server, write: Callable[[str], None]) -> Non
                 pairs = " ".join(f"{name}={value}" for name, value in numbers.items())
                 with suppress(OSError):  # The supervisor has ended; the next read notices.
                     write(f"kwire figures {pairs}\n")
-    log.info("the supervisor has ended node=%d", server.config.node_id)
+    logger.info("the supervisor has ended node=%d", server.config.node_id)
     server.stop()
 
 

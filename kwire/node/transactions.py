@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kwire.net.connection_pool import ConnectionPool
     from kwire.node.core import Core
     from kwire.node.other_brokers import OtherBrokers, Verifier
-    from kwire.transaction.service import TransactionCoordinator
+    from kwire.transaction.coordinator import TransactionCoordinator
     from kwire.transaction.settings import TransactionSettings
     from kwire.types import TopicPartition
 
@@ -94,7 +94,7 @@ class NodeTransactions:
 
     def _make(self) -> TransactionCoordinator:
         from kwire.node.other_brokers import MarkerBrokers
-        from kwire.transaction.service import TransactionCoordinator
+        from kwire.transaction.coordinator import TransactionCoordinator
 
         core, services = self.core, self.core.services
         markers = MarkerBrokers(self._other_brokers(), self._pool(), lambda: services.markers)

@@ -23,7 +23,7 @@ from kwire.errors import KafkaError, NetworkException, UnknownServerError, raise
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
@@ -89,7 +89,7 @@ class VerificationRequests:
         except KafkaError as failure:
             error = failure
         except Exception:  # A fault must not end the node.
-            log.exception("verification failed broker=%d", broker)
+            logger.exception("verification failed broker=%d", broker)
             error = UnknownServerError()
         finally:
             _end(batch.values(), error)

@@ -7,7 +7,7 @@ from kwire.clock import Clock
 from kwire.errors import KafkaStorageError
 from kwire.records.header import Buffer, parse
 from kwire.replica.partition import ACKS_ALL
-from kwire.replica.service import ReplicaService
+from kwire.replica.replicas import ReplicaService
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import Guard
 from kwire.types import TopicPartition

@@ -26,7 +26,7 @@ from kwire.replica.leader import HighWatermarkChange, Leader, Proposal
 from kwire.replica.partition import Partition
 from kwire.waits import Signal
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.05
 _REFUSED: Final = {
@@ -178,7 +178,7 @@ class IsrChanges:
             response = await self.alter_partition(request)
             errors.raise_for_code(response.error_code)
         except KafkaError as error:
-            log.debug("AlterPartition failed error=%r", error)
+            logger.debug("AlterPartition failed error=%r", error)
             return proposals
         unanswered = dict(proposals)
         by_key = {(p.topic_id, p.partition): p for p in proposals}
@@ -223,7 +223,9 @@ class IsrChanges:
         if code in _REFUSED:
             self._complete(partition, leader.on_isr_refused(self.now()))
         elif not code and answer.leader_epoch == leader.leader_epoch:
-            log.info("ISR changed partition=%s isr=%s", partition.log.partition, sorted(answer.isr))
+            logger.info(
+                "ISR changed partition=%s isr=%s", partition.log.partition, sorted(answer.isr)
+            )
             change = leader.on_isr_answered(answer.isr, answer.partition_epoch, self.now())
             self._complete(partition, change)
         return not code or code in _REFUSED or code in _OUTDATED

@@ -24,7 +24,7 @@ from kwire.errors import (
 from kwire.records.control import end_txn_marker
 from kwire.records.header import parse
 from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
-from kwire.replica.service import ReplicaService
+from kwire.replica.replicas import ReplicaService
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.types import CONSUMER_OFFSETS, TopicPartition
 

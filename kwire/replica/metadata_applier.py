@@ -24,7 +24,7 @@ from kwire.replica.ports import Delta, Metadata, TopicState
 from kwire.types import INTERNAL_TOPICS
 from kwire.waits import Signal
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 8
 """New partitions of a publication that are created before :meth:`MetadataApplier.apply` returns."""
@@ -95,7 +95,7 @@ class MetadataApplier:
         for kind, name in sorted(resources):
             if kind == TOPIC:
                 for _, why in outdated_settings(image.config(TOPIC, name)):
-                    log.warning(
+                    logger.warning(
                         "topic setting not in force as stored topic=%s reason=%s", name, why
                     )
                 await slices.pause()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kwire.replica.completion import Completion
     from kwire.replica.fetcher.config import FetcherConfig
-    from kwire.replica.fetcher.service import ReplicaFetchers
+    from kwire.replica.fetcher.fetchers import ReplicaFetchers
     from kwire.replica.isr_changes import IsrChanges
     from kwire.replica.partition import Partition
     from kwire.replica.ports import Cluster, Logs
@@ -84,7 +84,7 @@ class Replication:
         return partition.leader_id not in (NO_LEADER, self.config.node)
 
     def _begin(self) -> None:
-        from kwire.replica.fetcher.service import ReplicaFetchers
+        from kwire.replica.fetcher.fetchers import ReplicaFetchers
         from kwire.replica.isr_changes import IsrChanges
 
         cluster = self.cluster

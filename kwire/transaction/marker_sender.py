@@ -27,7 +27,7 @@ from kwire.replica.transaction_ports import TransactionMarker
 from kwire.transaction.model import Transaction
 from kwire.types import NO_LEADER, TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _MARKERS_AT_ONCE: Final = 500
 _QUEUED_AT_ONCE: Final = 64
@@ -153,7 +153,7 @@ class MarkerSender:
         """Add a partition to its leader's list; a partition that does not exist needs no marker."""
         leader = self.brokers.leader_of(partition)
         if leader is None:
-            log.info("marker dropped partition=%s: it does not exist", partition)
+            logger.info("marker dropped partition=%s: it does not exist", partition)
             end.missing.discard(partition)
         else:
             by_leader.setdefault(leader, []).append(partition)
@@ -174,7 +174,7 @@ class MarkerSender:
         try:
             results = await self.brokers.write_markers(broker, markers) if parts else []
         except KafkaError as error:
-            log.debug("markers not written broker=%d error=%r", broker, error)
+            logger.debug("markers not written broker=%d error=%r", broker, error)
             results = [dict.fromkeys(partitions, error.code) for _, partitions in parts]
         unwritten: list[_Part] = []
         written: list[TransactionEnd] = []
@@ -203,7 +203,7 @@ class MarkerSender:
             if code in _WRITTEN:
                 end.missing.discard(partition)
             elif code in _FENCED:
-                log.warning(
+                logger.warning(
                     "marker rejected partition=%s transactional_id=%s code=%d: "
                     "another coordinator has decided since",
                     partition,

@@ -31,7 +31,7 @@ from kwire.transaction.settings import TransactionSettings
 from kwire.transaction.transitions import Change, Producer, ProducerIdNeeded
 from kwire.types import TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _ABORT: Final = ("abort",)
 _EXPIRY: Final = ("expiry",)
@@ -205,7 +205,7 @@ class TransactionShard:
         if not self._is_timed_out(transactional_id, moment):
             return NOTHING
         transaction = self.transactions[transactional_id]
-        log.info("transaction timed out transactional_id=%s", transactional_id)
+        logger.info("transaction timed out transactional_id=%s", transactional_id)
         try:
             after = transitions.fence(transaction, self._change(moment, None))
         except ProducerIdNeeded:

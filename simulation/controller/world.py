@@ -19,9 +19,9 @@ from kwire.configs.load import broker_config
 from kwire.errors import KafkaError, NotController
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
+from kwire.raftmeta.controller.controller import Decide
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
-from kwire.raftmeta.controller.service import Decide
 from kwire.raftmeta.controller.state import ControllerState, Decision, whole
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply

@@ -36,9 +36,9 @@ from kwire.log.disk import Disk
 from kwire.log.flush import Flush
 from kwire.log.formats import names
 from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import ProducerStates
-from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.log.write_queue import Job
 from kwire.records.build import New, batch

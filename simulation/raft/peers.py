@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from kwire import attrs
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.voters import Node
-from kwire.raftmeta.service import RaftService
 from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, Watcher, config_of, voters_of
 

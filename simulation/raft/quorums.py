@@ -8,9 +8,9 @@ import trio
 
 from kwire import attrs
 from kwire.raftmeta.delivery import LeaderAndEpoch, Listener
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.raftmeta.storage.storage import MetadataStorage
 from simulation.raft.memory_storage import MemoryStorage

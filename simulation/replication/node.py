@@ -18,18 +18,18 @@ from kwire.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, Kaf
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.net.connection_pool import RaftPeers
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.listener import Address
-from kwire.net.service import NetService
+from kwire.net.server import NetServer
 from kwire.node import build
 from kwire.node.broker_watch import BrokerWatch
 from kwire.node.core import Core
 from kwire.node.server import Server
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.process_probe import ProcessProbe
-from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.image import Endpoint
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
@@ -304,7 +304,7 @@ def _make_core(machine: SimMachine) -> Core:
         random=random,
         services=services,
         logs=_make_logs(machine, clock, random),
-        net=cast("NetService", listeners),
+        net=cast("NetServer", listeners),
         endpoints=build.advertised_listeners(config, ports, host_of(node)),
         network=network,
         publisher=publisher,

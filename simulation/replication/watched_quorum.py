@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from kwire import attrs
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.raftmeta.commits import Commit
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.events import Effect
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Leader
-from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.levels import NEWEST
 from kwire.records.build import Payload
 from simulation.replication.metadata_checks import Books

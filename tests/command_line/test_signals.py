@@ -58,7 +58,7 @@ def serve(folder: Path, *moments: tuple[str, str, int]) -> subprocess.CompletedP
         ("os.mkdir", "/kwire-"),  # the temporary directory, before it exists
         ("import", "kwire.configs.declare"),  # it exists, and nothing else
         ("import", "kwire.node.server"),
-        ("import", "kwire.net.service"),
+        ("import", "kwire.net.server"),
         ("socket.bind", "127.0.0.1"),
         ("os.mkdir", "/data"),
         ("open", "meta.properties"),

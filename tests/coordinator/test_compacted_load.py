@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from kwire.group.service import GroupCoordinator
+from kwire.group.coordinator import GroupCoordinator
 from kwire.records.build import New, batch, rebuild_empty
 from kwire.records.control import end_txn_marker
 from kwire.records.header import parse

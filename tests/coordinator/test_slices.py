@@ -46,10 +46,10 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     def make_slices(seconds: float = SLICE_SECONDS) -> Slices:
         return Slices(lambda: next(ticks) / 1000, seconds)
 
-    monkeypatch.setattr("kwire.coordinator.service.Slices", make_slices)
+    monkeypatch.setattr("kwire.coordinator.runtime.Slices", make_slices)
     monkeypatch.setattr("kwire.coordinator.loading.Slices", make_slices)
     monkeypatch.setattr("kwire.coordinator.steps.Slices", make_slices)
-    monkeypatch.setattr("kwire.group.service.Slices", make_slices)
+    monkeypatch.setattr("kwire.group.coordinator.Slices", make_slices)
     return Turns()
 
 

@@ -165,7 +165,7 @@ async def pause_in_slices(
                 await between()
 
     with monkeypatch.context() as patch:
-        patch.setattr("kwire.group.service.Slices", PausingSlices)
+        patch.setattr("kwire.group.coordinator.Slices", PausingSlices)
         yield
     assert PausingSlices.count >= 100
 
@@ -175,7 +175,7 @@ async def test_other_tasks_run_during_a_large_commit_or_deletion(
 ) -> None:
     ticks = count()
     monkeypatch.setattr(
-        "kwire.group.service.Slices", lambda: Slices(now=lambda: next(ticks) / 10_000)
+        "kwire.group.coordinator.Slices", lambda: Slices(now=lambda: next(ticks) / 10_000)
     )
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)

@@ -433,7 +433,7 @@ async def test_late_fetch_of_a_follower_that_was_started_again_keeps_no_file():
     [
         "kwire.handlers.dispatch.response_parts",
         "kwire.replica.fetch_sessions.FetchSessions.finishing",
-        "kwire.replica.service.ReplicaService.on_follower_fetched",
+        "kwire.replica.replicas.ReplicaService.on_follower_fetched",
     ],
 )
 async def test_files_are_released_when_an_answer_fails(place: str, monkeypatch: pytest.MonkeyPatch):

@@ -12,9 +12,9 @@ from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names, offset_index
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import StoredOffsets, _has_sane_indexes, open_log
-from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.records.header import parse
 from kwire.records.iterate import records

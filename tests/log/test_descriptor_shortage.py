@@ -15,8 +15,8 @@ from kwire.log.config import LogConfig
 from kwire.log.descriptors import FILES_MAX, FILES_MIN, Descriptors, files_limit
 from kwire.log.disk import RealDisk
 from kwire.log.disk_health import DiskErrorKind, classify
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.service import LogManager
 from kwire.log.threads import StandIn
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk

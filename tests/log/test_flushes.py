@@ -14,8 +14,8 @@ from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.directories.busy_logs import BusyLogs, RunningFlush
 from kwire.log.disk import RealDisk
+from kwire.log.manager import LogManager, retire_strays
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager, retire_strays
 from simulation.disk import SimDisk
 from tests.support.log.batches import append
 from tests.support.log.manager import ID, OTHER, manager, running

@@ -13,8 +13,8 @@ from kwire.log import disk as disk_module
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.disk_health import RESERVE, RESERVE_BYTES
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.service import LogManager
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.types import TopicPartition
 from simulation.disk import PLENTY, SimDisk

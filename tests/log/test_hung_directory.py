@@ -9,7 +9,7 @@ import trio.testing
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.log.threads import THREADS, DiskThreads
 from simulation.disk import SimDisk
 from tests.support.clock import Clock

@@ -13,8 +13,8 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.flush import Flush
 from kwire.log.formats.txn_index import AbortedTxn
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from simulation.disk import Killed, SimDisk
 from tests.support.clock import Clock

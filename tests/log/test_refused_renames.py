@@ -14,9 +14,9 @@ import pytest
 import trio
 
 from kwire.errors import KafkaStorageError
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import StoredOffsets, open_log
-from kwire.log.service import LogManager
 from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, content, end_transaction
 from tests.support.log.manager import create_log, running

@@ -8,8 +8,8 @@ import trio
 
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from simulation.disk import SimDisk
 from tests.support.clock import Clock

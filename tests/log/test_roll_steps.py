@@ -9,8 +9,8 @@ import trio
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from simulation.disk import PAGE, SimDisk
 from simulation.log.sim import Model, batches_of, contents, judge

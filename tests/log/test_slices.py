@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 from kwire.log.config import LogConfig
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
 from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append
 from tests.support.log.manager import ID, running

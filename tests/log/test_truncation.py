@@ -11,8 +11,8 @@ import trio.testing
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, create_deleted_from, create_log, running

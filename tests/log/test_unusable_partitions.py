@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from kwire import errors
-from kwire.log.service import retire_strays
+from kwire.log.manager import retire_strays
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content, old_format_segment
 from tests.support.log.manager import OTHER, config_of, create_log, running

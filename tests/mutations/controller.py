@@ -39,7 +39,7 @@ MUTATIONS = (
     Mutation(
         name="controller-answers-before-commit",
         invariants=(48,),
-        path="kwire/raftmeta/controller/service.py",
+        path="kwire/raftmeta/controller/controller.py",
         old="await commit.wait()",
         new="await trio.lowlevel.checkpoint()",
         test="tests/raftmeta/controller/test_repeated.py::"
@@ -66,7 +66,7 @@ MUTATIONS = (
     Mutation(
         name="timers-wait-for-the-local-disk",
         invariants=(44,),
-        path="kwire/raftmeta/controller/service.py",
+        path="kwire/raftmeta/controller/controller.py",
         old="in_force: bool = False",
         new="in_force: bool = True",
         test="tests/raftmeta/controller/test_waits.py::"
@@ -145,7 +145,7 @@ MUTATIONS = (
     Mutation(
         name="notes-of-an-unwritten-decision-stay",
         invariants=(44,),
-        path="kwire/raftmeta/controller/service.py",
+        path="kwire/raftmeta/controller/controller.py",
         old="                self._undo_decision()\n",
         new="",
         test="tests/raftmeta/controller/test_large_decisions.py::"

@@ -110,7 +110,7 @@ MUTATIONS = (
     Mutation(
         name="start-trusts-the-pages-of-a-failed-sync",
         invariants=(89,),
-        path="kwire/log/directories/service.py",
+        path="kwire/log/directories/directory_service.py",
         old="                await self._write_again()\n",
         new="                pass\n",
         test="tests/log/test_failed_sync.py",
@@ -134,7 +134,7 @@ MUTATIONS = (
     Mutation(
         name="replica-of-an-unread-directory-gets-an-empty-log",
         invariants=(1, 89),
-        path="kwire/log/service.py",
+        path="kwire/log/manager.py",
         old="                _refuse_unread(key, directory_id, self.directories)\n",
         new="                pass\n",
         test="tests/replica/test_unread_directories.py",
@@ -201,7 +201,7 @@ MUTATIONS = (
         path="kwire/net/acceptor.py",
         old="        return descriptor > self.last_descriptor",
         new="        return False",
-        test="tests/net/test_service.py::test_last_descriptors_are_reserved_for_files",
+        test="tests/net/test_server.py::test_last_descriptors_are_reserved_for_files",
     ),
     Mutation(
         name="two-brokers-in-one-directory",
@@ -233,7 +233,7 @@ MUTATIONS = (
         path="kwire/log/log_writer.py",
         old="if self.queue or (disk.slow and",
         new="if self.queue or (False and",
-        test="tests/log/test_service.py::test_slow_directory_is_written_by_a_thread",
+        test="tests/log/test_manager.py::test_slow_directory_is_written_by_a_thread",
     ),
     Mutation(
         name="directories-share-their-threads",
@@ -254,7 +254,7 @@ MUTATIONS = (
     Mutation(
         name="stop-opens-all-files-at-once",
         invariants=(90,),
-        path="kwire/log/directories/service.py",
+        path="kwire/log/directories/directory_service.py",
         old="CLOSED_AT_ONCE: Final = 16",
         new="CLOSED_AT_ONCE: Final = 1 << 30",
         test="tests/log/test_descriptor_shortage.py",

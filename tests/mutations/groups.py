@@ -9,7 +9,7 @@ _MEMBERS = "tests/group/test_members.py"
 _WRITING = "tests/coordinator/test_writing.py"
 _REPLAY = "tests/coordinator/test_replay.py"
 _SLICES = "tests/coordinator/test_slices.py"
-_SERVICE = "tests/coordinator/test_service.py"
+_SERVICE = "tests/coordinator/test_runtime.py"
 
 MUTATIONS = (
     Mutation(
@@ -48,7 +48,7 @@ MUTATIONS = (
     Mutation(
         name="keep-offsets-loaded-before-the-metadata-was-current",
         invariants=(73,),
-        path="kwire/group/service.py",
+        path="kwire/group/coordinator.py",
         old="self.service.schedule_for_all(lambda shard: shard.remove_missing_topics())",
         new="pass",
         test=f"{_OFFSETS}::test_offsets_are_kept_until_the_metadata_is_current",
@@ -266,7 +266,7 @@ MUTATIONS = (
     Mutation(
         name="answer-before-the-partition-is-loaded",
         invariants=(72,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/runtime.py",
         old="if shard.phase is Phase.LOADING:\n            raise",
         new="if False:\n            raise",
         test=f"{_SERVICE}::test_new_leader_keeps_generation_members_and_assignments",
@@ -274,7 +274,7 @@ MUTATIONS = (
     Mutation(
         name="coordinator-answers-after-its-lease",
         invariants=(34, 72),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/runtime.py",
         old="if shard is None or self.log.is_lease_over:",
         new="if shard is None:",
         test="tests/handlers/test_coordinator_lease.py"
@@ -283,7 +283,7 @@ MUTATIONS = (
     Mutation(
         name="list-no-groups-after-the-lease",
         invariants=(34,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/runtime.py",
         old="        if self.log.is_lease_over:\n            raise CoordinatorNotAvailable",
         new="        if False:\n            raise CoordinatorNotAvailable",
         test="tests/handlers/test_coordinator_lease.py"
@@ -292,7 +292,7 @@ MUTATIONS = (
     Mutation(
         name="deadlines-take-effect-after-the-lease",
         invariants=(34,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/runtime.py",
         old="            if self.log.is_lease_over:\n                await trio.sleep",
         new="            if False:\n                await trio.sleep",
         test="tests/handlers/test_coordinator_lease.py"
@@ -318,7 +318,7 @@ MUTATIONS = (
     Mutation(
         name="repeat-a-load-with-the-same-shard",
         invariants=(72,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/runtime.py",
         old="        shard.phase = Phase.RESIGNED\n        self._shards[index] = empty",
         new="        empty = shard\n        self._shards[index] = empty",
         test=f"{_SERVICE}::test_fault_after_a_replay_leaves_only_its_partition_loading",
@@ -430,7 +430,7 @@ MUTATIONS = (
     Mutation(
         name="look-for-deadlines-of-what-is-loading",
         invariants=(10,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/runtime.py",
         old="if shard.phase is Phase.ACTIVE and deadline",
         new="if deadline",
         test=f"{_SLICES}::test_deadline_that_passes_during_a_load_fires_after_it",
@@ -438,7 +438,7 @@ MUTATIONS = (
     Mutation(
         name="keep-all-deadlines-in-one-turn",
         invariants=(10,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/runtime.py",
         old="self._fire_next_deadline(shard):\n                    await slices.pause()",
         new="self._fire_next_deadline(shard):\n                    pass",
         test=f"{_SLICES}::test_other_tasks_run_while_many_sessions_expire",
@@ -496,7 +496,7 @@ MUTATIONS = (
     Mutation(
         name="answer-all-members-in-one-turn",
         invariants=(101,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/runtime.py",
         old="_WOKEN_AT_ONCE: Final = 16",
         new="_WOKEN_AT_ONCE: Final = 1 << 30",
         test=f"{_SLICES}::test_members_of_a_large_group_are_answered_a_few_at_a_time",
@@ -512,7 +512,7 @@ MUTATIONS = (
     Mutation(
         name="delete-any-number-of-groups-in-one-turn",
         invariants=(10,),
-        path="kwire/group/service.py",
+        path="kwire/group/coordinator.py",
         old="await self._delete(group_id))\n            await slices.pause()",
         new="await self._delete(group_id))",
         test="tests/handlers/test_many_groups.py"

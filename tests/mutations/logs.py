@@ -296,7 +296,7 @@ MUTATIONS = (
     Mutation(
         name="cut-segments-are-removed-on-the-event-loop",
         invariants=(91,),
-        path="kwire/log/directories/service.py",
+        path="kwire/log/directories/directory_service.py",
         old="log.on_removed = self._remove_later",
         new="log.on_removed = remove_files",
         test="tests/log/test_cut_segments.py"
@@ -394,7 +394,7 @@ MUTATIONS = (
     Mutation(
         name="marker-of-a-namesake-outlives-a-start",
         invariants=(39,),
-        path="kwire/log/directories/service.py",
+        path="kwire/log/directories/directory_service.py",
         old="            files.append(names.RECOVERY_POINTS)",
         new="            pass",
         test="tests/log/test_interleavings.py",
@@ -426,7 +426,7 @@ MUTATIONS = (
     Mutation(
         name="deletion-during-a-cut-is-answered-before-it-is-stored",
         invariants=(39,),
-        path="kwire/log/directories/service.py",
+        path="kwire/log/directories/directory_service.py",
         old="if _was_cut_since(log, count)]",
         new="if False]",
         test="tests/log/test_truncation.py",
@@ -494,7 +494,7 @@ MUTATIONS = (
         path="kwire/log/directories/directory.py",
         old="        self.disk.remove(names.CLEAN_SHUTDOWN)\n",
         new="",
-        test="tests/log/test_service.py",
+        test="tests/log/test_manager.py",
     ),
     Mutation(
         name="torn-checkpoint-is-used",
@@ -625,7 +625,7 @@ MUTATIONS = (
     Mutation(
         name="deleted-log-is-given-out-while-it-is-flushed",
         invariants=(40,),
-        path="kwire/log/service.py",
+        path="kwire/log/manager.py",
         old="        service.deleted_logs.add(log)\n",
         new="",
         test="tests/log/test_hung_directory.py"

@@ -4,7 +4,7 @@ from typing import Final
 
 from tests.mutations.table import Mutation
 
-SERVICE: Final = "tests/net/test_service.py"
+SERVICE: Final = "tests/net/test_server.py"
 ARRIVALS: Final = "tests/net/test_readiness.py"
 ANSWERS: Final = "tests/net/test_answers.py"
 SEND: Final = "tests/net/test_send.py"
@@ -135,9 +135,9 @@ MUTATIONS = (
     Mutation(
         name="bug-ends-the-listener",
         invariants=(100,),
-        path="kwire/net/service.py",
-        old='        except Exception:\n            log.exception("connection failed',
-        new='        except KeyError:\n            log.exception("connection failed',
+        path="kwire/net/server.py",
+        old='        except Exception:\n            logger.exception("connection failed',
+        new='        except KeyError:\n            logger.exception("connection failed',
         test=f"{SERVICE}::test_bug_closes_the_connection_and_logs_a_traceback",
     ),
     Mutation(
@@ -223,7 +223,7 @@ MUTATIONS = (
     Mutation(
         name="close-all-in-one-turn",
         invariants=(102,),
-        path="kwire/net/service.py",
+        path="kwire/net/server.py",
         old="await self._closing.wait_turn()",
         new="pass",
         test=f"{SERVICE}::test_many_connections_are_accepted_and_closed_a_few_per_turn",
@@ -415,7 +415,7 @@ MUTATIONS = (
     Mutation(
         name="frames-of-lost-answers-count-for-ever",
         invariants=(95,),
-        path="kwire/net/service.py",
+        path="kwire/net/server.py",
         old="        connection.drop_waiting()\n",
         new="",
         test=f"{WAITING}::test_closed_connection_frees_the_memory_of_what_waits",

@@ -72,7 +72,7 @@ MUTATIONS = (
     Mutation(
         name="epoch-of-the-acknowledgement-taken-late",
         invariants=(1, 9),
-        path="kwire/replica/service.py",
+        path="kwire/replica/replicas.py",
         old="if leader is None or epoch < leader.first_epoch:",
         new="if leader is None:",
         test="tests/handlers/test_faults.py::test_truncated_batch_is_not_acknowledged",
@@ -80,7 +80,7 @@ MUTATIONS = (
     Mutation(
         name="coordinators-are-not-synced",
         invariants=(11,),
-        path="kwire/replica/service.py",
+        path="kwire/replica/replicas.py",
         old="        if not produced.is_stored:\n",
         new="        if not produced.is_stored and from_client:\n",
         test=f"{SYNCED}::test_offset_commit_is_answered_after_its_fsync",
@@ -108,12 +108,12 @@ MUTATIONS = (
         path="kwire/replica/metadata_applier.py",
         old="delete(topic, index)\n                await slices.pause()",
         new="delete(topic, index)",
-        test="tests/replica/test_service.py::TestTurns::test_other_tasks_run_while_a_large_topic_is_deleted",
+        test="tests/replica/test_replicas.py::TestTurns::test_other_tasks_run_while_a_large_topic_is_deleted",
     ),
     Mutation(
         name="large-topic-decided-in-one-turn",
         invariants=(101,),
-        path="kwire/raftmeta/controller/service.py",
+        path="kwire/raftmeta/controller/controller.py",
         old="await self._pause(epoch)  # The decision",
         new="pass  # The decision",
         test="tests/raftmeta/controller/test_large_decisions.py::test_no_piece_of_a_large_decision_takes_long",
@@ -196,10 +196,10 @@ MUTATIONS = (
     Mutation(
         name="recreated-topic-takes-the-old-log",
         invariants=(40,),
-        path="kwire/log/service.py",
+        path="kwire/log/manager.py",
         old="if log is not None and not self._is_of(log, topic_id):\n",
         new="if log is not None and log.topic_id == LOST_ID:\n",
-        test="tests/log/test_service.py",
+        test="tests/log/test_manager.py",
     ),
     Mutation(
         name="acknowledged-offset-is-the-last",
@@ -465,7 +465,7 @@ MUTATIONS = (
     Mutation(
         name="paused-leader-appends",
         invariants=(34,),
-        path="kwire/replica/service.py",
+        path="kwire/replica/replicas.py",
         old="if self.lease is not None and self.lease.is_over(now):",
         new="if False:",
         test="tests/handlers/test_lease.py::test_produce_is_refused",

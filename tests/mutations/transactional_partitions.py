@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation(
         name="end-of-a-transaction-wakes-no-reader",
         invariants=(61,),
-        path="kwire/replica/service.py",
+        path="kwire/replica/replicas.py",
         old="                self.fetch_waits.on_transaction_ended(partition)\n",
         new="                pass\n",
         test=f"{_RECORDS}"

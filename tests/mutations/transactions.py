@@ -20,7 +20,7 @@ MUTATIONS = (
     Mutation(
         name="send-markers-before-the-decision-is-committed",
         invariants=(59,),
-        path="kwire/coordinator/service.py",
+        path="kwire/coordinator/runtime.py",
         old="        await self._wait_committed(shard, shard.written)\n        return result",
         new="        return result",
         test=f"{_TESTS}::test_markers_wait_until_the_decision_is_committed",
@@ -28,7 +28,7 @@ MUTATIONS = (
     Mutation(
         name="drop-a-decided-transaction-when-the-lease-ends",
         invariants=(59, 61),
-        path="kwire/transaction/service.py",
+        path="kwire/transaction/coordinator.py",
         old="                    if not self.service.is_led(index):\n",
         new="                    if True:\n",
         test=f"{_TESTS}::test_coordinator_finishes_what_was_decided_when_its_lease_is_renewed",
@@ -36,7 +36,7 @@ MUTATIONS = (
     Mutation(
         name="drop-a-completion-when-the-lease-ends",
         invariants=(61,),
-        path="kwire/transaction/service.py",
+        path="kwire/transaction/coordinator.py",
         old="                if not self.service.is_led(index):\n                    return",
         new="                if True:\n                    return",
         test=f"{_TESTS}::test_coordinator_finishes_what_was_decided_when_its_lease_is_renewed",
@@ -52,7 +52,7 @@ MUTATIONS = (
     Mutation(
         name="send-markers-as-a-former-coordinator",
         invariants=(60,),
-        path="kwire/transaction/service.py",
+        path="kwire/transaction/coordinator.py",
         old="        return self._epochs.get(end.index) == end.coordinator_epoch",
         new="        return True",
         test=f"{_TESTS}::test_former_coordinator_stops_sending",

@@ -16,7 +16,7 @@ from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.errors import UnsupportedVersion
 from kwire.net.client import ConnectionLost, NodeClient
 from kwire.net.framing import Disconnect
-from kwire.net.service import NetService
+from kwire.net.server import NetServer
 
 SUPPORTED = [
     ApiVersionsResponse.ApiVersion(api_key=12, min_version=0, max_version=3),
@@ -65,7 +65,7 @@ def heartbeat(group: str, generation: int) -> HeartbeatRequest:
 async def connect() -> AsyncIterator[tuple[NodeClient, Other]]:
     other = Other()
     async with trio.open_nursery() as nursery:
-        service = NetService()
+        service = NetServer()
         await nursery.start(service.run)
         port = service.bind("A", "127.0.0.1", 0, lambda listener, host: other).port
         service.accept("A")

@@ -10,9 +10,9 @@ from kwire.clock import SystemClock
 from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach, RaftPeers
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from kwire.raftmeta.service import RaftService
 from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import config_of
 from tests.support.net.peer import Other, heartbeat

@@ -9,8 +9,8 @@ import trio.testing
 from kwire import errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.log.config import LogConfig
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
 from kwire.records.header import headers
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable

@@ -14,7 +14,7 @@ from kwire.clock import SystemClock
 from kwire.codec.messages import metadata_records as r
 from kwire.node import broker_watch
 from kwire.node.broker_watch import BrokerWatch
-from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from tests.support.raftmeta.clusters import Cluster, registration
 from tests.support.raftmeta.one_leader import OneLeader, active_controller

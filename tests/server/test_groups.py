@@ -9,7 +9,7 @@ from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
-from kwire.group.service import GroupCoordinator
+from kwire.group.coordinator import GroupCoordinator
 from kwire.node.server import Server
 from kwire.testing.wire import TrioWireClient
 from kwire.types import CONSUMER_OFFSETS

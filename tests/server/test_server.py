@@ -11,8 +11,8 @@ import trio
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
-from kwire.log.service import LogManager
-from kwire.net.service import NetService
+from kwire.log.manager import LogManager
+from kwire.net.server import NetServer
 from kwire.node.server import Server, format_node
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.storage_format.directories import CannotOpenError
@@ -145,7 +145,7 @@ async def test_link_local_address_without_interface_is_refused_with_a_remedy(
     def bind(*_: object, **__: object) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(NetService, "bind", bind)
+    monkeypatch.setattr(NetServer, "bind", bind)
     address = f"[{host}]" if ":" in host else host
     listeners = f"PLAINTEXT://{address}:0,CONTROLLER://127.0.0.1:0"
     with pytest.raises(CannotOpenError) as caught:

@@ -19,6 +19,7 @@ from kwire.raftmeta.controller.brokers import (
     decide_register_broker,
     decide_unregister_broker,
 )
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates
 from kwire.raftmeta.controller.partitions import (
     PREFERRED,
@@ -29,7 +30,6 @@ from kwire.raftmeta.controller.partitions import (
     decide_reassign,
     decide_rebalance_leaders,
 )
-from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.metadata.image import TopicImage
 from kwire.types import NO_LEADER
 from tests.support.raftmeta.clusters import cluster_of, directory

@@ -12,10 +12,10 @@ from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsRes
 from kwire.errors import FetchSessionIdNotFound, NotLeaderOrFollower
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.replica.fetcher.config import FetcherConfig
-from kwire.replica.fetcher.service import ReplicaFetchers
+from kwire.replica.fetcher.fetchers import ReplicaFetchers
 from kwire.replica.partition import Partition
 from kwire.replica.throttles import RateLimit
 from simulation.disk import SimDisk

@@ -18,10 +18,10 @@ from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names, offset_index
 from kwire.log.formats.txn_index import AbortedTxn, pack
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import Producer, Sent
 from kwire.log.region import FileRegion
-from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads, InThread
 from simulation.disk import SimDisk, SimFile
 from tests.support.clock import Clock

@@ -88,10 +88,10 @@ def started_in(path: str, function: str) -> set[str]:
 @pytest.mark.parametrize(
     "path",
     [
-        "log/directories/service.py",
+        "log/directories/directory_service.py",
         "raftmeta/controller/periodic_tasks.py",
-        "coordinator/service.py",
-        "transaction/service.py",
+        "coordinator/runtime.py",
+        "transaction/coordinator.py",
     ],
 )
 def test_every_periodic_task_has_a_row(path: str) -> None:

@@ -23,7 +23,7 @@ from kwire.handlers.shared.config_resources import (
     resources_of,
 )
 from kwire.handlers.shared.context import Context
-from kwire.raftmeta.controller.service import Decide
+from kwire.raftmeta.controller.controller import Decide
 
 Req = TypeVar("Req", AlterConfigsRequest, IncrementalAlterConfigsRequest)
 Resp = TypeVar("Resp", AlterConfigsResponse, IncrementalAlterConfigsResponse)

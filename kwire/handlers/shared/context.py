@@ -18,21 +18,21 @@ from kwire.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from kwire.group.service import GroupCoordinator
-from kwire.log.service import LogManager
+from kwire.group.coordinator import GroupCoordinator
+from kwire.log.manager import LogManager
 from kwire.metrics import Metrics
 from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
+from kwire.raftmeta.controller.controller import Controller, Decide
 from kwire.raftmeta.controller.mutation_quota import Permit, Requester
-from kwire.raftmeta.controller.service import Controller, Decide
 from kwire.raftmeta.metadata.image import MetadataImage
-from kwire.raftmeta.service import RaftService
+from kwire.raftmeta.quorum import RaftService
 from kwire.replica.producer_ids import ProducerIds
-from kwire.replica.service import ReplicaService
+from kwire.replica.replicas import ReplicaService
 from kwire.replica.transaction_ports import MarkerWriter, TransactionVerifier
 
 if TYPE_CHECKING:
-    from kwire.transaction.service import TransactionCoordinator
+    from kwire.transaction.coordinator import TransactionCoordinator
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")

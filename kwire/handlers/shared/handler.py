@@ -18,7 +18,7 @@ from kwire.handlers.shared.config_resources import ConfigResource
 from kwire.handlers.shared.context import Context
 from kwire.net.framing import Disconnect
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
@@ -82,7 +82,7 @@ class Handler(Generic[Req, Resp]):
         except Disconnect:
             raise
         except Exception:
-            log.exception("request failed api=%s", self.request_type.__name__)
+            logger.exception("request failed api=%s", self.request_type.__name__)
             return self.refuse(request, UnknownServerError())
 
 

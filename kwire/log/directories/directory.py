@@ -1,6 +1,6 @@
 """One log directory: its lock, its partitions' logs, its checkpoints, its clean shutdown.
 
-Synchronous; :mod:`kwire.log.service` decides when, and in which thread, its methods run. Rules: a
+Synchronous; :mod:`kwire.log.manager` decides when, and in which thread, its methods run. Rules: a
 directory belongs to one broker at a time. A topic's data is identified by the topic id, so the
 directory of an older topic with the same name is set aside, never reused. A crash may follow any
 step of a deletion: the next start removes or ignores a directory whose name has a mark.

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
 from kwire import attrs, errors
+from kwire.raftmeta.controller.controller import Controller, Decide
 from kwire.raftmeta.controller.mutation_quota import Requester
-from kwire.raftmeta.controller.service import Controller, Decide
 
 Q = TypeVar("Q")
 R = TypeVar("R")

@@ -13,8 +13,8 @@ from kwire import attrs, errors
 from kwire.clock import Clock
 from kwire.drive import give_way
 from kwire.raftmeta.controller.brokers import decide_fence_stale
+from kwire.raftmeta.controller.controller import Controller, Decide
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
-from kwire.raftmeta.controller.service import Controller, Decide
 
 
 @attrs.frozen(eq=False)

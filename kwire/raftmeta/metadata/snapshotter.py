@@ -16,7 +16,7 @@ from kwire.clock import Clock
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
-from kwire.raftmeta.service import RaftService
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.storage.levels import level_of
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.waits import Signal

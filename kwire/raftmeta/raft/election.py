@@ -23,7 +23,7 @@ from kwire.raftmeta.raft.roles import (
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RETRY_SHARE: Final = 0.1
 """The first delay after a lost round once the leader has ended, relative to the longest one."""
@@ -132,7 +132,7 @@ def adopt_epoch_and_leader(
     has_leader = state.leader_id is not None and epoch == state.epoch
     if leader_id is not None and contradicts(state, epoch, leader_id):
         text = "two leaders in one epoch epoch=%d leader=%s other=%d"
-        log.warning(text, epoch, state.leader_id, leader_id)
+        logger.warning(text, epoch, state.leader_id, leader_id)
         return
     if leader_id is None:
         if epoch > state.epoch:

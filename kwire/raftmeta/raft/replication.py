@@ -32,7 +32,7 @@ from kwire.raftmeta.raft.state import Call, RaftState
 from kwire.raftmeta.raft.voters import Node, ReplicaKey, VoterHistory
 from kwire.records.header import crc_ok, headers
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _ONE_AT_A_TIME = (
     FetchRequest,
@@ -262,7 +262,9 @@ def _take(state: RaftState, role: Follower, part: Part) -> None:
         if data:
             progress.append_fetched(state, data)
         else:
-            log.warning("records refused leader=%d offset=%d", role.leader.id, state.log.end_offset)
+            logger.warning(
+                "records refused leader=%d offset=%d", role.leader.id, state.log.end_offset
+            )
             state.calls.retry_at[role.leader.id] = state.now + state.config.retry_backoff_s
     committed = min(part.high_watermark, state.log.end_offset)
     if committed >= 0:

@@ -13,7 +13,7 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.raftmeta.storage.storage import MetadataStorage
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S: Final = 0.1
 """The wait before the third attempt, or the second if no file could be closed; then doubles."""
@@ -40,6 +40,6 @@ class Scarcity:
             return 0.0
         now = self._clock.now()
         if now >= self._logged_until:
-            log.warning("metadata log waits for descriptors error=%s", error)
+            logger.warning("metadata log waits for descriptors error=%s", error)
         self._logged_until = now + 2 * LONGEST_WAIT_S
         return min(FIRST_WAIT_S * (1 << min(attempt, _DOUBLINGS)), LONGEST_WAIT_S)

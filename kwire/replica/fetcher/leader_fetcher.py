@@ -37,7 +37,7 @@ from kwire.replica.ports import LeaderBroker, LeaderUnreachable, Logs
 from kwire.replica.throttles import RateLimit
 from kwire.waits import Signal
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ENDED_MAX: Final = 256
 """The partitions up to which a waiting fetch is ended for new ones: the next one names all."""
@@ -147,7 +147,7 @@ class LeaderFetcher:
                     await self._run_once()
                 except Exception:
                     # One leader's answer must not end the broker, nor the copies from others.
-                    log.exception("fetcher failed")
+                    logger.exception("fetcher failed")
                     self._session.reset()
                     await trio.sleep(self.config.backoff_s + RETRY_S)
 
@@ -252,7 +252,7 @@ class LeaderFetcher:
             try:
                 response = await self.leader.fetch(request)
             except LeaderUnreachable as error:
-                log.debug("leader out of reach reason=%s", error)
+                logger.debug("leader out of reach reason=%s", error)
                 return None
             finally:
                 self._in_flight = None
@@ -265,7 +265,7 @@ class LeaderFetcher:
             self._session.reset()
             return FetchResponse()
         if response.error_code:
-            log.warning("fetch refused code=%d", response.error_code)
+            logger.warning("fetch refused code=%d", response.error_code)
             return None
         self._session.on_response(response.session_id)
         self._may_end_wait = True
@@ -334,7 +334,7 @@ class LeaderFetcher:
         except (KafkaError, UnexpectedOffset, LeaderUnreachable) as error:
             self._on_failed(key, followed, error)
         except Exception:
-            log.exception("reconciliation failed partition=%s", followed.partition.log.partition)
+            logger.exception("reconciliation failed partition=%s", followed.partition.log.partition)
             self._delay(key)
         else:
             followed.failure_count = 0

@@ -2,7 +2,7 @@
 
 from typing import Final, TypeVar
 
-from kwire.raftmeta.controller.service import Controller, Decide
+from kwire.raftmeta.controller.controller import Controller, Decide
 from kwire.raftmeta.controller.state import ControllerState, whole
 from kwire.raftmeta.delivery import Delivery
 from kwire.raftmeta.metadata.image import MetadataImage

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+from kwire.raftmeta.controller import controller as controller_service
 from kwire.raftmeta.controller import feature_updates
-from kwire.raftmeta.controller import service as controller_service
 from kwire.raftmeta.raft.voters import VoterHistory, VoterSet
 from kwire.raftmeta.storage.levels import NEWEST
 from simulation.raft.mutations import Mutation

@@ -16,8 +16,8 @@ from kwire.replica.fetcher import truncation
 from kwire.replica.leader import HighWatermarkChange, Leader
 from kwire.replica.partition import Partition
 from kwire.replica.ports import PartitionState
+from kwire.replica.replicas import ReplicaService
 from kwire.replica.roles import Roles
-from kwire.replica.service import ReplicaService
 from simulation.raft.mutations import Mutation
 
 _elect = PartitionChangeBuilder._elect

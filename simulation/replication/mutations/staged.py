@@ -2,10 +2,10 @@
 
 from typing import Final, NoReturn
 
-from kwire.coordinator.service import CoordinatorService
+from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.errors import KafkaError
 from kwire.log import fetched_batches
-from kwire.log import service as log_service
+from kwire.log import manager as log_service
 from kwire.log.directories.queue_writer import QueueWriter
 from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.controller import partitions
@@ -78,7 +78,7 @@ MUTATIONS: Final = (
     Mutation(
         "refusals-before-the-commit",
         "coordinators refuse producers for good because of records that are not replicated",
-        ((CoordinatorService, "_refuse", _refuse_at_once),),
+        ((CoordinatorRuntime, "_refuse", _refuse_at_once),),
         (59,),
         stage="fence-in-vain",
     ),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kwire import attrs
-from kwire.coordinator.service import CoordinatorService
+from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.group.offsets import Offsets
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
@@ -161,7 +161,7 @@ MUTATIONS: Final = (
     Mutation(
         "coordinators-answer-before-the-commit",
         "coordinators answer before their records are replicated",
-        ((CoordinatorService, "_wait_committed", _wait_for_nothing),),
+        ((CoordinatorRuntime, "_wait_committed", _wait_for_nothing),),
         (11, 59),
     ),
 )

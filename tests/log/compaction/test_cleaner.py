@@ -21,7 +21,7 @@ from kwire.log.directories.cleaning_runner import (
 )
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import Disk, RealDisk
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads
 from simulation.disk import SimDisk
 from tests.support.clock import Clock

@@ -16,8 +16,8 @@ from kwire.log.config import CleanerSettings, LogConfig
 from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from simulation.disk import Killed, SimDisk
 from tests.support.clock import Clock

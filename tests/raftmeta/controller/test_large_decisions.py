@@ -11,12 +11,12 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.drive import STEPS_AT_ONCE
-from kwire.raftmeta.controller import service as controller_service
+from kwire.raftmeta.controller import controller as controller_service
 from kwire.raftmeta.controller.brokers import decide_fence_stale, decide_heartbeat
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates
 from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
-from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch

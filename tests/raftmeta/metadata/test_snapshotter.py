@@ -18,7 +18,7 @@ from kwire.codec.messages.metadata_records import (
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
-from kwire.raftmeta.service import RaftService
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage import MetadataStorage
 from simulation.disk import SimDisk

@@ -12,11 +12,11 @@ from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest
 from kwire.codec.messages.metadata_records import TopicRecord
 from kwire.raftmeta.delivery import DELIVERY_BYTES
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.events import CleanLog, SnapshotLoaded, SnapshotRefused, SnapshotTaken
 from kwire.raftmeta.raft.log_state import NeedsSnapshot, SnapshotId, Valid
 from kwire.raftmeta.raft.quorum_state import ElectionState
-from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
 from kwire.records.build import New, batch
 from simulation.raft.memory_storage import MemoryStorage

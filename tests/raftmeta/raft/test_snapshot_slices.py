@@ -10,11 +10,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from kwire.codec.messages.metadata_records import TopicRecord
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.events import SnapshotLoaded, SnapshotRefused
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.state import RaftState
-from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
 from kwire.raftmeta.storage.storage import Bytes
 from kwire.records.build import New, batch

@@ -9,6 +9,7 @@ import trio
 from kwire import errors
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft import election
 from kwire.raftmeta.raft.raft_metrics import (
     STATES,
@@ -19,7 +20,6 @@ from kwire.raftmeta.raft.raft_metrics import (
 )
 from kwire.raftmeta.raft.roles import VoterChange
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
-from kwire.raftmeta.service import RaftService
 from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, config_of, voters_of
 from tests.support.raftmeta.one_node import follower, leader, node

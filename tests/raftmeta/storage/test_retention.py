@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from kwire.codec.messages.metadata_records import TopicRecord
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.cleaning import MetadataRetention
-from kwire.raftmeta.service import RaftService
 from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, config_of, voters_of
 

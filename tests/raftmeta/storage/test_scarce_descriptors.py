@@ -14,10 +14,10 @@ import trio.testing
 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.events import AppendLog, Effect, SaveElection, TruncateLog
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
-from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage import scarcity
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage_turn import Turn

@@ -10,14 +10,14 @@ import trio.testing
 
 from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
-from kwire.coordinator.service import CoordinatorService
+from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.errors import (
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
 )
+from kwire.group.coordinator import GroupCoordinator
 from kwire.group.decision_builder import Client
-from kwire.group.service import GroupCoordinator
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
 from kwire.raftmeta.broker.session_lease import SessionLease
@@ -144,7 +144,7 @@ class Node:
     """A group coordinator and the log that it writes."""
 
     log: FakeLog
-    service: CoordinatorService[GroupShard]
+    service: CoordinatorRuntime[GroupShard]
     groups: GroupCoordinator
     settings: GroupSettings
 
@@ -158,7 +158,7 @@ def make_node(
         **{"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 4} | overrides
     )
     ids = member_ids()
-    service = CoordinatorService(
+    service = CoordinatorRuntime(
         topic="__consumer_offsets",
         log=log,
         clock=clock or Clock(),

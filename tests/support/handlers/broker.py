@@ -20,7 +20,7 @@ from kwire.handlers.dispatch import handler_of
 from kwire.handlers.shared.context import Context, Services
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.records import build, header
@@ -28,7 +28,7 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.markers import Markers, WaitCommitted
 from kwire.replica.partition import Partition
 from kwire.replica.producer_ids import ProducerIds
-from kwire.replica.service import ReplicaService
+from kwire.replica.replicas import ReplicaService
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import NOT_REQUIRED
 from simulation.disk import SimDisk

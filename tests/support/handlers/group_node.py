@@ -16,7 +16,7 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
-from kwire.group.service import GroupCoordinator
+from kwire.group.coordinator import GroupCoordinator
 from kwire.handlers.dispatch import handler_of
 from kwire.handlers.shared.context import Context
 from kwire.replica.coordinator_log import CoordinatorLog

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from random import Random
 
 from kwire import attrs
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.service import LogManager
 from simulation.disk import SimDisk
 from simulation.log.sim import Model
 from tests.support.log.batches import TIME_MS, append, encode, end_transaction

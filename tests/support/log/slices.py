@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads
 from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS

@@ -12,7 +12,7 @@ import trio.testing
 
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
-from kwire.net.service import NetService
+from kwire.net.server import NetServer
 from kwire.testing.wire import TrioWireClient
 
 BULK_BYTES = 4000
@@ -68,7 +68,7 @@ class Echo:
 class Node:
     """A running service and the sessions it made."""
 
-    service: NetService
+    service: NetServer
     sessions: list[Echo]
     nursery: trio.Nursery
     started: float = attrs.field(factory=trio.current_time)
@@ -112,7 +112,7 @@ async def settle() -> None:
 async def running(limits: Limits | None = None) -> AsyncIterator[Node]:
     """Run a node's service without listeners; stop it at the end."""
     async with trio.open_nursery() as nursery:
-        node = Node(NetService(limits or Limits()), [], nursery)
+        node = Node(NetServer(limits or Limits()), [], nursery)
         await nursery.start(node.service.run)
         yield node
         nursery.cancel_scope.cancel()

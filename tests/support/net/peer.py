@@ -7,7 +7,7 @@ from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.net.framing import Disconnect
-from kwire.net.service import NetService
+from kwire.net.server import NetServer
 
 SUPPORTED = [
     ApiVersionsResponse.ApiVersion(api_key=12, min_version=0, max_version=3),
@@ -19,7 +19,7 @@ SUPPORTED = [
 class Other:
     """A node that answers Heartbeat, or hangs or closes if the group id says so."""
 
-    service: NetService = attrs.field(factory=NetService)
+    service: NetServer = attrs.field(factory=NetServer)
     connection_count: int = 0
 
     def only_reads(self, frame: memoryview) -> bool:

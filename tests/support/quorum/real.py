@@ -24,15 +24,15 @@ from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
 from kwire.log.disk import RealDisk
 from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers
-from kwire.net.service import NetService
+from kwire.net.server import NetServer
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.events import Effect, Event
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import VoterSet
-from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage_turn import Outcome
 from simulation.raft.files import Files
 from simulation.raft.quorums import Watcher
@@ -185,14 +185,14 @@ class RealNode:
         if self.raft is not None:  # else it is dead already, as far as the scenario knows
             self.watch.on_step(self, event, effects)
 
-    def _listening(self, quorum: RaftService) -> NetService:
+    def _listening(self, quorum: RaftService) -> NetServer:
         services = Services(
             quorum=quorum,
             image=MetadataImage(),
             cluster_id=self.config.cluster_id,
             supported_features={"kraft.version": (0, 1)},
         )
-        net = NetService()
+        net = NetServer()
         dispatcher = Dispatcher(services, ListenerType.CONTROLLER)
         self.port = net.bind("CONTROLLER", HOST, 0, dispatcher.for_connection).port
         return net

@@ -28,8 +28,8 @@ from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
 from kwire.raftmeta.controller.brokers import decide_fence_stale, decide_register_broker
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState, whole
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch

@@ -11,12 +11,12 @@ from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
-from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.service import RaftService
+from kwire.raftmeta.quorum import RaftService
 from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
 from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, Watcher, config_of, voters_of

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kwire.raftmeta.commits import Commit
-from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher

@@ -10,7 +10,7 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.service import LogManager
+from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.records.build import New, batch
 from kwire.replica.fetcher.config import FetcherConfig

@@ -13,9 +13,9 @@ import trio
 from kwire.records.build import New, batch
 from kwire.records.header import parse
 from kwire.records.iterate import records
+from kwire.transaction.coordinator import TransactionCoordinator
 from kwire.transaction.model import Transaction
 from kwire.transaction.records import load, record_of, store, transaction_of
-from kwire.transaction.service import TransactionCoordinator
 from kwire.transaction.settings import TransactionSettings
 from kwire.types import TRANSACTION_STATE, TopicPartition
 from tests.support.clock import Clock

@@ -19,8 +19,8 @@ from kwire.errors import (
     TransactionCoordinatorFenced,
 )
 from kwire.replica.transaction_ports import TransactionMarker
+from kwire.transaction.coordinator import TransactionCoordinator
 from kwire.transaction.model import Transaction
-from kwire.transaction.service import TransactionCoordinator
 from kwire.transaction.settings import TransactionSettings
 from kwire.transaction.shard import AddPartitions, EndTransaction
 from kwire.transaction.transitions import Producer

@@ -11,7 +11,7 @@ from kwire import errors
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk
-from kwire.log.service import LogManager, delete_unassigned, retire_strays
+from kwire.log.manager import LogManager, delete_unassigned, retire_strays
 from kwire.types import DirectoryId, TopicPartition
 from simulation.disk import SimDisk
 from tests.support.clock import Clock

@@ -28,7 +28,7 @@ from kwire.net.send import Sender
 from kwire.net.task_pacer import TaskPacer
 from kwire.net.write_coalescer import WriteCoalescer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CLOSE_BATCH: Final = 16
 """Connections closed in one turn; thousands may end together with their process."""
@@ -37,7 +37,7 @@ _IDLE_SCANS: Final = 64
 
 
 @attrs.define(eq=False)
-class NetService:
+class NetServer:
     """All listeners of one node."""
 
     limits: Limits = attrs.field(factory=Limits)
@@ -173,15 +173,15 @@ class NetService:
         except Disconnect as reason:
             connection.reason = str(reason)
         except OSError as error:
-            log.debug("connection lost peer=%s reason=%s", connection.peer, error)
+            logger.debug("connection lost peer=%s reason=%s", connection.peer, error)
         except Exception:
-            log.exception("connection failed peer=%s", connection.peer)
+            logger.exception("connection failed peer=%s", connection.peer)
         finally:
             self._close(connection)
 
     def _close(self, connection: Connection) -> None:
         if connection.reason:
-            log.info(
+            logger.info(
                 "connection closed listener=%s peer=%s reason=%s",
                 connection.listener.name,
                 connection.peer,

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from kwire.coordinator.ports import CoordinatorLog
     from kwire.replica.transaction_ports import TransactionMarker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
@@ -89,7 +89,7 @@ WaitCommitted = Callable[[], Awaitable[None]]
 
 
 @attrs.define(eq=False, kw_only=True)
-class CoordinatorService(Generic[M]):
+class CoordinatorRuntime(Generic[M]):
     """The coordinators of one internal topic on this node."""
 
     topic: str
@@ -287,7 +287,7 @@ class CoordinatorService(Generic[M]):
             client_error = _to_client_error(error)
             if decision.otherwise is None:
                 raise client_error from error
-            log.warning("write failed partition=%s error=%r", shard.partition, error)
+            logger.warning("write failed partition=%s error=%r", shard.partition, error)
             decision = decision.otherwise(client_error, self._time.moment())
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         self._wakes.wake(answered)

@@ -22,7 +22,7 @@ from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment, Opaque, TransactionalProducer
 from kwire.coordinator.partitioning import partition_for
-from kwire.coordinator.service import CoordinatorService
+from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.drive import Slices, give_way, run_in_slices
 from kwire.errors import (
     CoordinatorLoadInProgress,
@@ -55,7 +55,7 @@ FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseT
 class GroupCoordinator:
     """The groups of this node."""
 
-    service: CoordinatorService[GroupShard]
+    service: CoordinatorRuntime[GroupShard]
     settings: Callable[[], GroupSettings]
     partitions: Callable[[], int]
     """Returns the number of partitions that `__consumer_offsets` has or will be created with."""
@@ -73,7 +73,7 @@ class GroupCoordinator:
     ) -> "GroupCoordinator":
         """Return the coordinator with its service; the caller runs ``service.run``."""
         settings = follow_config(config)
-        service = CoordinatorService(
+        service = CoordinatorRuntime(
             topic=CONSUMER_OFFSETS,
             log=to,
             clock=clock,

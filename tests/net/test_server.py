@@ -16,7 +16,7 @@ from kwire.net.acceptor import ACCEPT_BATCH
 from kwire.net.connection import TURN_FRAMES
 from kwire.net.limits import Limits, last_descriptor
 from kwire.net.readiness import HANG_UPS
-from kwire.net.service import CLOSE_BATCH
+from kwire.net.server import CLOSE_BATCH
 from kwire.testing.wire import Closed, TrioWireClient
 from tests.support.net.node import Node, echo, frames_of, running, settle
 

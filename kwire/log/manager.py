@@ -2,7 +2,7 @@
 
 Rules: only calls that release the interpreter go to threads, and every file that they use is
 pinned. A failed directory stays offline until the broker is restarted. Each directory does its own
-work on its logs (:mod:`kwire.log.directories.service`).
+work on its logs (:mod:`kwire.log.directories.directory_service`).
 """
 
 import logging
@@ -18,7 +18,7 @@ from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.log.config import CleanerSettings, LogConfig, LogSettings
 from kwire.log.directories.directory import LOST_ID, LogDirectory
-from kwire.log.directories.service import DirectoryService
+from kwire.log.directories.directory_service import DirectoryService
 from kwire.log.disk import Disk
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog

@@ -16,7 +16,7 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Moment, Opaque
 from kwire.coordinator.partitioning import partition_for
-from kwire.coordinator.service import CoordinatorService
+from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.drive import Slices
 from kwire.errors import (
     ConcurrentTransactions,
@@ -59,7 +59,7 @@ class TransactionCoordinator:
     """Returns the number of partitions that `__transaction_state` has or will be created with."""
     take_id: Callable[[], Awaitable[int]]
     """Returns a producer id that no producer uses."""
-    service: CoordinatorService[TransactionShard] = attrs.field(init=False)
+    service: CoordinatorRuntime[TransactionShard] = attrs.field(init=False)
     sender: MarkerSender = attrs.field(init=False)
     _epochs: dict[int, int] = attrs.field(factory=dict, init=False)
     """The leader epoch of each partition that this node leads."""
@@ -74,7 +74,7 @@ class TransactionCoordinator:
     _has_timed_out: Signal = attrs.field(factory=Signal, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.service = CoordinatorService(
+        self.service = CoordinatorRuntime(
             topic=TRANSACTION_STATE,
             log=self.log,
             clock=self.clock,

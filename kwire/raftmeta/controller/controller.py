@@ -37,7 +37,7 @@ from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied
 from kwire.raftmeta.metadata.image_loader import STEP_RECORDS
 from kwire.raftmeta.metadata.publisher import AT_ONCE, MetadataPublisher
-from kwire.raftmeta.service import RaftService
+from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.storage.levels import at_level, level_of
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader, pack
 from kwire.records.build import Payload
