@@ -1,7 +1,7 @@
 """Find breaches of the language rules (CONTRIBUTING.md, "Language") in the tree's files.
 
 Rules of this file: a breach is one line of a file and a text that says what is wrong in it; rules
-are judged by the text or the syntax tree alone, so a file can be judged without importing it.
+are judged by the syntax tree alone, so a file can be judged without importing it.
 """
 
 import ast
@@ -22,16 +22,7 @@ FOLDERS: Final = (
     "tests",
     "compat_tests",
     "benchmarks",
-    "docs",
 )
-FILES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml")
-SUFFIXES: Final = {".py", ".md", ".toml", ".go", ".java", ".cjs", ".mjs"}
-
-WORDS: Final = (
-    *("nobody", "somebody", "told", "tells", "heard", "believed", "stands", "twin", "twins"),
-    *("office", "forgotten", "news", "by lot", "gives up", "hope"),
-)
-"""Figures of speech; the protocol's noun, or a named actor with a verb, says the same plainly."""
 NAMES: Final = frozenset(
     {
         *("asked", "found", "given", "gone", "heard", "held", "kept", "known", "left", "made"),
@@ -53,14 +44,6 @@ NO_PARTICIPLES: Final = frozenset(
     ("embed", "exceed", "feed", "heed", "need", "proceed", "seed", "shed", "speed", "succeed")
 )
 """Nouns and verbs that end in -ed."""
-KAFKAS: Final = re.compile(r"forgotten[_ ]?topics?[_ ]?(data)?", re.IGNORECASE)
-"""Names that Kafka's messages give; they stay as they are."""
-
-_WORDS = re.compile(
-    r"(?<![a-z])(" + "|".join(word.replace(" ", r"[\s_]+") for word in WORDS) + r")(?![a-z])",
-    re.IGNORECASE,
-)
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 @attrs.frozen
@@ -69,13 +52,6 @@ class Breach:
 
     line: int
     text: str
-
-
-def words(text: str) -> Iterator[Breach]:
-    """Yield the banned words of a text, in prose, names and strings alike."""
-    for number, line in enumerate(text.splitlines(), 1):
-        for match in _WORDS.finditer(_CAMEL.sub(" ", KAFKAS.sub("", line))):
-            yield Breach(number, f"the word {match[0].lower()!r}")
 
 
 def names(tree: ast.Module) -> Iterator[Breach]:
@@ -125,7 +101,7 @@ def _is_participle(name: str) -> bool:
 
 
 def _only_waits(function: ast.AsyncFunctionDef) -> bool:
-    """Whether a function ends in a wait and awaits nothing but waits."""
+    """Return whether a function ends in a wait and awaits nothing but waits."""
     if re.match(r"_*(wait|sleep|park)|__|test_", function.name):
         return False
     last = function.body[-1]
@@ -140,28 +116,21 @@ def _only_waits(function: ast.AsyncFunctionDef) -> bool:
     )
 
 
-PYTHON_RULES: Final[Mapping[str, Callable[[ast.Module], Iterable[Breach]]]] = {
+RULES: Final[Mapping[str, Callable[[ast.Module], Iterable[Breach]]]] = {
     "names": names,
     "functions": functions,
 }
-RULES: Final = ("words", *PYTHON_RULES)
-"""The names of the rules; `words` is for every file, the others for Python."""
 
 
 @cache
 def files() -> tuple[str, ...]:
-    """Return the paths of the files that are judged, relative to the root."""
-    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
-    judged = [path for path in paths if path.suffix in SUFFIXES and path != Path(__file__)]
-    return tuple(sorted(str(p.relative_to(ROOT)) for p in judged)) + FILES
+    """Return the paths of the Python files that are judged, relative to the root."""
+    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    return tuple(sorted(str(p.relative_to(ROOT)) for p in paths if p != Path(__file__)))
 
 
 @cache
 def breaches(path: str) -> Mapping[str, tuple[Breach, ...]]:
     """Return the breaches of each rule in one file."""
-    text = (ROOT / path).read_text()
-    judged = {"words": tuple(words(text))}
-    if path.endswith(".py"):
-        tree = ast.parse(text)
-        judged |= {rule: tuple(judge(tree)) for rule, judge in PYTHON_RULES.items()}
-    return judged
+    tree = ast.parse((ROOT / path).read_text())
+    return {rule: tuple(judge(tree)) for rule, judge in RULES.items()}
