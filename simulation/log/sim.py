@@ -95,6 +95,8 @@ class Model:
     """Offsets that compaction may have removed because of later records that were then cut."""
     former_start: int = 0
     """The highest start offset before a cut; it is back if the power undoes the cut."""
+    cuts: list[int] = attrs.Factory(list)
+    """The end offset after each cut, in order."""
 
     @property
     def durable_end_offset(self) -> int:
@@ -123,6 +125,15 @@ class Model:
         self.flushed = min(self.flushed, offset)
         self.start = min(self.start, offset)
         self.kept_start = min(self.kept_start, offset)
+        self.cuts.append(offset)
+
+    def acknowledge_deletion(self, offset: int, earlier_cuts: int) -> None:
+        """Note an acknowledged DeleteRecords; ``earlier_cuts`` preceded its request.
+
+        A later cut limits it: the request did not mean the records that are appended after the cut,
+        even if another request moves the start past ``offset`` again.
+        """
+        self.kept_start = max(self.kept_start, min([offset, *self.cuts[earlier_cuts:]]))
 
 
 @attrs.define(eq=False)
@@ -358,11 +369,12 @@ class LogSim:
         offset = self.random.randint(log.start_offset + 1, log.high_watermark)
         log.advance_start(offset)
         model.start = max(model.start, offset)
+        earlier_cuts = len(model.cuts)
 
         async def keep() -> None:
             with suppress(KafkaError):
                 await self.logs.keep_starts([log])
-                model.kept_start = max(model.kept_start, min(offset, model.start))
+                model.acknowledge_deletion(offset, earlier_cuts)
 
         nursery.start_soon(keep)
 

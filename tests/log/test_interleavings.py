@@ -10,7 +10,7 @@ import trio
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
 from simulation.disk import SimDisk
-from simulation.log.sim import COMPACTED, simulate
+from simulation.log.sim import COMPACTED, LogSimFailure, Model, judge, simulate
 from simulation.scheduler import deterministic_trio
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, config_of, create_deleted_from, create_log, running
@@ -93,6 +93,31 @@ async def test_records_deleted_from_a_recreated_topic_stay_deleted(
             assert content(log) == [(n, b"new") for n in range(2, 5)]
             await trio.sleep(100)
             assert names.NAMED_AGAIN not in {e.name for e in survivor.entries("t-0")}
+
+
+@pytest.mark.parametrize("is_requested_after_cut", [True, False])
+async def test_simulation_expects_no_deletion_of_records_that_replace_cut_ones(
+    autojump_clock, is_requested_after_cut: bool
+) -> None:
+    """An acknowledgement for cut records says nothing about the records appended after the cut."""
+    async with running(SimDisk()) as logs:
+        log = await create_log(logs)
+        model = Model(log, ID)
+        earlier_cuts = len(model.cuts)
+        model.start = 2
+        model.cut(0)
+        if is_requested_after_cut:
+            earlier_cuts = len(model.cuts)
+        for n in range(5):
+            append(log, [b"0:new%d" % n])
+            model.wrote(n, [b"0:new%d" % n])
+        model.start = 4  # A later request, which is not acknowledged yet.
+        model.acknowledge_deletion(2, earlier_cuts)
+        if is_requested_after_cut:
+            with pytest.raises(LogSimFailure, match="starts at 0 again"):
+                judge(0, model, log, 0)
+        else:
+            judge(0, model, log, 0)
 
 
 async def test_log_without_its_topic_id_becomes_a_stray(autojump_clock) -> None:
