@@ -44,7 +44,7 @@ INVARIANTS: Final = {
     35: "a follower leaves the ISR when it lags and returns when it has caught up",
     36: "a reassignment completes or is cancelled with at least the minimum of replicas",
     37: "preferred elections and controlled shutdowns fail no send with acks=all",
-    38: "a read from a follower stays below the follower's high watermark",
+    38: "a read from a follower stays below its high watermark, in a log that a leader confirmed",
     39: "the start of a log only moves forward, and stays over a restart",
     40: "a topic created again under the same name shares nothing with the old one",
     41: "network partitions in one direction break none of the history rules",

@@ -23,6 +23,7 @@ from kwire.errors import (
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -427,6 +428,8 @@ class _Reading:
             raise NotLeaderOrFollower("the broker's session may have ended")
         if self.reads_followers:
             partition.check_epoch(requested.leader_epoch)
+            if not partition.is_confirmed:  # Consumers go back to the leader (KIP-392).
+                raise OffsetNotAvailable
         else:
             leader = partition.check_leader(requested.leader_epoch)
             if self.replica > _CONSUMER:

@@ -5,6 +5,9 @@ the waits for what has changed (:mod:`kwire.replica.completion`). Rules:
 
 * Consumers see nothing at or above the high watermark, read_committed ones nothing at or above the
   last stable offset (invariant 13); followers read up to the end of the written records.
+* A follower that has started serves no consumer until its leader has confirmed its log. A power
+  loss can undo a truncation that was not synced, but keep the high watermark that was stored after
+  it. Then records are below the high watermark that were never committed.
 * No code here reads records in a batch; a fetched range is a region of a file.
 * Every request may name a leader epoch; it is refused if the partition's leader epoch differs.
 """
@@ -167,6 +170,8 @@ class Partition:
     """End offset and size of the batches appended or copied above the high watermark."""
     copied: ReadableEnds = ReadableEnds()
     """The ends that consumers of this follower could read when their waits were last completed."""
+    is_confirmed: bool = False
+    """True once this broker has led, or a leader had all records here, since the broker started."""
 
     @property
     def config(self) -> LogConfig:
@@ -208,6 +213,7 @@ class Partition:
         self.leader = leader
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
+        self.is_confirmed = True
         if not leader.leads_on:
             self.verifications.clear()
         leader.advance(now)

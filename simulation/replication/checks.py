@@ -49,9 +49,10 @@ class ReplicationChecks:
             log = partition.log
             if broker.id not in committed.replicas:
                 continue  # Its removal is on the way.
-            logs.append(
-                (broker.id, log.high_watermark, self.contents.of(broker.id, topic, index, log))
-            )
+            # A power loss can undo a truncation but keep the high watermark stored after it; the
+            # replica serves no consumer before its leader has confirmed its log.
+            watermark = log.high_watermark if partition.is_confirmed else 0
+            logs.append((broker.id, watermark, self.contents.of(broker.id, topic, index, log)))
             if partition.leader is not None:
                 self._check_leader(broker, partition, index, leaders)
         for node, _, decoded in logs:

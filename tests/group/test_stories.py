@@ -188,7 +188,7 @@ class Player:
 
     def do_fetch(self, names: list[str], _: dict[str, str]) -> list[str]:
         offsets = self.sim.fetch_offsets(*names)
-        return [f"{partition} {offset}" for partition, offset in offsets.items()]
+        return [f"{partition} {offset}" for partition, offset in sorted(offsets.items())]
 
     def do_describe(self, names: list[str], _: dict[str, str]) -> list[str]:
         try:

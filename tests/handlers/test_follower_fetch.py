@@ -45,6 +45,35 @@ async def test_follower_serves_records_below_its_high_watermark() -> None:
         assert (data.error_code, len(data.records)) == (0, 0)
 
 
+async def test_follower_that_has_started_serves_nothing_until_its_leader_confirms_its_log() -> None:
+    """Invariant 38: a power loss may have brought back records that were truncated."""
+    subject = broker()
+    partition = await create_topic(subject, replicas=(2, NODE), leader=2)
+    records = batch([New(b"k", b"a")], timestamp_ms=NOW_MS, base_offset=0, leader_epoch=0)
+    partition.log.append_follower(records, NOW_MS)
+    partition.log.high_watermark = 1
+    for offset in (0, 1):
+        (data,) = await fetch(subject, at("t", offset), max_wait_ms=60_000)
+        assert (data.error_code, bytes(data.records)) == (errors.OffsetNotAvailable.code, b"")
+    FollowedPartition(partition, 2, 0).append(b"", 1, 0, NOW_MS)
+    (data,) = await fetch(subject, at("t"))
+    assert values(data) == [(0, b"a")]
+
+
+async def test_replica_that_has_led_serves_as_a_follower_at_once() -> None:
+    """Its consumers have read its records already."""
+    subject = broker()
+    partition = await create_topic(subject, replicas=(NODE, 2))
+    write(subject, partition, b"a")
+    await fetch(subject, at("t", 1), replica_id=2)
+    await subject.publish(
+        r.PartitionChangeRecord(partition_id=0, topic_id=partition.topic_id, leader=2)
+    )
+    assert partition.leader is None
+    (data,) = await fetch(subject, at("t"))
+    assert values(data) == [(0, b"a")]
+
+
 @pytest.mark.parametrize(
     ("topic", "version", "expected"),
     [

@@ -54,6 +54,23 @@ MUTATIONS = (
         test="tests/handlers/test_follower_fetch.py",
     ),
     Mutation(
+        name="follower-serves-before-its-leader-confirms-its-log",
+        invariants=(38,),
+        path="kwire/handlers/fetch.py",
+        old="if not partition.is_confirmed:",
+        new="if False:",
+        test="tests/handlers/test_follower_fetch.py",
+    ),
+    Mutation(
+        name="diverging-log-counts-as-confirmed",
+        invariants=(38,),
+        path="kwire/replica/fetcher/leader_fetcher.py",
+        old="        self._changed[key] = None\n        if answer",
+        new="        self._changed[key] = None\n        followed.partition.is_confirmed = True\n"
+        "        if answer",
+        test="tests/replica/test_leader_fetcher.py",
+    ),
+    Mutation(
         name="high-watermark-passes-what-is-not-synced",
         invariants=(13,),
         path="kwire/replica/partition.py",

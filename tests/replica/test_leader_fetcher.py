@@ -267,6 +267,31 @@ async def test_answer_for_a_former_epoch_is_dropped(
         assert partition.log.end_offset == 10
 
 
+async def test_log_that_diverges_is_confirmed_once_it_is_truncated(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 38: until then no consumer may read it."""
+    diverging = Answer(
+        partition_index=0,
+        high_watermark=10,
+        diverging_epoch=Answer.EpochEndOffset(epoch=0, end_offset=0),
+        records=b"",
+    )
+    leader = Leader(lambda offset: diverging if offset else None)
+    async with following(leader) as (partition, fetcher, _):
+        fetcher.remove(partition)
+        partition.log.append_follower(ten_records())
+        partition.log.high_watermark = 10
+        fetcher.add(partition)
+        await trio.sleep(2)
+        assert leader.offsets[-2:] == [10, 0]
+        assert not partition.is_confirmed
+        leader.answer = lambda offset: None if offset else records_from()
+        await trio.sleep(2)
+        assert partition.is_confirmed
+        assert partition.log.end_offset == 10
+
+
 async def test_leader_out_of_reach_is_tried_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

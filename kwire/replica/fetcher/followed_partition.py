@@ -99,12 +99,14 @@ class FollowedPartition:
     def append(self, records: Buffer, high_watermark: int, log_start: int, now_ms: int) -> None:
         """Append fetched records, and take over the leader's high watermark and log start.
 
-        The records were fetched in :attr:`leader_epoch`. Raises KafkaError or UnexpectedOffset, as
+        An answer without a diverging epoch confirms the log: the leader has the same records. The
+        new records were fetched in :attr:`leader_epoch`. Raises KafkaError or UnexpectedOffset, as
         :meth:`PartitionLog.append_follower` does, after what precedes the refused batch is
         appended. The high watermark stays below the end of what is written, and never moves back.
         """
         log = self.partition.log
         end_offset = log.end_offset
+        self.partition.is_confirmed = True
         try:
             if len(records):
                 log.append_follower(records, now_ms, self.leader_epoch)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kwire.raftmeta.controller import controller as controller_service
+from kwire.raftmeta.controller import controller as controller_module
 from kwire.raftmeta.controller import feature_updates
 from kwire.raftmeta.raft.voters import VoterHistory, VoterSet
 from kwire.raftmeta.storage.levels import NEWEST
@@ -48,7 +48,7 @@ MUTATIONS: Final = (
     Mutation(
         "records-of-the-newest-level",
         "records have fields that nodes of the cluster's metadata.version cannot read",
-        ((controller_service, "level_of", _newest_level),),
+        ((controller_module, "level_of", _newest_level),),
         (),
     ),
 )

@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.errors import KafkaError
 from kwire.log import fetched_batches
-from kwire.log import manager as log_service
+from kwire.log import manager as log_manager
 from kwire.log.directories.queue_writer import QueueWriter
 from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.controller import partitions
@@ -71,7 +71,7 @@ MUTATIONS: Final = (
     Mutation(
         "empty-log-beside-an-unread-directory",
         "a replica gets an empty log while its own may be in a directory that failed",
-        ((log_service, "_refuse_unread", _create_elsewhere),),
+        ((log_manager, "_refuse_unread", _create_elsewhere),),
         (1,),
         stage="return-without-log",
     ),
