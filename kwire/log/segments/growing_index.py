@@ -1,13 +1,13 @@
-"""An index of a segment that is appended to: the newest entries in memory, those before in a file.
+"""An index of the active segment: the newest entries are in memory, the older ones in a file.
 
-Rules: entries are moved to the file in pieces, so that the memory for them is bounded, and so that
-the first append after a restart reads no entries. An index that begins with its segment has a file
-of its own kind (:data:`kwire.log.formats.names.GROWING`) until a flush has synced the segment: a
-start takes a segment with an ``.index`` for synced. An index that was on disk before the first
-append is continued in its own file. What these files hold after a crash counts for nothing.
+Rules: entries move to the file in pieces. So the memory per index is bounded, and the first append
+after a restart reads no entries. The index of a new segment has a file with the suffix
+:data:`kwire.log.formats.names.GROWING` until a flush has synced the segment: a start takes a
+segment with an ``.index`` for synced. An index that was on disk before the first append is
+continued in that file. After a crash, recovery ignores the contents of both kinds of files.
 
-If the file vanishes or is damaged, the entries in memory stay right, and a search checks what it
-finds.
+If the file is missing or damaged, the entries in memory are still valid, and a search checks the
+entries that it reads from the file.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from kwire.log.segments.files import SegmentFiles
 from kwire.records.header import Buffer
 
 PIECE_ENTRIES: Final = 512
-"""Entries in memory from which on some are moved to the file, and the most moved at once."""
+"""The number of entries in memory at which a piece of this many entries moves to the file."""
 
 
 class GrowingIndex:
@@ -30,13 +30,13 @@ class GrowingIndex:
     __slots__ = ("entry_size", "is_new", "size", "suffix", "tail")
 
     def __init__(self, suffix: str, entry_size: int, size: int = 0) -> None:
-        """Begin with an empty index, or with the first ``size`` bytes of the index's own file."""
+        """Start with an empty index, or with the first ``size`` bytes of its existing file."""
         self.suffix = suffix
         self.entry_size = entry_size
         self.is_new = not size
-        """Whether the entries in a file are in one of the kind :data:`names.GROWING`."""
+        """True if the file has the suffix :data:`names.GROWING`."""
         self.size = size
-        """Bytes of all entries. Whoever appends to :attr:`tail` adds them here."""
+        """The bytes of all entries; code that appends to :attr:`tail` must add to this too."""
         self.tail = bytearray()
         """The entries in memory, the newest ones."""
 
@@ -46,7 +46,7 @@ class GrowingIndex:
         return self.size - len(self.tail)
 
     def shadow(self) -> "GrowingIndex":
-        """Return the part in the file as an index of its own, for a thread to read."""
+        """Return the part that is in the file as a separate index, for a thread to read."""
         part = GrowingIndex(self.suffix, self.entry_size, self.file_size)
         part.is_new = self.is_new
         return part
@@ -57,7 +57,7 @@ class GrowingIndex:
         return offset_index.memory(self.tail, size), len(self.tail) // size
 
     def open(self, files: SegmentFiles) -> File:
-        """Open the file with the other entries; it raises FileNotFoundError if there is none."""
+        """Open the file with the older entries; raises FileNotFoundError if there is none."""
         if self.is_new:
             file = files.open(self.suffix + GROWING)
             try:
@@ -69,7 +69,7 @@ class GrowingIndex:
         return files.open(self.suffix)
 
     def data(self, files: SegmentFiles) -> bytes:
-        """Return all entries; those of a missing file are left out."""
+        """Return all entries, without those of a missing file."""
         if not self.file_size:
             return bytes(self.tail)
         file = self.open(files)
@@ -96,7 +96,7 @@ class GrowingIndex:
         del self.tail[: len(piece)]
 
     def keep_while(self, files: SegmentFiles, holds: Callable[[Buffer], bool]) -> None:
-        """Drop the first entry for which ``holds`` is false, and all behind it."""
+        """Drop the first entry for which ``holds`` is false, and all after it."""
         read, count = self.in_memory()
         tail_size = offset_index.count_while(read, count, holds) * self.entry_size
         file_size = self.file_size
@@ -116,9 +116,9 @@ class GrowingIndex:
     # -- in any thread
 
     def write(self, files: SegmentFiles) -> None:
-        """Write the whole index under its own name; nothing in memory changes.
+        """Write the whole index under its final name; nothing in memory changes.
 
-        It can be repeated after an error.
+        The caller may repeat it after an error.
         """
         if not self.file_size:
             files.write(self.suffix, self.tail)
