@@ -1,10 +1,10 @@
-"""The waits of fetches for bytes of partitions, and the reads that they share.
+"""Fetches that wait for bytes in partitions, and the reads that they share.
 
-Pure indexes: a method returns the waits that are complete now, and the service wakes their
-tasks. A wait costs nothing until its partition changes; no task polls.
+Pure indexes: a method returns the waits that are now complete, and the caller wakes their tasks. A
+wait costs nothing until its partition changes; no task polls.
 
 A wait for thousands of partitions begins and ends partition by partition, with pauses. It counts
-the bytes of those that it has begun to wait for, and once it is over it counts nothing.
+bytes only in the partitions added so far, and counts nothing once it is over.
 """
 
 import enum
@@ -23,11 +23,11 @@ T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
 _HEAP_SLACK: Final = 16
-"""Entries of ended waits that the heap of deadlines may always keep."""
+"""The number of ended waits that the heap of deadlines may always keep."""
 SHARED_MAX: Final = 16
-"""Reads that fetches completed together share; most such fetches request the same."""
+"""The most reads shared by fetches completed together; most of these request the same."""
 _REMOVED_AT_ONCE: Final = 64
-"""The partitions of a complete wait that are removed at once; a fetch of more does it later."""
+"""The most partitions of a complete wait that are removed at once instead of later."""
 
 
 class FetchIsolation(enum.IntEnum):
@@ -49,25 +49,25 @@ class ByteWait(Generic[Key, T]):
     missing_bytes: int
     keys: list[Key] = attrs.Factory(list)
     is_over: bool = False
-    """Whether the wait is complete, or was discarded."""
+    """True once the wait is complete or discarded."""
     shared_reads: "SharedReads | None" = None
     """The shared reads, set if other fetches were completed together with this one."""
     watch: "Watch[Key, T] | None" = None
-    """The watch of the fetch's session, which has its partitions; ``keys`` is empty then."""
+    """The watch of the fetch's session, which then holds the partitions instead of ``keys``."""
 
 
 @attrs.define(eq=False)
 class Watch(Generic[Key, T]):
-    """An interest in partitions that outlives a wait: a fetch session's."""
+    """A fetch session's interest in partitions, which outlives the waits of its requests."""
 
     on_changed: Callable[[Key], None]
     """Called for each change of a watched partition."""
     wait: ByteWait[Key, T] | None = None
-    """The wait of the session's request, while it has one."""
+    """The wait of the session's current request, if any."""
 
 
 class SharedRead(NamedTuple):
-    """An answer for one partition that several fetches share."""
+    """A partition's answer that several fetches share."""
 
     state: tuple[object, ...]
     """The partition's state when it was read."""
@@ -80,8 +80,8 @@ class SharedRead(NamedTuple):
 class SharedReads:
     """The reads shared by fetches of one isolation level that one append completed.
 
-    A fetch with equal arguments reuses a read. It lives as long as the last of these fetches, and
-    holds at most :data:`SHARED_MAX` reads.
+    A fetch with equal arguments reuses a read. The object lives as long as the last of these
+    fetches, and holds at most :data:`SHARED_MAX` reads.
     """
 
     reads: dict[Hashable, SharedRead] = attrs.Factory(dict)
@@ -94,7 +94,7 @@ class SharedReads:
 
 @attrs.define
 class ByteWaits(Generic[Key, T]):
-    """Waits for bytes, by the partitions that may provide them."""
+    """Waits for bytes, indexed by the partitions that may provide them."""
 
     watched: dict[Key, dict[ByteWait[Key, T], None]] = attrs.Factory(dict)
     """The waits of each partition that has any."""
@@ -109,7 +109,7 @@ class ByteWaits(Generic[Key, T]):
         self.watches.setdefault(key, {})[watch] = None
 
     def unwatch(self, watch: Watch[Key, T], keys: Iterable[Key]) -> None:
-        """Forget an interest in partitions, all of which it watches."""
+        """Remove a watch from ``keys``; it must watch all of them."""
         for key in keys:
             watches = self.watches[key]
             del watches[watch]
@@ -130,14 +130,14 @@ class ByteWaits(Generic[Key, T]):
     def add(self, wait: ByteWait[Key, T], keys: Iterable[Key]) -> None:
         """Count bytes that become readable in any of ``keys`` from now on.
 
-        A wait may get more keys later.
+        Further keys may be added later.
         """
         for key in keys:
             wait.keys.append(key)
             self.watched.setdefault(key, {})[wait] = None
 
     def pop_complete(self, key: Key, isolation: FetchIsolation, size_bytes: int) -> list[T]:
-        """Count bytes that became readable up to a bound; remove and return complete waits."""
+        """Count bytes newly readable at an isolation level; remove and return complete waits."""
         complete = []
         for wait in self._waits(key):
             if wait.isolation is isolation:
@@ -147,14 +147,14 @@ class ByteWaits(Generic[Key, T]):
         return self._pop(key, complete, are_sharing=True)
 
     def pop_isolation(self, key: Key, isolation: FetchIsolation) -> list[T]:
-        """Remove and return all waits of an isolation level, whose bound moved by unknown bytes."""
+        """Remove and return all waits of an isolation level: its bound moved by unknown bytes."""
         waits = [w for w in self._waits(key) if w.isolation is isolation and not w.is_over]
         return self._pop(key, waits, are_sharing=True)
 
     def pop_all(self, key: Key) -> list[T]:
         """Remove and return all waits of a partition whose role changed or that was removed.
 
-        Their fetches have to check the partition again.
+        Their fetches must check the partition again.
         """
         waits = [wait for wait in self._waits(key) if not wait.is_over]
         return self._pop(key, waits, are_sharing=False)
@@ -171,7 +171,7 @@ class ByteWaits(Generic[Key, T]):
         return [wait.waiter for wait in waits]
 
     def end(self, wait: ByteWait[Key, T]) -> None:
-        """Stop counting; the wait is not complete again."""
+        """Stop counting bytes for a wait; it is not returned as complete again."""
         wait.is_over = True
         if wait.watch is not None and wait.watch.wait is wait:
             wait.watch.wait = None
@@ -199,8 +199,8 @@ class ByteWaits(Generic[Key, T]):
 class WaitTimes(Generic[T]):
     """The deadlines of waits.
 
-    A wait that has ended costs only its entry, which is dropped when it becomes the first or when
-    most entries are of ended waits.  So ``deadline`` is always that of a wait still going on.
+    An ended wait costs only its entry, which is dropped when it comes first or when most entries
+    belong to ended waits. So ``deadline`` is always that of a wait in progress.
     """
 
     _heap: list[tuple[float, int, T]] = attrs.Factory(list)
@@ -209,14 +209,14 @@ class WaitTimes(Generic[T]):
 
     @property
     def deadline(self) -> float:
-        """The earliest deadline of a wait, infinity without one."""
+        """The earliest deadline of a wait in progress; infinity if there is none."""
         heap = self._heap
         while heap and heap[0][2] not in self._going_on:
             heapq.heappop(heap)
         return heap[0][0] if heap else math.inf
 
     def add(self, at: float, waiter: T) -> None:
-        """Begin a wait; a waiter has one at a time."""
+        """Begin a wait; a waiter has at most one at a time."""
         self._count += 1
         self._going_on.add(waiter)
         heapq.heappush(self._heap, (at, self._count, waiter))

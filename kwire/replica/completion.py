@@ -1,6 +1,7 @@
-"""The waits that a partition completes: of producers for its log, of fetches for its records.
+"""The completion of waits: of producers for a partition's log, of fetches for its records.
 
-:class:`Completion` is called with every partition whose stored end, high watermark or role changed.
+:class:`Completion` is called for each partition whose stored end, high watermark or role has
+changed.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ class Completion:
             self.on_committed(partition, change)
 
     def on_committed(self, partition: Partition, change: HighWatermarkChange) -> None:
-        """Complete the waits for records below a high watermark that moved."""
+        """Complete the waits for records below the new high watermark."""
         log = partition.log
         stable_before = log.producers.last_stable_offset(change.from_offset, log.start_offset)
         size = partition.uncommitted.on_committed(change.to_offset)
@@ -58,9 +59,10 @@ class Completion:
             self.fetch_waits.on_transaction_ended(partition)
 
     def on_role_changed(self, partition: Partition, *, leads_on: bool = False) -> None:
-        """End all waits of a partition: their requests have to check its role again.
+        """End the waits of a partition, so that their requests check its role again.
 
-        With ``leads_on`` this broker led in the epoch before: offsets mean the same as before.
+        ``leads_on``: this broker also led the previous epoch, so its offsets are still valid and
+        only fetches must check.
         """
         if not leads_on:
             self.on_sync_failed(partition)

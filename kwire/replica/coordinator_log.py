@@ -14,7 +14,7 @@ from kwire.types import TopicPartition
 
 READ_BYTES = 1 << 20
 COMMIT_TIMEOUT_S = 30.0
-"""The bound of an abandoned wait in seconds; the coordinator's own timeout is shorter."""
+"""The limit in seconds of an abandoned wait; the coordinator's own timeout is shorter."""
 
 
 @attrs.frozen
@@ -26,18 +26,18 @@ class CoordinatorLog:
 
     @property
     def is_lease_over(self) -> bool:
-        """Whether another broker may lead this broker's partitions by now."""
+        """True if another broker may lead this broker's partitions by now."""
         return self.replicas.is_lease_over
 
     @property
     def lease_left_s(self) -> float:
-        """The seconds for which the lease holds if it is not extended; infinite without an end."""
+        """The seconds until the lease ends unless it is extended; infinity without a lease."""
         lease = self.replicas.lease
         return inf if lease is None else lease.left_s(self.replicas.now())
 
     @property
     def lease_over_s(self) -> float:
-        """The seconds for which the lease of this broker's session has been over so far."""
+        """The total seconds for which this broker's lease has been over so far."""
         lease = self.replicas.lease
         return 0.0 if lease is None else lease.over_s(self.replicas.now())
 
@@ -58,7 +58,7 @@ class CoordinatorLog:
         ).end_offset
 
     def append_marker(self, partition: TopicPartition, marker: TransactionMarker) -> int:
-        """Append the marker of a transaction; return the log end offset after it."""
+        """Append a transaction marker; return the log end offset after it."""
         from kwire.replica.markers import append_marker
 
         replicas = self.replicas
@@ -81,10 +81,10 @@ class CoordinatorLog:
         await self.replicas.wait_committed(leader, end_offset, COMMIT_TIMEOUT_S)
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
-        """Return whole batches from the one with ``offset`` on; empty at the end.
+        """Return whole batches from the one that contains ``offset`` onwards; empty at the end.
 
-        Raises KafkaStorageError while they wait for a slow disk: a coordinator without them would
-        serve other state than the one that loads the partition next.
+        Raises KafkaStorageError while batches wait for a slow disk: without them, this
+        coordinator's state would differ from that of the next coordinator to load the partition.
         """
         log = self.replicas.partitions.get(*partition).log
         if offset >= log.writer.written_offset:

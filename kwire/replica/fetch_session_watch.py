@@ -1,14 +1,15 @@
-"""The watch of a fetch session over its partitions: idle ones cost its fetches nothing.
+"""A fetch session's watch over its partitions: idle partitions cost its fetches nothing.
 
-A partition is *settled* if there was nothing to read at its last visit, no error, and the follower
-was in sync. A fetch visits it again only after a change. Rules:
+A partition is *settled* if its last visit found nothing to read and no error, and the follower was
+in sync. A fetch visits it again only after a change. Rules:
 
-* A partition is watched from its first visit in the session to the end of the session, or until a
-  request leaves it out. A request that outlives its session watches nothing. Whoever appends,
-  commits or changes a role reports it to :class:`kwire.replica.fetch_waits.FetchWaits`, which
-  marks the partition in all sessions.
-* A follower of a settled partition repeats its last fetch with each request of the session, though
-  no request names the partition: with the next change that counts as the follower's last fetch.
+* A partition is watched from its first visit in the session until the session ends or a request
+  removes the partition. A request that outlives its session watches nothing. Every append, commit
+  and role change is reported to :class:`kwire.replica.fetch_waits.FetchWaits`, which marks the
+  partition in all sessions.
+* Each request of a follower's session counts as a fetch of its settled partitions, though the
+  request does not name them: the next change records the time of the session's last request as the
+  follower's last fetch.
 """
 
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ class FetchSessionWatch(Generic[T]):
     _partitions: dict[Ref, Partition] = attrs.field(factory=dict)
     _refs: dict[Partition, Ref] = attrs.field(factory=dict)
     _is_ended: bool = False
-    """Whether the session has ended; its last request may still be waiting."""
+    """True once the session has ended; its last request may still be waiting."""
 
     def __attrs_post_init__(self) -> None:
         self.watch = Watch(self._on_changed)
@@ -44,11 +45,11 @@ class FetchSessionWatch(Generic[T]):
 
     @property
     def has_changes(self) -> bool:
-        """Whether a partition has changed since the request took the session's partitions."""
+        """True if a partition has changed since the request took the session's partitions."""
         return bool(self.session.unsettled)
 
     def add(self, ref: Ref, partition: Partition) -> None:
-        """Watch a partition that is visited."""
+        """Watch a partition that the request visits."""
         if partition not in self._refs and not self._is_ended:
             self.remove((ref,))
             self._partitions[ref] = partition
@@ -56,7 +57,7 @@ class FetchSessionWatch(Generic[T]):
             self.waits.watch(self.watch, partition)
 
     def remove(self, refs: Iterable[Ref]) -> None:
-        """Watch partitions no longer."""
+        """Stop watching partitions."""
         for ref in refs:
             partition = self._partitions.pop(ref, None)
             if partition is not None:
@@ -64,7 +65,7 @@ class FetchSessionWatch(Generic[T]):
                 self.waits.unwatch(self.watch, (partition,))
 
     def end(self) -> None:
-        """Watch nothing any more: the session has ended."""
+        """Stop watching all partitions, because the session has ended."""
         self._is_ended = True
         self.waits.unwatch(self.watch, self._refs)
         self._partitions, self._refs = {}, {}

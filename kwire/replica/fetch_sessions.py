@@ -3,13 +3,14 @@
 Pure state. A full request is answered in full and opens a session. An incremental one changes the
 session's partitions; its answer holds only those with a change. Rules, as Kafka's:
 
-* An unknown session, or an epoch that is not the session's next one, is an error of the whole
-  request; the fetcher starts over with a full one.
-* Partitions that just gave records move to the end of the order, so that none is starved.
-* A request visits only the partitions that are not settled: the cost of a fetch is that of what
-  has changed, not of what the session holds.
-* When all slots are taken a new session replaces one idle for longer than ``eviction_s``, or one
-  of lower rank: a follower's replaces a consumer's, a larger one a smaller one that is not new.
+* An unknown session, or an epoch that is not the session's next one, fails the whole request; the
+  fetcher starts over with a full request.
+* Partitions that just returned records move to the end of the order, so that no partition starves.
+* A request visits only unsettled partitions, so the cost of a fetch grows with the partitions that
+  changed, not with those in the session.
+* When all slots are taken, a new session replaces a session that was idle for longer than
+  ``eviction_s``, or a session of lower rank: a follower's session replaces a consumer's, and a
+  larger session replaces a smaller one that is older than ``eviction_s``.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -25,7 +26,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 0x7FFFFFFF
 _SCANNED: Final = 4
-"""Settled partitions that each request visits as well."""
+"""The number of partitions that each request visits in turn, even if they are settled."""
 
 Ref = tuple[bytes | str, int]
 """A partition as requested: by topic id, or by name if the request has no ids."""
@@ -49,7 +50,7 @@ class FetchPartition:
     sent_high_watermark: int = -1
     sent_log_start: int = -1
     is_settled: bool = False
-    """Whether a visit would find nothing new: there was nothing to read, and no change since."""
+    """True if a visit would find nothing new: nothing to read, and no change since."""
     ref: Ref = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -86,7 +87,7 @@ class Session:
     """The partitions that the next request visits, in the order in which they are served."""
 
     def mark(self, ref: Ref) -> bool:
-        """Visit a partition with the next request; return whether it was settled."""
+        """Make the next request visit a partition; return whether the partition was settled."""
         partition = self.partitions.get(ref)
         if partition is None:
             return False
@@ -95,9 +96,9 @@ class Session:
         return was_settled
 
     def take(self) -> list[FetchPartition]:
-        """Return the partitions to visit, and leave none; later changes add to the next visit.
+        """Return the partitions to visit, and clear the list; later changes go to the next request.
 
-        Each request visits a few settled partitions in turn as well, so that a change that was not
+        Each request also visits a few settled partitions in turn, so that a change that was not
         reported is noticed after a while.
         """
         for ref in list(islice(self.partitions, _SCANNED)):
@@ -121,7 +122,7 @@ class Session:
             self.unsettled.pop(ref, None)
 
     def put_back(self, visited: Iterable[FetchPartition], with_records: Iterable[Ref] = ()) -> None:
-        """Visit those that are not settled again, the ones that gave records last."""
+        """Visit unsettled partitions again with the next request, those that gave records last."""
         changed, self.unsettled = self.unsettled, {}
         for partition in visited:
             if not partition.is_settled:
@@ -134,7 +135,7 @@ class Session:
 
 @attrs.define(eq=False)
 class FetchContext:
-    """One request in its session: its partitions to read, then to answer."""
+    """One request in its session: the partitions to read and then to answer."""
 
     partitions: list[FetchPartition]
     session: Session | None = None
@@ -143,9 +144,9 @@ class FetchContext:
     privileged: bool = False
 
     def add_changed(self) -> list[FetchPartition]:
-        """Add the partitions of the session that have changed since they were taken.
+        """Add the session's partitions that have changed since the request took its partitions.
 
-        Return all that have changed, also those that the request has already.
+        Return all changed partitions, including those that the request has already.
         """
         if self.session is None:
             return []
@@ -185,7 +186,7 @@ class FetchSessions:
         privileged: bool,
         now: float,
     ) -> FetchContext:
-        """Return the partitions to read for a request; raises an error of the whole request."""
+        """Return the partitions to read; raises errors that fail the whole request."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(session_id)
             return FetchContext(partitions, opens=epoch != FINAL_EPOCH, privileged=privileged)
@@ -220,16 +221,16 @@ class FetchSessions:
     def finish(
         self, context: FetchContext, answers: list[A], now: float
     ) -> tuple[int, list[tuple[FetchPartition, A]]]:
-        """Return the result of :meth:`finishing`, with all its steps taken at once."""
+        """Return the result of :meth:`finishing`, run without pauses."""
         return run_steps(self.finishing(context, answers, now))
 
     def finishing(
         self, context: FetchContext, answers: list[A], now: float
     ) -> Generator[None, None, tuple[int, list[tuple[FetchPartition, A]]]]:
-        """Return the session id to answer with, and the partitions' answers to send.
+        """Return the session id for the response, and the partitions' answers to send.
 
-        ``answers`` have the order of ``context.partitions``. It pauses after each of them; a new
-        session begins with the last step.
+        ``answers`` are in the order of ``context.partitions``. The generator pauses after each
+        answer; a new session begins with the last step.
         """
         session = context.session
         pairs = list(zip(context.partitions, answers, strict=True))
@@ -304,7 +305,7 @@ class FetchSessions:
 
 
 def _has_changed(partition: FetchPartition, answer: PartitionAnswer) -> bool:
-    """Whether an answer differs from the partition's last one, so that it must be sent."""
+    """Return whether an answer differs from the partition's last one, so that it must be sent."""
     return bool(
         answer.records
         or answer.high_watermark != partition.sent_high_watermark
@@ -316,9 +317,9 @@ def _has_changed(partition: FetchPartition, answer: PartitionAnswer) -> bool:
 
 
 def _record_sent(partition: FetchPartition, answer: PartitionAnswer) -> None:
-    """Record the offsets sent; after an error the high watermark counts as unsent.
+    """Record the offsets sent; after an error the high watermark counts as not sent.
 
-    So the first answer after the error is sent again.
+    So the first answer after the error is always sent.
     """
     partition.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
     partition.sent_log_start = answer.log_start_offset

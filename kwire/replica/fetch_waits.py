@@ -2,12 +2,13 @@
 
 Rules:
 
-* A fetch sleeps on one :class:`trio.Event`, set when enough bytes became readable, a partition's
-  role changed, or the fetch's time is up. No task polls, so an idle broker sleeps.
-* Many fetches that complete together are woken a few at a time, so that other clients have turns.
+* A fetch sleeps on one :class:`trio.Event`, set when enough bytes become readable, a partition's
+  role changes, or the fetch's time is up. No task polls, so an idle broker sleeps.
+* Many fetches that complete together are woken a few at a time, so that other clients get their
+  turns.
 * A fetch of thousands of partitions begins its wait with :meth:`FetchWaits.begin`, adds the
-  partitions with pauses, and then sleeps. An append between two pauses counts if its partition was
-  added; else the fetch finds that the partition has changed before it adds it.
+  partitions with pauses, and then sleeps. An append during a pause counts if its partition was
+  added; otherwise the fetch notices the change before it adds the partition.
 """
 
 import math
@@ -28,9 +29,9 @@ EventWatch: TypeAlias = FetchSessionWatch[trio.Event]
 FetchWait: TypeAlias = ByteWait[Partition, trio.Event]
 """The wait of one request."""
 _WOKEN_AT_ONCE: Final = 16
-"""Fetches that are answered before other tasks run, about a millisecond."""
+"""Fetches answered before other tasks run, which takes about a millisecond."""
 _REMOVED_AT_ONCE: Final = 64
-"""Partitions that the end of a wait removes without a pause."""
+"""The most partitions that the end of a wait removes without a pause."""
 
 
 @attrs.define(eq=False)
@@ -41,11 +42,11 @@ class FetchWaits:
     """The clock of trio's deadlines."""
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _to_wake: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE))
-    """Fetches that are complete and are to be woken."""
+    """Complete fetches that are still to be woken."""
     _times: WaitTimes[trio.Event] = attrs.field(factory=WaitTimes)
-    """The times at which fetches are answered with the bytes there are."""
+    """The times at which fetches are answered with whatever is readable."""
     _until_time: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """The sleep of :meth:`_keep_times` until the earliest of these times."""
+    """The scope in which :meth:`_keep_times` sleeps until the earliest of these times."""
     _keeps_times: bool = False
     _sessions: dict[Session, EventWatch] = attrs.field(factory=dict)
 
@@ -53,11 +54,11 @@ class FetchWaits:
         return len(self._bytes)
 
     def __contains__(self, partition: Partition) -> bool:
-        """Whether a fetch waits for this partition, or a session watches it."""
+        """Return whether a fetch waits for this partition, or a session watches it."""
         return partition in self._bytes.watched or partition in self._bytes.watches
 
     def watch(self, session: Session, replica: int) -> EventWatch:
-        """Return the watch of a session, which is made with the session's first request."""
+        """Return the watch of a session, created for the session's first request."""
         watch = self._sessions.get(session)
         if watch is None:
             watch = self._sessions[session] = FetchSessionWatch(session, replica, self._bytes)
@@ -76,9 +77,9 @@ class FetchWaits:
         isolation: FetchIsolation,
         timeout_s: float,
     ) -> SharedReads | None:
-        """Return when ``missing_bytes`` more are readable, a role changed, or time is up.
+        """Wait until ``missing_bytes`` more are readable, a role changes, or time is up.
 
-        If the append completed other fetches as well, they share the returned object.
+        If the append completed other fetches as well, all of them share the returned object.
         """
         wait = self.begin(missing_bytes, isolation)
         self.add(wait, partitions)
@@ -89,8 +90,8 @@ class FetchWaits:
     ) -> FetchWait:
         """Begin a wait, which ends with :meth:`finish` or :meth:`discard`.
 
-        A request of a session waits for all partitions that the session watches, any other for
-        those that are added.
+        With ``watch`` the wait is for all partitions that the session watches, otherwise for those
+        passed to :meth:`add`.
         """
         wait: FetchWait = ByteWait(trio.Event(), isolation, missing_bytes)
         if watch is not None:
@@ -131,7 +132,7 @@ class FetchWaits:
     def on_readable(
         self, partition: Partition, isolations: Iterable[FetchIsolation], size_bytes: int
     ) -> None:
-        """Wake the fetches of these isolation levels that ``size_bytes`` more complete."""
+        """Wake the fetches of these isolation levels that ``size_bytes`` more bytes complete."""
         waits = self._bytes
         if partition in waits.watches:
             waits.mark(partition)
@@ -141,25 +142,25 @@ class FetchWaits:
             self._to_wake.wake(waits.pop_complete(partition, isolation, size_bytes))
 
     def mark(self, partition: Partition) -> None:
-        """Have the next fetch of each session visit a partition, without waking one."""
+        """Make the next fetch of each session visit a partition, without waking any fetch."""
         self._bytes.mark(partition)
 
     def on_transaction_ended(self, partition: Partition) -> None:
         """Wake the read_committed fetches: records before the marker may have become readable.
 
-        They check whether these are enough, and wait again if not.
+        They check whether enough is readable, and wait again if not.
         """
         self._to_wake.wake(self._bytes.pop_isolation(partition, FetchIsolation.STABLE))
 
     def on_changed(self, partition: Partition) -> None:
-        """Wake all fetches of a partition: they have to check it again."""
+        """Wake all fetches of a partition, because they must check it again."""
         self._bytes.mark(partition)
         self._to_wake.wake(self._bytes.pop_all(partition))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wake fetches until cancelled, then all of them.
 
-        While it does not run, a fetch keeps its own time, at ten times the cost.
+        While this does not run, each fetch sets its own timeout, at ten times the cost.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._to_wake.run)
@@ -167,7 +168,7 @@ class FetchWaits:
             task_status.started()
 
     def _end_at(self, at: float, event: trio.Event) -> None:
-        """Wake a fetch at a time, at a tenth of the cost of a cancel scope of its own."""
+        """Wake a fetch at the time ``at``, at a tenth of the cost of its own cancel scope."""
         self._times.add(at, event)
         if at < self._until_time.deadline:
             self._until_time.deadline = at

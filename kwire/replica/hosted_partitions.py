@@ -1,9 +1,10 @@
 """The partitions that one broker hosts, and their creation.
 
-A partition without a log is *deferred*, until the first request for it or until it is its turn in
-the background, or *offline*: its directory failed or had no room. A request for either creates its
-log by the newest metadata, so a deferred partition is usable at once. A replica of before this
-start gets no empty log if its own may be in a directory that could not be read.
+A partition without a log is either *deferred*, until the first request for it or its turn in the
+background, or *offline*, because its directory failed or had no room. A request for a deferred or
+offline partition creates its log from the newest metadata, so a deferred partition is usable at
+once. A replica that existed before this start gets no empty log while its log may be in a directory
+that could not be read.
 """
 
 import logging
@@ -37,7 +38,7 @@ class HostedPartitions:
     roles: Roles
     metrics: Metrics
     image: Metadata | None = None
-    """The newest metadata that is applied, or being applied."""
+    """The newest metadata, which is applied or being applied."""
     on_log_unreachable: Callable[[bytes, int], None] = lambda topic_id, index: None
     """Called with a partition whose log may be in a directory that could not be read."""
     _by_name: dict[tuple[str, int], Partition] = attrs.field(factory=dict)
@@ -45,7 +46,7 @@ class HostedPartitions:
     _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
     """Partitions assigned here without a log: their directory failed or had no room."""
     _established: set[tuple[bytes, int]] = attrs.field(factory=set)
-    """Replicas of before this start whose logs are not open yet."""
+    """Replicas that existed before this start and whose logs are not open yet."""
     _deferred: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
     """Partitions still to be created, by the first request or in the background."""
 
@@ -67,11 +68,11 @@ class HostedPartitions:
     # Lookups. The common case is one dict access; the rest finds the error for a missing partition.
 
     def find(self, topic: str, index: int) -> Partition | None:
-        """Return the partition if it exists; unlike :meth:`get` this creates none."""
+        """Return the partition if it exists; unlike :meth:`get`, do not create it."""
         return self._by_name.get((topic, index))
 
     def find_by_id(self, topic_id: bytes, index: int) -> Partition | None:
-        """Return the partition if it exists; unlike :meth:`get_by_id` this creates none."""
+        """Return the partition if it exists; unlike :meth:`get_by_id`, do not create it."""
         return self._by_id.get((topic_id, index))
 
     def get(self, topic: str, index: int) -> Partition:
@@ -101,7 +102,7 @@ class HostedPartitions:
         return partition
 
     def is_offline(self, partition: Partition) -> bool:
-        """Whether the partition has been lost with its directory."""
+        """Return whether the partition was lost with its directory."""
         return (partition.topic_id, partition.partition) in self._offline
 
     def _error_for_name(
@@ -134,11 +135,11 @@ class HostedPartitions:
     # Creation.
 
     def on_established(self, topic_id: bytes, index: int) -> None:
-        """Note a replica that the metadata assigned here before this start: it may have a log."""
+        """Record a replica that was assigned here before this start, so it may have a log."""
         self._established.add((topic_id, index))
 
     def is_new(self, topic: TopicState, index: int) -> bool:
-        """Whether nothing exists here under the partition's id or name, nor its log."""
+        """Return whether neither a partition with this id or name nor its log exists here."""
         return (
             (topic.id, index) not in self._by_id
             and (topic.name, index) not in self._by_name
@@ -149,18 +150,18 @@ class HostedPartitions:
         return (topic_id, index) in self._deferred
 
     def defer(self, topic_id: bytes, index: int) -> None:
-        """Leave the creation of a partition to the first request, or to the background."""
+        """Leave the creation of a partition to the first request for it or the background task."""
         self._deferred[topic_id, index] = None
 
     def create_next_deferred(self) -> bool:
-        """Create the partition that was deferred first; return False if there is none."""
+        """Create the partition that was deferred longest ago; return False if there is none."""
         if not self._deferred:
             return False
         self.create_pending(*next(iter(self._deferred)))
         return True
 
     def create_pending(self, topic_id: bytes, index: int) -> Partition | None:
-        """Create a deferred or offline partition by the newest metadata; None if there is none."""
+        """Create a deferred or offline partition from the newest metadata; None if it cannot be."""
         key = topic_id, index
         if key not in self._deferred and key not in self._offline:
             return None
@@ -172,7 +173,7 @@ class HostedPartitions:
         return self._create_with_role(topic, index, state)
 
     def on_log_deleted(self, partition: TopicPartition) -> None:
-        """Create the replica that came back while a thread still worked on its old log."""
+        """Create a replica that was reassigned here while a thread still used its old log."""
         topic_id = None if self.image is None else self.image.topic_ids.get(partition.topic)
         if topic_id is not None and (topic_id, partition.partition) in self._offline:
             self.create_pending(topic_id, partition.partition)
@@ -243,7 +244,7 @@ class HostedPartitions:
     # Removal.
 
     def unassign(self, topic_id: bytes, index: int) -> None:
-        """Remove a partition that the metadata assigns to this broker no longer."""
+        """Remove a partition that the metadata no longer assigns to this broker."""
         self._forget_pending((topic_id, index))
         partition = self._by_id.get((topic_id, index))
         if partition is not None:
@@ -251,7 +252,7 @@ class HostedPartitions:
             self._remove(partition)
 
     def delete(self, topic: TopicState, index: int) -> None:
-        """Delete a partition of a deleted topic, with its log even if it has no role here."""
+        """Delete a partition of a deleted topic, and its log even if it has no role here."""
         self._forget_pending((topic.id, index))
         partition = self._by_id.get((topic.id, index))
         if partition is not None:
@@ -262,7 +263,7 @@ class HostedPartitions:
             self._delete_log(log)
 
     def _forget_pending(self, key: tuple[bytes, int]) -> None:
-        """Forget a partition without a log, which this broker is not to have any more."""
+        """Forget a partition without a log that this broker should no longer host."""
         self._deferred.pop(key, None)
         self._offline.discard(key)
         self._established.discard(key)

@@ -1,13 +1,14 @@
-"""In-sync replica sets that a leader changes: followers that caught up join, late ones leave.
+"""Changes to in-sync replica sets by their leaders: caught-up followers join, late ones leave.
 
 Rules:
 
-* Only the controller changes an ISR: a leader proposes it with AlterPartition and goes by the
-  answer, or by newer metadata (KIP-497). Until then both the old and the proposed members count.
+* Only the controller changes an ISR: a leader proposes a change with AlterPartition and adopts the
+  ISR of the response or of newer metadata (KIP-497). Until then both the old and the proposed
+  members count.
 * A follower joins when it has caught up and may be in sync (KIP-841, KIP-903); it leaves when it
   has not caught up for ``replica.lag.time.max.ms``.
-* One request is in flight at a time, with the proposals of all partitions; what fails without an
-  answer is sent again.
+* One request is in flight at a time, with the proposals of all partitions; proposals that get no
+  answer are resent.
 * The timer runs only while this broker leads partitions with followers.
 """
 
@@ -34,7 +35,7 @@ _REFUSED: Final = {
     errors.InvalidRequest.code,
     errors.OperationNotAttempted.code,
 }
-"""Errors after which the committed ISR stays; the next fetch or timer may propose again."""
+"""Errors that reject a proposal; the next fetch or timer may propose again."""
 _OUTDATED: Final = {
     errors.UnknownTopicOrPartition.code,
     errors.UnknownTopicId.code,
@@ -42,7 +43,7 @@ _OUTDATED: Final = {
     errors.FencedLeaderEpoch.code,
     errors.InvalidUpdateVersion.code,
 }
-"""Errors that newer metadata explains, which is on its way; it ends the proposal."""
+"""Errors that mean that newer metadata is on its way, which will end the proposal."""
 RequestTopic = AlterPartitionRequest.TopicData
 RequestPartition = RequestTopic.PartitionData
 AlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
@@ -51,20 +52,20 @@ AlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionRespo
 
 @attrs.frozen(eq=False)
 class _PendingProposal:
-    """A proposal that is to be sent or waits for its answer, and the leader that made it."""
+    """A proposal that is to be sent or awaits its answer, and the leader that made it."""
 
     leader: Leader
     proposal: Proposal
 
     @property
     def is_pending(self) -> bool:
-        """Whether the leader still waits for this answer."""
+        """True while the leader still waits for the answer to this proposal."""
         return self.leader.pending_isr is self.proposal.isr
 
 
 @attrs.define(eq=False)
 class IsrChanges:
-    """The proposals of one broker."""
+    """The ISR proposals of one broker."""
 
     node: int
     broker_epoch: Callable[[], int]
@@ -81,7 +82,7 @@ class IsrChanges:
     _brokers_changed: Signal = attrs.field(factory=Signal)
 
     def on_fetched(self, partition: Partition, node: int) -> None:
-        """Propose a follower that has just fetched if it may join the ISR."""
+        """Propose that a follower that has just fetched join the ISR, if it may."""
         leader = partition.leader
         if leader is None:
             return
@@ -101,11 +102,11 @@ class IsrChanges:
             self._has_followers.notify()
 
     def on_brokers_changed(self) -> None:
-        """Look at all partitions again: a follower may be fenced, or eligible again."""
+        """Check all partitions, because a follower may have been fenced or become eligible."""
         self._brokers_changed.set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send proposals and look for late followers until cancelled."""
+        """Send proposals and check for late followers until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send_all)
             nursery.start_soon(self._propose_without_laggards)
@@ -117,10 +118,10 @@ class IsrChanges:
             self._has_proposals.notify()
 
     async def _propose_without_laggards(self) -> None:
-        """Propose ISRs without late followers, twice in ``replica.lag.time.max.ms``.
+        """Propose ISRs without late followers, twice per ``replica.lag.time.max.ms``.
 
-        A change of the brokers is a reason to look at once: a broker that was fenced holds up no
-        high watermark and no deletion any more.
+        A change of brokers triggers a check at once: a fenced broker no longer holds up a high
+        watermark or a deletion.
         """
         while True:
             while not self._led:
@@ -170,7 +171,7 @@ class IsrChanges:
     async def _send(
         self, proposals: dict[Partition, _PendingProposal]
     ) -> dict[Partition, _PendingProposal]:
-        """Send proposals and take up the answers; return the proposals to send again."""
+        """Send proposals and apply the answers; return the proposals to resend."""
         request = AlterPartitionRequest(
             broker_id=self.node, broker_epoch=self.broker_epoch(), topics=self._topics(proposals)
         )
@@ -192,7 +193,7 @@ class IsrChanges:
         return unanswered
 
     def _topics(self, proposals: dict[Partition, _PendingProposal]) -> list[RequestTopic]:
-        """Return the request's form of proposals, grouped by topic."""
+        """Return the request's topics for these proposals."""
         topics: dict[bytes, RequestTopic] = {}
         for partition, pending in proposals.items():
             topic = topics.setdefault(partition.topic_id, RequestTopic(topic_id=partition.topic_id))
@@ -216,10 +217,10 @@ class IsrChanges:
         pending: _PendingProposal,
         answer: AlterPartitionResponse.TopicData.PartitionData,
     ) -> bool:
-        """Take up the controller's answer for one partition; return False to send it again."""
+        """Apply the controller's answer for one partition; return False to resend the proposal."""
         leader, code = pending.leader, answer.error_code
         if partition.leader is not leader or not pending.is_pending:
-            return True  # Newer metadata was faster.
+            return True  # Newer metadata came first.
         if code in _REFUSED:
             self._complete(partition, leader.on_isr_refused(self.now()))
         elif not code and answer.leader_epoch == leader.leader_epoch:

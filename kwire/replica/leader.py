@@ -3,15 +3,15 @@
 Pure state: no clock, no disk, no network. The caller passes ``now`` and acts on the result of a
 method. Rules:
 
-* The high watermark is in the log, which has it in every role; while this broker leads, only the
-  leader moves it. It is the smallest log end offset of the *maximal* ISR: the committed ISR and a
-  proposed one that is not answered yet (invariant 30). It never moves back, never passes the log
+* The log holds the high watermark in every role; while this broker leads, only :class:`Leader`
+  moves it. It is the smallest log end offset of the *maximal* ISR: the committed ISR and any
+  proposed ISR that is not answered yet (invariant 30). It never moves back, never passes the log
   end offset of an in-sync replica, and does not move while the committed ISR is smaller than the
   effective minimum, min(min.insync.replicas, replicas) (invariant 29).
-* A follower that keeps up but is not in the ISR yet holds the high watermark back as well, if it
-  may join; otherwise it could never join while producers are busy.
-* A broker that is fenced, that shuts down, or that was started again since its last fetch may not
-  join (KIP-841, KIP-903).
+* A follower that keeps up but is not in the ISR yet also holds back the high watermark, if it may
+  join; otherwise it could never join while producers are busy.
+* A broker that is fenced, is shutting down, or has restarted since its last fetch may not join
+  (KIP-841, KIP-903).
 * One proposal is in flight at a time. A leader without followers never proposes a change.
 """
 
@@ -22,7 +22,7 @@ from kwire import attrs
 
 
 class LedLog(Protocol):
-    """The log of a partition, as far as its leader uses it."""
+    """The part of a partition's log that its leader uses."""
 
     high_watermark: int
 
@@ -54,10 +54,10 @@ def _all_eligible(node: int, broker_epoch: int) -> bool:
 
 @attrs.define
 class Follower:
-    """The leader's state of one follower, taken from the follower's fetches alone."""
+    """The leader's state of one follower, derived only from the follower's fetches."""
 
     log_end: int = -1
-    """The follower's log end offset, -1 until it fetched in this epoch."""
+    """The follower's log end offset, -1 before its first fetch in this epoch."""
     log_start: int = -1
     caught_up_at: float = 0.0
     broker_epoch: int = -1
@@ -74,12 +74,12 @@ class Leader:
     node: int
     leader_epoch: int
     first_epoch: int
-    """The epoch since which this broker has led without interruption; its log was not cut since."""
+    """The epoch since which this broker has led without interruption or truncation."""
     partition_epoch: int
     log_end: int
     """The end offset of the records stored as durably as the topic requires."""
     epoch_start: int
-    """The log end offset when this epoch began; an in-sync follower is at least here (KIP-101)."""
+    """The log end offset when this epoch began; in-sync followers have reached it (KIP-101)."""
     log: LedLog
     """The owner of the high watermark."""
     isr: frozenset[int]
@@ -88,18 +88,18 @@ class Leader:
     lag_max: float = 30.0
     """Seconds without catching up after which a follower is out of sync.
 
-    It is ``replica.lag.time.max.ms``.
+    This is ``replica.lag.time.max.ms``.
     """
     lag_max_messages: int | None = None
-    """Records behind the leader above which a follower is out of sync; None for any number.
+    """The most records by which an in-sync follower may be behind; None for no limit.
 
-    It is ``replica.lag.max.messages``, which Kafka had until 0.9.
+    This is ``replica.lag.max.messages``, which Kafka had until 0.9.
     """
     pending_isr: frozenset[int] | None = None
     is_eligible: Callable[[int, int], bool] = _all_eligible
     """Returns whether a broker, with the broker epoch of its last fetch, may be in an ISR."""
     elr: frozenset[int] = frozenset()
-    """The eligible leader replicas: outside the ISR, they may be elected after its members."""
+    """The eligible leader replicas: outside the ISR, but electable after its members."""
 
     @classmethod
     def take_over(
@@ -121,7 +121,7 @@ class Leader:
     ) -> "Leader":
         """Begin a leader epoch; the followers in the ISR count as caught up now.
 
-        ``former`` is the state of the epoch before, if this broker led in it too.
+        ``former`` is the state of the previous epoch if this broker also led that epoch.
         """
         log.high_watermark = min(log.high_watermark, log_end)
         return cls(
@@ -146,7 +146,7 @@ class Leader:
 
     @property
     def leads_on(self) -> bool:
-        """Whether this broker led in the epoch before, too."""
+        """True if this broker also led the previous epoch."""
         return self.first_epoch < self.leader_epoch
 
     @property
@@ -159,7 +159,7 @@ class Leader:
 
     @property
     def under_min_isr(self) -> bool:
-        """Whether acks=all must be refused (invariant 28)."""
+        """True while acks=all must be rejected (invariant 28)."""
         return len(self.isr) < self.effective_min_isr
 
     def advance(self, now: float) -> HighWatermarkChange | None:
@@ -196,7 +196,7 @@ class Leader:
         )
 
     def on_appended(self, log_end: int, now: float) -> HighWatermarkChange | None:
-        """Advance the leader's own log end offset, up to which records can be read back."""
+        """Advance the leader's own log end offset to the end of the stored records."""
         self.log_end = log_end
         if self.followers:
             return self.advance(now)
@@ -215,7 +215,7 @@ class Leader:
         now: float,
         broker_epoch: int = -1,
     ) -> HighWatermarkChange | None:
-        """Record a follower's fetch from ``offset``: it holds everything before that."""
+        """Record a follower's fetch from ``offset``: the follower has everything before it."""
         follower = self.followers[node]
         if offset >= self.log_end:
             follower.caught_up_at = max(follower.caught_up_at, now)
@@ -229,16 +229,16 @@ class Leader:
         return self.advance(now)
 
     def on_idle_fetches(self, node: int, last_fetch_at: float) -> None:
-        """Record that a follower at the log end went on fetching until now, without a change."""
+        """Record that a follower at the log end kept fetching until ``last_fetch_at``."""
         follower = self.followers.get(node)
         if follower is not None:
             follower.caught_up_at = max(follower.caught_up_at, last_fetch_at)
             follower.last_fetch_at = max(follower.last_fetch_at, last_fetch_at)
 
     def may_join(self, node: int) -> bool:
-        """Whether a follower has reached the high watermark and this epoch's start.
+        """Return whether an eligible follower has reached the high watermark and the epoch's start.
 
-        It must have deleted what the leader has, or it brings that back when it leads.
+        It must also have deleted what the leader deleted, or it would restore that as the leader.
         """
         follower = self.followers.get(node)
         return (
@@ -252,7 +252,7 @@ class Leader:
         )
 
     def laggards(self, now: float) -> frozenset[int]:
-        """Return in-sync followers that are behind for longer, or by more, than is allowed."""
+        """Return in-sync followers that have been behind for too long or by too many records."""
         return frozenset(
             node
             for node in self.isr
@@ -273,10 +273,10 @@ class Leader:
     def on_isr_committed(
         self, isr: Collection[int], partition_epoch: int, now: float
     ) -> HighWatermarkChange | None:
-        """Adopt the ISR of newer metadata, which ends a proposal that is in flight.
+        """Adopt the ISR of newer metadata, which ends a proposal in flight.
 
-        Metadata of this partition epoch or an older one changes nothing: a proposal of this epoch
-        may be committed already.
+        Metadata of this partition epoch or an older one changes nothing: a proposal made in this
+        epoch may already be committed.
         """
         if partition_epoch <= self.partition_epoch:
             return None
@@ -292,7 +292,7 @@ class Leader:
         return self.advance(now)
 
     def on_isr_refused(self, now: float) -> HighWatermarkChange | None:
-        """Drop a refused proposal: the committed ISR stays."""
+        """Drop a rejected proposal; the committed ISR stays."""
         self.pending_isr = None
         return self.advance(now)
 
@@ -307,8 +307,8 @@ class Leader:
     def low_watermark(self, log_start: int) -> int:
         """Return the smallest log start offset of all replicas that run or may be elected.
 
-        It is the progress of a deletion. A broker that is down holds it up only while it is in the
-        ISR or eligible: it would bring the deleted records back as the leader.
+        This is the progress of a deletion. A broker that is down holds up the deletion only while
+        it is in the ISR or the ELR: as the leader, it would restore the deleted records.
         """
         electable = self.maximal_isr | self.elr
         starts = [

@@ -17,7 +17,7 @@ _SAME_NAME: Final = (
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """Return the settings of a topic's logs, from the overrides that the metadata has."""
+    """Return the settings of a topic's logs; ``overrides`` are the topic's own in the metadata."""
     return _build(overrides, broker) if overrides else _default_config(broker)
 
 

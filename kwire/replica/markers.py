@@ -1,10 +1,10 @@
 """The markers of transactions: control batches that end a transaction in one partition.
 
-Rules: every marker is appended before the first wait, so that markers of many partitions are
-replicated together; each partition succeeds or fails alone.  Markers for ``__consumer_offsets`` go
-through the group coordinator, which applies them in order with its own records.  A partition
-refuses the marker of a former coordinator, by coordinator epoch, and a late one of a former
-transaction, by producer epoch (KIP-1228).
+Rules: all markers are appended before the first wait, so that the markers of many partitions are
+replicated together; each partition succeeds or fails independently. Markers for
+``__consumer_offsets`` go through the group coordinator, which applies them in order with its own
+records. A partition rejects a marker from a former coordinator, by its coordinator epoch, and a
+late marker of an earlier transaction, by its producer epoch (KIP-1228).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,16 +29,16 @@ from kwire.replica.transaction_ports import TransactionMarker
 from kwire.types import CONSUMER_OFFSETS, TopicPartition
 
 STRICT_VERSION: Final = 2
-"""The ``transaction.version`` from which a marker's epoch is greater than its transaction's."""
+"""The first ``transaction.version`` whose markers have a greater epoch than the transaction."""
 _NOT_READY: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
-"""Errors of a group coordinator for which the transaction coordinator repeats the marker."""
+"""Group coordinator errors after which the transaction coordinator resends the marker."""
 
 WaitCommitted = Callable[[], Awaitable[None]]
 """Waits for the commit of a marker; raises KafkaError."""
 
 
 class GroupTransactions(Protocol):
-    """The group coordinator, as far as transactions end in its partitions."""
+    """The part of the group coordinator that ends transactions in its partitions."""
 
     def end_transaction(self, index: int, marker: TransactionMarker) -> WaitCommitted:
         """Append and apply a marker; raises KafkaError."""
@@ -73,12 +73,12 @@ class Markers:
     groups: GroupTransactions
     clock: Clock
     timeout_ms: Callable[[], int]
-    """Returns ``request.timeout.ms``, the bound of the wait for followers."""
+    """Returns ``request.timeout.ms``, which limits the wait for followers."""
 
     async def write_markers(
         self, markers: Sequence[TransactionMarker]
     ) -> Sequence[Mapping[TopicPartition, int]]:
-        """Append the markers, wait for their commit and return the code of each partition."""
+        """Append the markers, wait for their commit and return each partition's error code."""
         results: list[dict[TopicPartition, int]] = []
         waits: list[tuple[dict[TopicPartition, int], TopicPartition, WaitCommitted]] = []
         slices = Slices()

@@ -3,9 +3,9 @@
 Rules:
 
 * Metadata is applied in the order it is published, one publication at a time, in slices.
-* A new partition's files may be created after its topic's creation was answered: by the first
-  request for the partition, or else in the background. So a topic of a thousand partitions exists
-  and is usable at once.
+* A new partition's files may be created after the creation of its topic was answered: by the first
+  request for the partition, or in the background. So a topic of a thousand partitions exists and is
+  usable at once.
 """
 
 import logging
@@ -43,7 +43,7 @@ class MetadataApplier:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Create deferred partitions, one at a time, until cancelled.
 
-        While it does not run, no partition is deferred.
+        While this does not run, no partition is deferred.
         """
         self._may_defer = True
         task_status.started()
@@ -91,7 +91,7 @@ class MetadataApplier:
     async def _warn_of_outdated_settings(
         self, resources: Set[tuple[int, str]], image: Metadata, slices: Slices
     ) -> None:
-        """Log the topics' settings that another release accepted and this one does not."""
+        """Log topic settings that another release accepted and this release does not."""
         for kind, name in sorted(resources):
             if kind == TOPIC:
                 for _, why in outdated_settings(image.config(TOPIC, name)):
@@ -101,7 +101,7 @@ class MetadataApplier:
                 await slices.pause()
 
     async def _configure(self, resources: Set[tuple[int, str]], slices: Slices) -> None:
-        """Apply changed settings, of some topics, or of brokers and so of all topics."""
+        """Apply changed settings: of single topics, or of brokers and thus of all topics."""
         topics = {name for kind, name in resources if kind == TOPIC}
         is_for_all = any(kind == BROKER for kind, _ in resources)
         if not topics and not is_for_all:

@@ -1,15 +1,15 @@
-"""A partition: a log and this broker's role in it, on which Produce and Fetch work.
+"""A partition: a log and this broker's role in it, used by Produce and Fetch.
 
-Synchronous throughout: a method decides, writes to the page cache and returns. Its caller completes
-the waits for what has changed (:mod:`kwire.replica.completion`). Rules:
+Synchronous throughout: a method decides, writes to the page cache and returns. Its caller then
+completes the waits for the change (:mod:`kwire.replica.completion`). Rules:
 
-* Consumers see nothing at or above the high watermark, read_committed ones nothing at or above the
-  last stable offset (invariant 13); followers read up to the end of the written records.
-* A follower that has started serves no consumer until its leader has confirmed its log. A power
-  loss can undo a truncation that was not synced, but keep the high watermark that was stored after
-  it. Then records are below the high watermark that were never committed.
-* No code here reads records in a batch; a fetched range is a region of a file.
-* Every request may name a leader epoch; it is refused if the partition's leader epoch differs.
+* Consumers see nothing at or above the high watermark, read_committed consumers nothing at or above
+  the last stable offset (invariant 13); followers read up to the end of the written records.
+* After a start, a follower serves no consumer until its leader has confirmed its log. A power loss
+  can undo a truncation that was not synced, but keep the high watermark stored after it, and then
+  records that were never committed are below the high watermark.
+* No code here reads the records of a batch; a fetched range is a region of a file.
+* A request may name a leader epoch; it is rejected if the partition's leader epoch differs.
 """
 
 from collections import deque
@@ -47,7 +47,7 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 NO_EPOCH: Final = -1
 ACKS_ALL: Final = -1
 UNCOMMITTED_MAX: Final = 1024
-"""Batches above the high watermark whose sizes are kept one by one."""
+"""The most batches above the high watermark whose sizes are tracked one by one."""
 
 
 class ProduceResult(NamedTuple):
@@ -62,15 +62,15 @@ class ProduceResult(NamedTuple):
     leader_epoch: int
     """The epoch of the append; in another epoch these offsets may belong to other batches."""
     readable: tuple[FetchIsolation, ...] = ()
-    """The isolation levels of the fetches that can read more now."""
+    """The isolation levels whose fetches can read more now."""
     size_bytes: int = 0
     """The size of the batch, 0 for a duplicate."""
     is_stored: bool = False
-    """Whether this broker has stored the batch, so that acks=1 need not wait."""
+    """True if this broker has stored the batch, so that acks=1 need not wait."""
 
 
 class ReadResult(NamedTuple):
-    """A range for a fetcher, or the point where its log diverges from this one."""
+    """The range to send to a fetcher, or the point where the fetcher's log diverges."""
 
     region: FileRegion | None
     high_watermark: int
@@ -111,10 +111,10 @@ class Traffic:
 
 
 class Uncommitted(deque[tuple[int, int]]):
-    """End offset and size of each batch above the high watermark, in the order of the log.
+    """The end offset and size of each batch above the high watermark, in log order.
 
-    The last of :data:`UNCOMMITTED_MAX` entries counts for all batches after it: with acks=1 a
-    leader accepts records for hours while its high watermark waits for replicas.
+    The last of :data:`UNCOMMITTED_MAX` entries also covers all later batches: with acks=1 a leader
+    may accept records for hours while its high watermark waits for replicas.
     """
 
     def add(self, end_offset: int, size: int) -> None:
@@ -124,15 +124,15 @@ class Uncommitted(deque[tuple[int, int]]):
         self.append((end_offset, size))
 
     def on_copied(self, end_offset: int, size: int) -> None:
-        """Count a copied range; what a truncation has removed is not counted any more."""
+        """Count a copied range, and stop counting what a truncation has removed."""
         while self and self[-1][0] >= end_offset:
             self.pop()
         self.add(end_offset, size)
 
     def on_committed(self, end_offset: int) -> int:
-        """Return the bytes that became readable as the high watermark moved to an offset.
+        """Return the bytes that became readable when the high watermark moved to ``end_offset``.
 
-        At least 1: the sizes of records that were written before the broker started are not known.
+        The result is at least 1: sizes of records written before the broker started are not known.
         """
         size = 0
         while self and self[0][0] <= end_offset:
@@ -164,14 +164,14 @@ class Partition:
     writes: OffsetWaits = attrs.field(factory=OffsetWaits)
     """Waits for this broker to store records up to an offset (``leader.log_end``)."""
     deletions: OffsetWaits = attrs.field(factory=OffsetWaits)
-    """Waits for all replicas to begin at an offset or later."""
+    """Waits for the logs of all replicas to begin at an offset or later."""
     verifications: Verifications = attrs.field(factory=Verifications)
     uncommitted: Uncommitted = attrs.field(factory=Uncommitted)
-    """End offset and size of the batches appended or copied above the high watermark."""
+    """The end offset and size of each batch above the high watermark."""
     copied: ReadableEnds = ReadableEnds()
-    """The ends that consumers of this follower could read when their waits were last completed."""
+    """The readable ends when the waits of this follower's consumers were last completed."""
     is_confirmed: bool = False
-    """True once this broker has led, or a leader had all records here, since the broker started."""
+    """True if this broker has led, or a leader has confirmed the log, since the broker started."""
 
     @property
     def config(self) -> LogConfig:
@@ -193,7 +193,8 @@ class Partition:
     def _stored_end(self, before: int) -> int:
         """Return the end offset of the stored records: written and, if the topic requires, synced.
 
-        It was ``before``. Acknowledgements, the high watermark and consumers stay below it.
+        ``before`` is its previous value. Acknowledgements, the high watermark and consumers never
+        go beyond the stored end.
         """
         log = self.log
         if log.must_flush:
@@ -237,7 +238,7 @@ class Partition:
         return leader
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuse a request with another leader epoch (invariant 24)."""
+        """Raise FencedLeaderEpoch or UnknownLeaderEpoch for another leader epoch (invariant 24)."""
         if epoch == NO_EPOCH or epoch == self.leader_epoch:
             return
         raise FencedLeaderEpoch if epoch < self.leader_epoch else UnknownLeaderEpoch
@@ -252,7 +253,7 @@ class Partition:
         *,
         from_client: bool = True,
     ) -> ProduceResult:
-        """Append a producer's checked batch, or return the place of the one it repeats.
+        """Append a producer's checked batch, or return the offsets of the batch that it repeats.
 
         Timestamps and sequences of coordinators' batches are not checked.
         """
@@ -324,9 +325,10 @@ class Partition:
         last_fetched_epoch: int = NO_EPOCH,
         wait: bool = True,
     ) -> ReadResult:
-        """Return a range from ``offset`` on; raises OffsetOutOfRange, WouldWait without ``wait``.
+        """Return a range from ``offset`` onwards.
 
-        ``max_bytes`` of 0 without ``at_least_one`` returns the offsets alone.
+        With ``max_bytes`` 0 and without ``at_least_one``, the result has offsets but no region.
+        Raises OffsetOutOfRange, or WouldWait without ``wait``.
         """
         log, high_watermark = self.log, self.high_watermark
         stable = self.last_stable_offset
@@ -352,9 +354,9 @@ class Partition:
         return ReadResult(region, high_watermark, stable, start, end)
 
     def readable_state(self) -> tuple[object, ...]:
-        """Return the state that a read depends on beside its arguments.
+        """Return the state that a read depends on besides its arguments.
 
-        Two reads with equal arguments give the same result while it is equal.
+        While the state is equal, reads with equal arguments give the same result.
         """
         log = self.log
         high_watermark = log.high_watermark
@@ -367,7 +369,7 @@ class Partition:
         )
 
     def readable_end(self, isolation: FetchIsolation) -> int:
-        """Return the end offset of what fetches of this isolation level may read now."""
+        """Return the end offset up to which fetches of this isolation level may read now."""
         if isolation is FetchIsolation.LOG_END:
             return self.log.writer.written_offset
         if isolation is FetchIsolation.HIGH_WATERMARK:
@@ -384,13 +386,13 @@ class Partition:
         return None
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch up to this one in the log, and its end offset."""
+        """Return the log's largest epoch that is not above ``epoch``, and its end offset."""
         if epoch == self.leader_epoch and self.leader is not None:
             return epoch, self.log.end_offset
         return self.log.epochs.end_of(epoch, self.log.end_offset)
 
     def search(self, timestamp: int) -> timestamp_search.Search | None:
-        """Return the search to run before :meth:`locate`; None if that needs none."""
+        """Return the search to run before :meth:`locate`; None if it needs no search."""
         if timestamp == MAX_TIMESTAMP:
             return timestamp_search.youngest(self.log)
         return timestamp_search.first_at_least(self.log, timestamp) if timestamp >= 0 else None
@@ -401,7 +403,7 @@ class Partition:
         isolation: FetchIsolation,
         record: timestamp_search.OffsetAndTimestamp | None = None,
     ) -> OffsetLookupResult:
-        """Return the offset of a timestamp, or of a special position with a negative number.
+        """Return the offset for a timestamp, or for a special position given as a negative number.
 
         ``record`` is the result of :meth:`search`.
         """
@@ -429,14 +431,14 @@ class Partition:
     def _check_end(self, isolation: FetchIsolation) -> None:
         """Raise OffsetNotAvailable until the high watermark reaches this epoch's start (KIP-207).
 
-        Until then consumers of the last leader may have seen a later end.
+        Until then consumers of the previous leader may have seen a larger end offset.
         """
         leader = self.check_leader()
         if isolation is not FetchIsolation.LOG_END and self.high_watermark < leader.epoch_start:
             raise OffsetNotAvailable
 
     def delete_before(self, offset: int) -> int:
-        """Move the log start for DeleteRecords, -1 to the high watermark; return the log start."""
+        """Move the log start to ``offset``, -1 for the high watermark, and return it."""
         self.check_leader()
         target = self.high_watermark if offset == -1 else offset
         if not 0 <= target <= self.high_watermark:

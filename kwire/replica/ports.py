@@ -41,7 +41,7 @@ class PartitionState(Protocol):
     def partition_epoch(self) -> int: ...
 
     def directory(self, broker: int) -> bytes | None:
-        """Return the id of the log directory of a replica, None if it is not known."""
+        """Return the id of the log directory of a broker's replica, None if it is unknown."""
 
 
 class TopicState(Protocol):
@@ -65,7 +65,7 @@ class BrokerState(Protocol):
 
     @property
     def is_active(self) -> bool:
-        """Whether the broker is neither fenced nor shutting down."""
+        """True if the broker is neither fenced nor shutting down."""
 
 
 class Metadata(Protocol):
@@ -81,7 +81,7 @@ class Metadata(Protocol):
     def topic_ids(self) -> Mapping[str, bytes]: ...
 
     def config(self, kind: int, name: str) -> Mapping[str, str]:
-        """Return the settings of a resource; empty if it has none of its own."""
+        """Return the settings that override a resource's defaults; empty if none do."""
 
 
 class Delta(Protocol):
@@ -104,16 +104,16 @@ class Delta(Protocol):
 
 
 class Lease(Protocol):
-    """The time until which this broker may act as a leader, although it may be one no more."""
+    """The time until which this broker may act as leader; then another broker may lead."""
 
     def is_over(self, now: float) -> bool:
         """Return whether the lease is over; ``now`` is in monotonic seconds."""
 
     def left_s(self, now: float) -> float:
-        """Return the seconds for which the lease holds if it is not extended; at least 0."""
+        """Return the seconds until the lease ends unless it is extended; at least 0."""
 
     def over_s(self, now: float) -> float:
-        """Return the seconds for which the lease has been over so far, in all."""
+        """Return the total seconds for which the lease has been over so far."""
 
 
 class LeaderBroker(Protocol):
@@ -124,7 +124,7 @@ class LeaderBroker(Protocol):
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse: ...
 
     def drop(self) -> None:
-        """Close the connection; the next call makes another."""
+        """Close the connection; the next call reconnects."""
 
 
 class LeaderUnreachable(Exception):
@@ -135,7 +135,7 @@ class Cluster(Protocol):
     """The other nodes of the cluster, as replication needs them."""
 
     def broker_epoch(self) -> int:
-        """Return this broker's epoch, which the controller gave it at its last registration."""
+        """Return the broker epoch that the controller assigned at the last registration."""
 
     def now_ms(self) -> int: ...
 
@@ -147,7 +147,7 @@ class Cluster(Protocol):
 
 
 class Directory(Protocol):
-    """One log directory, for DescribeLogDirs and for failures."""
+    """One log directory, for DescribeLogDirs and for handling its failure."""
 
     @property
     def name(self) -> str:
@@ -173,7 +173,7 @@ class Logs(Protocol):
         """Return when everything below ``end_offset`` is durable; one fsync serves every waiter."""
 
     async def truncate(self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]) -> bool:
-        """Remove everything from ``offset`` on, unless ``is_wanted`` denies it at the last moment.
+        """Remove everything from ``offset`` onwards, unless ``is_wanted`` is false by then.
 
         Writes that wait for room on a disk are removed too, so the log may end below ``offset``.
         """
@@ -181,7 +181,7 @@ class Logs(Protocol):
     async def restart_at(
         self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]
     ) -> bool:
-        """Remove all records and continue at ``offset``, unless ``is_wanted`` denies it."""
+        """Remove all records and continue at ``offset``, unless ``is_wanted`` is false by then."""
 
     async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
         """Return once the start offsets of these logs are on disk."""
@@ -196,9 +196,9 @@ class Logs(Protocol):
         *,
         is_new: bool,
     ) -> PartitionLog:
-        """Return a log, a new one in this directory; raise KafkaStorageError without it.
+        """Return the existing log of a partition, or create one; raises KafkaStorageError.
 
-        Unless ``is_new``, none is created that may be in a directory that could not be read.
+        Unless ``is_new``, no log is created if it may be in a directory that could not be read.
         """
 
     @property

@@ -1,6 +1,6 @@
 """Producer ids for idempotent producers, from blocks that the controller allocates.
 
-The controller never allocates a block twice, even if this broker fails, so ids are unique for ever
+The controller never allocates a block twice, even if this broker fails, so ids are unique forever
 (invariant 47). The unused rest of a block is lost at shutdown, as in Kafka.
 """
 
@@ -12,7 +12,7 @@ from kwire.errors import CoordinatorLoadInProgress, KafkaError
 
 @attrs.define(eq=False)
 class ProducerIds:
-    """The source of producer ids, one by one; it awaits only for a new block."""
+    """The source of producer ids; :meth:`take` waits only when a new block is needed."""
 
     allocate: Callable[[], Awaitable[tuple[int, int]]]
     """Requests a block from the controller; returns its first id and its size."""
@@ -26,7 +26,7 @@ class ProducerIds:
                 first, count = await self.allocate()
             except KafkaError as error:
                 raise CoordinatorLoadInProgress from error
-            # Another request may have received a block meanwhile: the newer one is dropped.
+            # Another task may have received a block meanwhile; then this block is dropped.
             if self._next >= self._end:
                 self._next, self._end = first, first + count
         producer_id = self._next

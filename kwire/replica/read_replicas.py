@@ -1,9 +1,9 @@
 """The replica from which a consumer should read: ``replica.selector.class`` (KIP-392).
 
-Pure decisions. Rules, Kafka's: only replicas that are in sync, serve on the consumer's listener and
-have the offset are offered. A consumer in the leader's rack, or in a rack without a replica, reads
-from the leader; any other from the replica in its rack with the most records, of equal ones the one
-that was caught up last.
+Pure decisions. Rules, as in Kafka: only replicas that are in sync, serve on the consumer's listener
+and have the offset are candidates. A consumer in the leader's rack, or in a rack without a replica,
+reads from the leader. Any other consumer reads from the replica in its rack with the largest log
+end offset or, among equals, from the one that was caught up last.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class ReadReplica(NamedTuple):
 
 
 def select(rack: str, leader_rack: str | None, followers: Iterable[ReadReplica]) -> int | None:
-    """Return the broker of the follower to read from, None for the leader."""
+    """Return the broker id of the follower to read from, None for the leader."""
     if rack == leader_rack:
         return None
     near = max((follower for follower in followers if follower.rack == rack), default=None)

@@ -2,13 +2,13 @@
 
 Rules:
 
-* A request works on a :class:`Partition` synchronously. It awaits here only for followers'
+* A request works on a :class:`Partition` synchronously. It waits here only for followers'
   acknowledgements, a required sync, bytes to fetch, or threads that read or unpack.
-* A waiter is one :class:`trio.Event`, set by the task that changed the partition. No task polls on
-  a timer, so an idle broker sleeps.
-* A partition is appended to only by :meth:`ReplicaService.append`.
+* A waiting request sleeps on one :class:`trio.Event`, set by the task that changes the partition.
+  No task polls on a timer, so an idle broker sleeps.
+* Only :meth:`ReplicaService.append` appends to a partition.
 
-The partitions themselves come, change and go in :mod:`kwire.replica.metadata_applier`.
+:mod:`kwire.replica.metadata_applier` creates, changes and removes the partitions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -51,9 +51,9 @@ from kwire.replica.verification import Guard
 
 
 def check_follower(leader: Leader, node: int, broker_epoch: int) -> None:
-    """Raise NotLeaderOrFollower for the fetch of a broker that holds no replica.
+    """Raise NotLeaderOrFollower if the fetching broker holds no replica.
 
-    Also for one that a follower sent before it was started again.
+    Also raise it if the follower sent the fetch before it restarted.
     """
     follower = leader.followers.get(node)
     if follower is None:
@@ -82,7 +82,7 @@ class ReplicaService:
     fetcher_config: FetcherConfig | None = None
     throttles: Throttles = attrs.field(factory=Throttles)
     checks_records: bool = True
-    """Whether the records of produced batches are checked, beside their headers."""
+    """True if the records of produced batches are checked, not only their headers."""
     lease: Lease | None = None
     """The lease of this broker's session; None for a broker that no controller fences."""
     partitions: HostedPartitions = attrs.field(init=False)
@@ -93,7 +93,7 @@ class ReplicaService:
     _completion: Completion = attrs.field(init=False)
     _syncs: RequiredSyncs = attrs.field(init=False)
     _readers: DiskThreads = attrs.field(factory=DiskThreads)
-    """Threads that read for lookups; writes and flushes have others."""
+    """Threads that read for lookups; writes and flushes use other threads."""
     unpacker: Unpacker = attrs.field(init=False)
     """Checks the records of produced batches before they are appended."""
 
@@ -129,14 +129,14 @@ class ReplicaService:
             self.applier.on_brokers_changed = self._replication.on_brokers_changed
 
     def _is_eligible(self, node: int, broker_epoch: int) -> bool:
-        """Whether the metadata lets a broker into an ISR (KIP-841, KIP-903)."""
+        """Return whether the metadata lets a broker into an ISR (KIP-841, KIP-903)."""
         image = self.partitions.image
         broker = None if image is None else image.brokers.get(node)
         return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
 
     @property
     def is_lease_over(self) -> bool:
-        """Whether another broker may lead this broker's partitions by now (invariant 34)."""
+        """True if another broker may lead this broker's partitions by now (invariant 34)."""
         return self.lease is not None and self.lease.is_over(self.now())
 
     def check_lease(self) -> None:
@@ -186,9 +186,9 @@ class ReplicaService:
     ) -> ProduceResult:
         """Append a checked batch as the leader: the only way to append to a partition.
 
-        It counts the batch, wakes the fetches that it completes and starts a sync if the topic
-        requires one. The batch may be acknowledged after :meth:`wait_acknowledged`.
-        ``guard``: the verification of a transaction's first batch.
+        This counts the batch, wakes the fetches that it completes and starts a sync if the topic
+        requires one. The batch may be acknowledged after :meth:`wait_acknowledged`. ``guard``: the
+        verification of a transaction's first batch.
         """
         now = self.now()
         if self.lease is not None and self.lease.is_over(now):
@@ -218,8 +218,8 @@ class ReplicaService:
     ) -> None:
         """Wait until a batch may be acknowledged: stored here and, for acks=all, committed.
 
-        The deadline applies to the followers. This broker's own disk has none, because the queued
-        writes are bounded. Raises NotLeaderOrFollower if the lease ended meanwhile.
+        The deadline applies only to the followers. This broker's own disk has no deadline, because
+        its queue of writes is bounded. Raises NotLeaderOrFollower if the lease ended meanwhile.
         """
         end_offset, epoch = produced.end_offset, produced.leader_epoch
         await self._wait_stored(partition, end_offset, epoch)
@@ -252,7 +252,7 @@ class ReplicaService:
             raise KafkaStorageError(f"{partition.log.partition}: not synced")
 
     def _checked_leader(self, partition: Partition, epoch: int) -> Leader:
-        """Return the leader's state if this broker has led ever since this epoch."""
+        """Return the leader's state if this broker has led since ``epoch`` without interruption."""
         leader = partition.leader
         if leader is None or epoch < leader.first_epoch:
             if self.partitions.is_offline(partition):
@@ -263,7 +263,7 @@ class ReplicaService:
     # Fetching.
 
     async def warm(self, cold: Sequence[WouldWait]) -> None:
-        """Read in threads the data that lookups need, so that it is in the page cache."""
+        """Bring the data that lookups need into the page cache, in threads."""
         jobs: dict[Disk, list[Job]] = {}
         for each in cold:
             jobs.setdefault(each.disk, []).append(each.job)
@@ -276,9 +276,9 @@ class ReplicaService:
     def on_follower_fetched(
         self, partition: Partition, node: int, *, offset: int, log_start: int, broker_epoch: int
     ) -> None:
-        """Record the offsets of a follower's fetch that :func:`check_follower` has let pass.
+        """Record the offsets of a follower's fetch that passed :func:`check_follower`.
 
-        That may move the high watermark, and so wake producers and consumers.
+        This may move the high watermark, and so wake producers and consumers.
         """
         leader = partition.check_leader()
         change = leader.on_fetched(
@@ -296,7 +296,7 @@ class ReplicaService:
             self._replication.on_fetched(partition, node)
 
     def on_log_written(self, log: PartitionLog) -> None:
-        """Account for the queued writes of a log that a slow directory has written."""
+        """Complete waits after a slow directory has written the queued writes of a log."""
         partition = self.partitions.find(*log.partition)
         if partition is not None and partition.log is log:
             self._completion.on_stored(partition)
@@ -308,7 +308,7 @@ class ReplicaService:
     async def locate(
         self, partition: Partition, timestamp: int, isolation: FetchIsolation
     ) -> OffsetLookupResult:
-        """Return the offset of a timestamp, searching batches in slices if necessary."""
+        """Return the offset for a timestamp, searching batches in slices if necessary."""
         self.check_lease()
         search = partition.search(timestamp)
         if search is None:
@@ -322,10 +322,7 @@ class ReplicaService:
         return partition.locate(timestamp, isolation, record)
 
     def delete_before(self, partition: Partition, offset: int) -> int:
-        """Delete records for DeleteRecords; return the low watermark of all replicas.
-
-        Fetches that wait on the partition are woken to check their offsets again.
-        """
+        """Delete records before ``offset`` for DeleteRecords; return the low watermark."""
         self.check_lease()
         before = partition.log.start_offset
         start = partition.delete_before(offset)
@@ -335,7 +332,7 @@ class ReplicaService:
         return leader.low_watermark(start)
 
     async def wait_deleted(self, partition: Partition, start: int, timeout_s: float) -> int:
-        """Wait until all replicas begin at ``start`` or later; return their low watermark.
+        """Wait until all replicas' logs begin at ``start`` or later; return their low watermark.
 
         Raises RequestTimedOut, or NotLeaderOrFollower if another broker leads meanwhile.
         """
@@ -350,5 +347,5 @@ class ReplicaService:
         return leader.low_watermark(partition.log.start_offset)
 
     async def keep_starts(self, partitions: Iterable[Partition]) -> None:
-        """Return once the deletions of :meth:`delete_before` are durable."""
+        """Make the log starts that :meth:`delete_before` moved durable."""
         await self.logs.keep_starts([partition.log for partition in partitions])

@@ -1,7 +1,7 @@
-"""The copying of partitions between brokers, begun with the first one that has several replicas.
+"""Replication of partitions, begun with the first partition that has several replicas.
 
 Until then no module that only replication needs is loaded, and none of its tasks runs: most brokers
-are alone.
+run alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Replication:
-    """The ISR changes of partitions that this broker leads, and the fetchers of the others."""
+    """The ISR changes of partitions that this broker leads, and fetchers for the others."""
 
     cluster: Cluster
     config: FetcherConfig
@@ -43,7 +43,7 @@ class Replication:
     _nursery: trio.Nursery | None = attrs.field(init=False, default=None)
 
     def on_role_changed(self, partition: Partition) -> None:
-        """Copy the partition from its leader, or let its followers into the ISR, as its role is."""
+        """Copy the partition from its leader or, as the leader, admit followers to the ISR."""
         if self.fetchers is None and self._has_other_replicas(partition):
             self._begin()
         if self.isr_changes is not None and self.fetchers is not None:
@@ -51,19 +51,19 @@ class Replication:
             self.fetchers.on_role_changed(partition)
 
     def on_fetched(self, partition: Partition, node: int) -> None:
-        """Look whether a follower that has just fetched may join the ISR."""
+        """Check whether a follower that has just fetched may join the ISR."""
         if self.isr_changes is None:
             self._begin()
         if self.isr_changes is not None:
             self.isr_changes.on_fetched(partition, node)
 
     def on_brokers_changed(self) -> None:
-        """Take up that brokers were fenced, started again or shut down."""
+        """React to brokers that were fenced, restarted or shut down."""
         if self.isr_changes is not None:
             self.isr_changes.on_brokers_changed()
 
     def on_written(self, partition: Partition) -> None:
-        """Go on with a partition whose batches a slow disk has written."""
+        """Resume fetching a partition after a slow disk has written its batches."""
         if self.fetchers is not None:
             self.fetchers.on_written(partition)
 

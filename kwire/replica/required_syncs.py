@@ -1,6 +1,6 @@
 """Syncs of topics whose records must be durable before they are readable (``flush.messages``).
 
-One task at a time syncs a log. Each fsync serves every batch before it.
+At most one task at a time syncs a log. Each fsync covers every batch before it.
 """
 
 import logging
@@ -41,7 +41,7 @@ class RequiredSyncs:
             self._nursery.start_soon(self._sync, partition)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sync in tasks until cancelled; while it does not run, logs are synced at once."""
+        """Sync in tasks until cancelled; while this does not run, :meth:`start` syncs at once."""
         try:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
@@ -50,7 +50,7 @@ class RequiredSyncs:
             self._nursery = None
 
     async def _sync(self, partition: Partition) -> None:
-        """Sync until no required sync is left."""
+        """Sync a log until no required sync is left."""
         log = partition.log
         try:
             while (
@@ -66,7 +66,7 @@ class RequiredSyncs:
                     await trio.sleep(_RETRY_S)
                 else:
                     self.completion.on_stored(partition)
-            # Another flush, as of flush.ms, may have synced what this one was started for.
+            # Another flush, e.g. for flush.ms, may have synced these records first.
             self.completion.on_stored(partition)
         finally:
             self._syncing.discard(partition)

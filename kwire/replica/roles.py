@@ -1,9 +1,9 @@
 """This broker's role in each of its partitions, as the metadata assigns it.
 
-The leader of a partition is set up here, and changed settings reach it here. When the role changes,
-all waits of the partition end: their requests check the role again. A leader that goes on in the
-next epoch keeps its producers' waits: its log is the same, and clients that got an error would
-send their records twice. Such an epoch begins when a reassignment has removed a replica.
+This module sets up a partition's leader and passes changed settings to it. When the role changes,
+all waits of the partition end, so that their requests check the role again. A leader that continues
+in the next epoch keeps its producers' waits: its log is the same, and clients that got an error
+would send their records twice. Such an epoch begins when a reassignment has removed a replica.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from kwire.types import NO_LEADER
 
 @attrs.define(eq=False)
 class Roles:
-    """Gives partitions their roles and reports each change to the subscribers."""
+    """The assignment of roles to partitions; each change is reported to the subscribers."""
 
     node: int
     lag_max_s: float
@@ -39,7 +39,7 @@ class Roles:
     def update(self, partition: Partition, state: PartitionState) -> None:
         """Lead or follow as the metadata says; raises KafkaStorageError.
 
-        A leader in the same epoch goes on, with the replicas and the ISR of the metadata.
+        A leader in the same epoch continues with the replicas and the ISR of the metadata.
         """
         if state.leader != self.node:
             if partition.leader is not None or partition.leader_epoch != state.leader_epoch:
@@ -57,7 +57,7 @@ class Roles:
             self.completion.on_committed(partition, change)
 
     def end(self, partition: Partition) -> None:
-        """End the role in a partition that leaves this broker, or whose directory failed."""
+        """End this broker's role in a partition that is removed or whose directory failed."""
         self._follow(partition, NO_LEADER, partition.leader_epoch)
 
     def configure(self, partition: Partition, config: LogConfig) -> None:

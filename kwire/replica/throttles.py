@@ -1,13 +1,14 @@
 """The limits on the bytes of throttled replicas (KIP-73), which Kafka's reassignment tool sets.
 
-Pure state; the caller passes the time. Rules, Kafka's:
+Pure state; the caller passes the time. Rules, as in Kafka:
 
-* A topic's settings ``leader.replication.throttled.replicas`` and the same of followers name its
-  throttled replicas, by partition and broker. A broker limits the sum of the bytes that it sends as
-  their leader, and the sum of those that it fetches as their follower.
-* The bytes of all throttled replicas count, but only those out of sync are held back.
-* A rate is the number of bytes in the last ``replication.quota.window.num`` windows, by the time
-  since the oldest of them began, which counts as one window at least.
+* The topic settings ``leader.replication.throttled.replicas`` and
+  ``follower.replication.throttled.replicas`` name throttled replicas, by partition and broker. A
+  broker limits the total bytes that it sends for them as the leader, and the total bytes that it
+  fetches for them as a follower.
+* The bytes of all throttled replicas count, but only replicas that are out of sync are held back.
+* The rate is the number of bytes in the last ``replication.quota.window.num`` windows, divided by
+  the time since the oldest of these windows began, but at least by one window.
 """
 
 from collections import deque
@@ -18,7 +19,7 @@ from kwire import attrs
 
 
 def is_throttled(replicas: Set[str], partition: int, broker: int) -> bool:
-    """Whether a topic's setting names the replica of a partition on a broker."""
+    """Return whether a topic's setting names the replica of a partition on a broker."""
     return bool(replicas) and ("*" in replicas or f"{partition}:{broker}" in replicas)
 
 
@@ -31,7 +32,7 @@ class _Window:
 
 @attrs.define(eq=False)
 class RateLimit:
-    """A limit of bytes per second, and the bytes of the last windows."""
+    """A limit in bytes per second, and the bytes counted in the last windows."""
 
     bytes_per_s: float = inf
     window_count: int = 11
@@ -47,18 +48,18 @@ class RateLimit:
         windows[-1].last_at = now
 
     def is_exceeded(self, now: float) -> bool:
-        """Whether the rate is above the limit."""
+        """Return whether the rate is above the limit."""
         return self._size(now) > self.bytes_per_s * self._elapsed_s(now)
 
     def pause_s(self, now: float) -> float:
-        """Return the time until the limit may no longer be exceeded, at most a window."""
+        """Return the seconds until the limit may no longer be exceeded, at most one window."""
         size, limit = self._size(now), self.bytes_per_s
         if not limit:
             return self.window_s
         return max(0.0, min(size / limit - self._elapsed_s(now), self.window_s))
 
     def _size(self, now: float) -> int:
-        """Return the bytes of the last windows."""
+        """Return the bytes counted in the last windows."""
         windows, expiry_s = self._windows, self.window_count * self.window_s
         while windows and now - windows[0].last_at >= expiry_s:
             windows.popleft()

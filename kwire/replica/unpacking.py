@@ -1,10 +1,10 @@
-"""Unpacking of payloads, whose size and content are the clients' choice.
+"""Unpacking of payloads, whose size and content clients choose.
 
-Rules: the loop unpacks only what stays small; whatever grows does so in a thread, up to a limit,
-and no more than a few at once, for each may hold as much memory as the limit allows. The records of
-produced batches are checked where they are unpacked. A payload is read by threads of its own disk:
-whoever waits for a disk holds no thread or place that others, with payloads on another disk or in
-memory, could need.
+Rules: the event loop unpacks only payloads that stay small. Larger payloads are unpacked in
+threads, up to a size limit, and only a few at once, because each may hold as much memory as the
+limit allows. The records of produced batches are checked where they are unpacked. Payloads are read
+by the threads of their own disk: a task that waits for a disk holds no thread or place that others,
+with payloads on another disk or in memory, could need.
 """
 
 from contextlib import AsyncExitStack
@@ -43,9 +43,9 @@ class Unpacker:
     """The threads that read payloads."""
     threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
     _searches: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
-    """Places of the searches that look into an unpacked payload."""
+    """Places for searches that look into an unpacked payload."""
     _reads: dict[Disk, trio.CapacityLimiter] = attrs.field(factory=dict)
-    """Places of the searches that have read a payload of a disk: each may hold one in memory."""
+    """Places, by disk, for searches that have read a payload: each may hold one in memory."""
 
     async def search(self, search: Search) -> OffsetAndTimestamp | None:
         """Run a search, letting other tasks run between its slices."""
@@ -66,7 +66,7 @@ class Unpacker:
                     await unpacked.enter_async_context(self._searches)
                     answer = await trio.to_thread.run_sync(job.call, limiter=self.threads)
                     continue
-                await unpacked.aclose()  # the search is done with the payload before
+                await unpacked.aclose()  # the search is done with the previous payload
                 if not is_reading:
                     await read.enter_async_context(self._places(job.disk))
                     is_reading = True
@@ -81,10 +81,9 @@ class Unpacker:
     def check_here(
         self, batch: Buffer, header: BatchHeader, *, keys: bool
     ) -> CheckedRecords | None:
-        """Check the records of a batch that stays small; None if only a thread may do it.
+        """Check the records of a small batch; return None if that needs a thread.
 
-        ``keys``: also refuse records without a key. Raises InvalidRecord, or UnknownServerError,
-        Kafka's error for a payload that does not decompress.
+        ``keys``: also reject records without a key. Raises InvalidRecord.
         """
         plain: Buffer = memoryview(batch)[HEADER_SIZE : header.length + LENGTH_END]
         codec = header.attributes & CODEC_MASK
@@ -102,7 +101,11 @@ class Unpacker:
     async def check_in_thread(
         self, batch: Buffer, header: BatchHeader, *, keys: bool
     ) -> CheckedRecords:
-        """Check the records of a batch that :meth:`check_here` left; raises as it does."""
+        """Check the records of a batch for which :meth:`check_here` returned None.
+
+        Raises InvalidRecord, or UnknownServerError, Kafka's error for a payload that does not
+        decompress.
+        """
         payload = memoryview(batch)[HEADER_SIZE : header.size]
         work = partial(check_payload, payload, header, keys, PAYLOAD_MAX)
         try:
@@ -129,7 +132,7 @@ def correct_timestamp(
 ) -> tuple[Buffer, BatchHeader]:
     """Return a checked batch and its header with the largest timestamp of its records.
 
-    Both are unchanged unless the producer's header has another one. Raises InvalidTimestamp.
+    Both are unchanged if the producer's header already has it. Raises InvalidTimestamp.
     """
     newest = newest_timestamp(header, max_delta)
     if newest == header.max_timestamp:
@@ -140,7 +143,7 @@ def correct_timestamp(
 
 
 def _refusal(error: BadPayload) -> KafkaError:
-    """Return Kafka's error for a payload that does not decompress; Kafka has no limit of sizes."""
+    """Return Kafka's error for a bad payload, or InvalidRecord if it is only too large here."""
     is_large = isinstance(error, PayloadTooLarge)
     return InvalidRecord(str(error)) if is_large else UnknownServerError(str(error))
 
@@ -151,7 +154,7 @@ def check_payload(payload: Buffer, header: BatchHeader, keys: bool, limit: int) 
 
 
 def _check_records(plain: Buffer, header: BatchHeader, keys: bool) -> CheckedRecords:
-    """Raise InvalidRecord if a decompressed payload is not what the batch's header announces.
+    """Raise InvalidRecord if a decompressed payload does not match the batch's header.
 
     Kafka renumbers the records of a compressed batch whose offset deltas are not consecutive, and
     stores them unchanged in any other batch.

@@ -1,10 +1,10 @@
 """The verification of transactional producers by the leader of a partition (KIP-890).
 
 A transaction's first batch in a partition is appended only if the transaction coordinator has
-confirmed that the partition is in the transaction.  Rules: a :class:`Guard` is made before the
-coordinator is asked and checked at the append.  A marker or another append in between discards it,
-so that an answer about one transaction never lets records into the next.  While a transaction is
-open, its further batches need no guard.
+confirmed that the partition is in the transaction. Rules: a :class:`Guard` is created before the
+coordinator is asked, and checked at the append. A marker or another append in between discards the
+guard, so that an answer about one transaction never admits records to the next. Once a transaction
+is open, its further batches need no guard.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from kwire.log.producers import Producer, ProducerStates
 from kwire.records.header import CONTROL, NO_SEQUENCE, BatchHeader
 
 _PURGE_AT_LEAST: Final = 1000
-"""The number of verifications from which abandoned ones are removed."""
+"""The smallest number of verifications at which abandoned ones are removed."""
 
 
 class Guard:
@@ -29,7 +29,7 @@ NOT_REQUIRED: Final = Guard()
 
 
 class TransactionalBatch(NamedTuple):
-    """The producer and the first sequence of a batch to verify; -1 for one without sequences."""
+    """The producer and first sequence of a batch to verify; -1 if it has no sequences."""
 
     producer_id: int
     epoch: int
@@ -38,13 +38,13 @@ class TransactionalBatch(NamedTuple):
 
 @attrs.define
 class _Verification:
-    """A verification that has begun, and whose batch has not been appended."""
+    """A verification that has begun and whose batch is not appended yet."""
 
     guard: Guard
     began_ms: int
     epoch: int
     lowest_sequence: int
-    """The lowest sequence verified in this epoch; higher ones wait for it."""
+    """The lowest sequence seen in this epoch; higher ones are rejected until it is appended."""
     adds_partitions: bool
 
     def note(self, epoch: int, sequence: int) -> None:
@@ -71,11 +71,11 @@ class Verifications:
         now_ms: int,
         expiration_ms: int,
     ) -> Guard | None:
-        """Return the guard for the batch's append; None if its transaction is open already.
+        """Return the guard for the batch's append; None if its transaction is already open.
 
-        Also None for a duplicate: it cannot begin the next transaction.
+        Also return None for a duplicate, which cannot begin the next transaction.
         ``adds_partitions``: the client relies on its batches to add partitions
-        (``transaction.version`` 2).  Raises InvalidProducerEpoch.
+        (``transaction.version`` 2). Raises InvalidProducerEpoch.
         """
         producer_id, epoch, sequence = batch
         producer = producers.get(producer_id)
@@ -108,7 +108,7 @@ class Verifications:
             return
         producer = producers.get(header.producer_id)
         if producer is not None and from_client and producer.find(header) is not None:
-            return  # The place of the first copy is returned, whatever became of its transaction.
+            return  # The append returns the first copy's offsets, whatever its transaction did.
         if _is_open(producer, header.producer_epoch):
             return
         _check_epoch(producer, header.producer_epoch)
@@ -121,14 +121,14 @@ class Verifications:
             _check_sequence(verification, producer, header)
 
     def on_appended(self, producer_id: int) -> None:
-        """Discard the guards of a producer after its batch or its marker."""
+        """Discard a producer's guard after its batch or its marker was appended."""
         self._ongoing.pop(producer_id, None)
 
     def clear(self) -> None:
         self._ongoing.clear()
 
     def _purge(self, before_ms: int) -> None:
-        """Remove the verifications whose batch never came."""
+        """Remove verifications that began by ``before_ms`` and whose batch never came."""
         self._ongoing = {
             producer_id: verification
             for producer_id, verification in self._ongoing.items()
@@ -159,7 +159,7 @@ def _check_epoch(producer: Producer | None, epoch: int) -> None:
 def _check_sequence(
     verification: _Verification, producer: Producer | None, header: BatchHeader
 ) -> None:
-    """Refuse a batch that overtook the first one of the transaction."""
+    """Reject a batch that overtook the transaction's first batch."""
     sequence = header.base_sequence
     is_new = producer is None or not producer.batches
     first = 0 if verification.adds_partitions and is_new else verification.lowest_sequence

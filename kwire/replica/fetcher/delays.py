@@ -1,7 +1,7 @@
-"""The partitions that a fetcher leaves out for a while, and when it fetches them again.
+"""Partitions that a fetcher skips for a while, and the times when their delays end.
 
-Delays end on a grid of time, so that partitions which fail one after the other are fetched together
-again. Pure state.
+Delays end on a grid of :data:`GRID_S`, so that partitions which fail shortly after one another are
+fetched together again. Pure state.
 """
 
 import math
@@ -15,10 +15,10 @@ GRID_S: Final = 0.02
 
 @attrs.define
 class Delays:
-    """The ends of the delays, in seconds."""
+    """The current delays, as times in seconds."""
 
     next_end: float = math.inf
-    """A time no later than the first end; infinity only without delays."""
+    """A lower bound for the earliest end; infinity only if there are no delays."""
     _ends: dict[Key, float] = attrs.field(factory=dict)
 
     def __len__(self) -> int:
@@ -28,7 +28,7 @@ class Delays:
         return key in self._ends
 
     def add(self, key: Key, until: float) -> None:
-        """Leave a partition out until a time, or a little longer."""
+        """Skip a partition until the time ``until``, rounded up to the grid."""
         end = self._ends[key] = math.ceil(until / GRID_S) * GRID_S
         self.next_end = min(self.next_end, end)
 

@@ -1,7 +1,7 @@
 """The fetchers of a broker: one task for each leader from which it copies partitions.
 
-A partition is with the fetcher of its leader while this broker follows it, and with none while it
-leads or the partition has no leader. A fetcher without partitions ends.
+While this broker follows a partition, the fetcher of its leader copies it. No fetcher has a
+partition that this broker leads or that has no leader. A fetcher without partitions ends.
 """
 
 from collections.abc import Callable
@@ -24,14 +24,14 @@ class ReplicaFetchers:
     config: FetcherConfig
     logs: Logs
     connect: Callable[[int], LeaderBroker]
-    """Returns the connection to a broker, which is made by the first call."""
+    """Returns the connection to a broker; the first call on it connects."""
     broker_epoch: Callable[[], int]
-    """Returns the broker epoch to fetch with: the leader knows by it which start this is."""
+    """Returns the broker epoch for fetches, by which the leader recognizes a restart."""
     now: Callable[[], float]
     now_ms: Callable[[], int]
     on_copied: Callable[[Partition], None]
     throttle: RateLimit
-    """The limit of what this broker fetches for throttled replicas."""
+    """The limit on the bytes that this broker fetches for throttled replicas."""
     _fetchers: dict[int, LeaderFetcher] = attrs.field(factory=dict)
     _leaders: dict[Partition, int] = attrs.field(factory=dict)
     """The leader from which each partition is fetched."""
@@ -39,7 +39,7 @@ class ReplicaFetchers:
     _nursery: trio.Nursery | None = None
 
     def on_role_changed(self, partition: Partition) -> None:
-        """Fetch a partition from its leader if this broker follows it now."""
+        """Fetch a partition from its current leader, or stop if this broker does not follow it."""
         former = self._leaders.pop(partition, NO_LEADER)
         leader = NO_LEADER if partition.leader is not None else partition.leader_id
         if former != NO_LEADER:
@@ -51,7 +51,7 @@ class ReplicaFetchers:
             self._end(former)
 
     def on_written(self, partition: Partition) -> None:
-        """Continue with a partition whose batches a slow disk has written."""
+        """Resume fetching a partition after a slow disk has written its batches."""
         leader = self._leaders.get(partition)
         if leader is not None:
             self._fetchers[leader].on_written(partition)

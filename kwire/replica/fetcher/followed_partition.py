@@ -1,4 +1,4 @@
-"""A partition that this broker follows: where its log ends, and what was fetched for it."""
+"""A partition that this broker follows: its fetch position and its fetched records."""
 
 import logging
 from typing import Final
@@ -17,37 +17,38 @@ PASSING_FAILURES: Final = 4
 
 @attrs.define(eq=False)
 class FollowedPartition:
-    """A partition that the fetcher copies, and its failures in a row."""
+    """A partition that the fetcher copies, with its number of consecutive failures."""
 
     partition: Partition
     leader_id: int
     leader_epoch: int
     failure_count: int = 0
     kept_start: int = -1
-    """The log start that was stored last."""
+    """The last log start that was stored."""
     reported_at: float = float("-inf")
-    """The time of the last report of a failure."""
+    """The time when a failure was last reported."""
     is_busy: bool = False
-    """Whether its log is being synced or truncated."""
+    """True while the log is being synced or truncated."""
     is_caught_up: bool = False
-    """Whether its log reached the leader's high watermark with the last answer."""
+    """True if the log reached the leader's high watermark with the last response."""
 
     @property
     def is_current(self) -> bool:
-        """Whether this broker still follows in the epoch in which fetching began."""
+        """True while this broker still follows the leader and epoch with which fetching began."""
         partition = self.partition
         role = (partition.leader, partition.leader_id, partition.leader_epoch)
         return role == (None, self.leader_id, self.leader_epoch)
 
     def is_throttled(self, broker: int) -> bool:
-        """Whether the topic's settings limit the rate at which this replica is copied."""
+        """Return whether the topic's settings limit the rate at which this replica is copied."""
         replicas = self.partition.config.follower_throttled_replicas
         return is_throttled(replicas, self.partition.partition, broker)
 
     def report_failure(self, reason: object, now: float, *, is_passing: bool = False) -> None:
-        """Report a failure; those that follow in a row are reported once every :data:`REPORT_S`.
+        """Report a failure; consecutive failures are reported once every :data:`REPORT_S`.
 
-        ``is_passing``: the reason usually ends by itself, so the first failures are not reported.
+        ``is_passing``: the cause usually goes away by itself, so the first failures are not
+        reported.
         """
         threshold = PASSING_FAILURES if is_passing else 0
         is_due = self.failure_count == threshold or now - self.reported_at >= REPORT_S
@@ -59,9 +60,9 @@ class FollowedPartition:
         logger.log(level, text, self.partition.log.partition, reason, self.failure_count + 1)
 
     def position(self) -> Position | None:
-        """Return where to fetch from; None while records are not as durable as they have to be.
+        """Return the fetch position; None while the log is busy or not as durable as required.
 
-        They may wait for a slow disk, or for the sync that ``flush.messages`` requires.
+        Records may wait for a slow disk, or for the sync that ``flush.messages`` requires.
         """
         log = self.partition.log
         end = log.end_offset
@@ -72,9 +73,10 @@ class FollowedPartition:
         return Position(end, self.leader_epoch, epoch, self.durable_start())
 
     def durable_start(self) -> int:
-        """Return the log start that a restart would find at least; -1 if none is sure.
+        """Return a lower bound for the log start after a restart, -1 if nothing is certain.
 
-        The name of the first segment says it too, once the removal of those before it is synced.
+        The name of the first segment is such a bound once the removal of earlier segments is
+        synced.
         """
         log = self.partition.log
         named = -1 if log.flush_state.removal_unsynced else log.segments[0].base_offset
@@ -82,13 +84,13 @@ class FollowedPartition:
 
     @property
     def must_keep_start(self) -> bool:
-        """Whether the log start has moved since it was stored."""
+        """True while a restart could find an earlier log start; it must be stored first."""
         return self.durable_start() < self.partition.log.start_offset
 
     def begins_inside(self, records: Buffer) -> bool:
-        """Whether the first batch begins before an empty log's end and reaches past it.
+        """Return whether the log is empty and its end lies inside the first batch.
 
-        The leader's log begins inside of that batch, after a deletion of records.
+        The leader's log then begins inside that batch, after a deletion of records.
         """
         log = self.partition.log
         if len(records) < HEADER_SIZE or log.end_offset != log.start_offset:
@@ -97,12 +99,12 @@ class FollowedPartition:
         return first.base_offset < log.end_offset <= first.last_offset
 
     def append(self, records: Buffer, high_watermark: int, log_start: int, now_ms: int) -> None:
-        """Append fetched records, and take over the leader's high watermark and log start.
+        """Append fetched records, and adopt the leader's high watermark and log start.
 
-        An answer without a diverging epoch confirms the log: the leader has the same records. The
-        new records were fetched in :attr:`leader_epoch`. Raises KafkaError or UnexpectedOffset, as
-        :meth:`PartitionLog.append_follower` does, after what precedes the refused batch is
-        appended. The high watermark stays below the end of what is written, and never moves back.
+        A response without a diverging epoch confirms that the leader has the same records. The new
+        records were fetched in :attr:`leader_epoch`. Raises KafkaError or UnexpectedOffset, as
+        :meth:`PartitionLog.append_follower` does, after appending the batches before the rejected
+        one. The high watermark never moves back, and never passes the end of the written records.
         """
         log = self.partition.log
         end_offset = log.end_offset

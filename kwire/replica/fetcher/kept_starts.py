@@ -1,9 +1,10 @@
 """Stores the log starts that a leader announces, before this follower reports them as its own.
 
-A leader acknowledges a deletion of records (DeleteRecords) when all replicas in sync have reported
-the new start; a replica that reported one and was killed would show the deleted records again.
-Rules: one write stores the starts of all logs that wait; a disk that hangs delays no fetch for
-longer than :data:`WAIT_S`, and the starts on it are reported when it has answered.
+A leader acknowledges a deletion of records (DeleteRecords) when all in-sync replicas have reported
+the new start. A replica that reported a start without storing it would show the deleted records
+again after being killed. Rules: one write stores the starts of all waiting logs; a disk that hangs
+delays a fetch by at most :data:`WAIT_S`, and the starts on that disk are reported once it has
+answered.
 """
 
 import logging
@@ -20,22 +21,22 @@ from kwire.replica.ports import Logs
 logger = logging.getLogger(__name__)
 
 WAIT_S: Final = 0.1
-"""The time for which the next fetch waits for the starts, so that it can report them."""
+"""The longest time for which a fetch waits so that it can report the starts."""
 RETRY_S: Final = 0.5
 
 
 @attrs.define(eq=False)
 class KeptStarts:
-    """The log starts of one leader's followers that are not stored yet."""
+    """Log starts announced by one leader that this broker has not stored yet."""
 
     logs: Logs
     on_kept: Callable[[FollowedPartition], None]
     _waiting: dict[FollowedPartition, None] = attrs.field(factory=dict)
-    """Partitions that wait, also for the write that is under way."""
+    """Partitions whose starts are not stored yet, including those in the current write."""
     _is_longer: bool = False
-    """Whether a partition has been added since the last fetch."""
+    """True if a partition was added since the last :meth:`keep`."""
     _running: trio.Event | None = None
-    """Set when the task that stores starts has ended; None while there is none."""
+    """Set when the task that stores starts ends; None while no such task runs."""
 
     def add(self, followed: FollowedPartition) -> None:
         """Store a partition's log start with the next write."""
@@ -44,7 +45,7 @@ class KeptStarts:
             self._is_longer = True
 
     async def keep(self, nursery: trio.Nursery) -> bool:
-        """Store what was added, and return whether anything was; soon, even if it takes long."""
+        """Start to store the added starts and wait briefly; return False if none were added."""
         if not self._is_longer:
             return False
         self._is_longer = False

@@ -1,17 +1,18 @@
-"""The task that fetches from one leader all partitions which this broker follows there.
+"""The task that fetches, from one leader, all partitions that this broker follows there.
 
 Rules:
 
 * One fetch is in flight at a time. A partition takes part while this broker follows that leader in
-  the epoch that the metadata names; an answer that comes after a change of role is dropped.
-* The position of a fetch is the end of the log itself: what the leader counts as copied is in the
-  page cache, and synced if the topic requires it.
-* A partition that fails is left out for a while, and one that is synced or truncated until that is
-  done, so that it does not delay the others.
+  the leader epoch of the metadata. A response is ignored for a partition whose role has changed.
+* A fetch starts at the end of the log itself, so what the leader counts as copied is in the page
+  cache, and synced if the topic requires it.
+* A partition that fails is left out for a while, and a partition that is being synced or truncated
+  until that is done, so that neither delays the others.
 * A throttled replica that is out of sync is left out while its broker fetches too fast (KIP-73).
-* A fetch that waits at the leader is ended when partitions are added, since they may hold up
-  acknowledgements, unless the session has so many partitions that a new one would cost more. The
-  next one is not ended: over a slow link, roles that go on changing would starve all copies.
+* Adding a partition ends a fetch that waits at the leader, because the partition may hold up
+  acknowledgements. It does not if the session has so many partitions that a new session would cost
+  more. The fetch after an ended one is not ended: over a slow link, a stream of role changes would
+  starve all copies.
 """
 
 import logging
@@ -40,9 +41,9 @@ from kwire.waits import Signal
 logger = logging.getLogger(__name__)
 
 ENDED_MAX: Final = 256
-"""The partitions up to which a waiting fetch is ended for new ones: the next one names all."""
+"""A waiting fetch is ended with up to this many partitions: the next one names them all."""
 REGISTRATION_S: Final = 0.1
-"""The pause before looking again whether this broker is registered."""
+"""The pause before checking again whether this broker is registered."""
 RETRY_S: Final = 0.02
 """The first pause after a failure; it doubles up to ``replica.fetch.backoff.ms``."""
 _SESSION_ERRORS: Final = {
@@ -71,7 +72,7 @@ class LeaderFetcher:
     on_copied: Callable[[Partition], None]
     """Called when a follower's log or high watermark has moved."""
     throttle: RateLimit = attrs.field(factory=RateLimit)
-    """The limit of what this broker fetches for throttled replicas, from all leaders."""
+    """The limit on the bytes fetched for throttled replicas, from all leaders together."""
     _followed: dict[Key, FollowedPartition] = attrs.field(factory=dict)
     _changed: dict[Key, None] = attrs.field(factory=dict)
     """Partitions whose position may have changed since the last request."""
@@ -85,7 +86,7 @@ class LeaderFetcher:
     _has_work: Signal = attrs.field(factory=Signal)
     _in_flight: trio.CancelScope | None = None
     _may_end_wait: bool = True
-    """False from the time a fetch was ended until the leader has answered another."""
+    """False after a fetch was ended, until the leader has answered another fetch."""
     _failure_count: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -101,7 +102,7 @@ class LeaderFetcher:
     # -- partitions
 
     def add(self, partition: Partition) -> None:
-        """Fetch a partition in its present leader epoch, from now on."""
+        """Start to fetch a partition in its current leader epoch."""
         key = partition.topic_id, partition.partition
         self._followed[key] = FollowedPartition(
             partition, partition.leader_id, partition.leader_epoch
@@ -112,7 +113,7 @@ class LeaderFetcher:
             self._end_wait()
 
     def remove(self, partition: Partition) -> None:
-        """Fetch a partition no longer."""
+        """Stop fetching a partition."""
         key = partition.topic_id, partition.partition
         if self._followed.pop(key, None) is not None:
             self._changed.pop(key, None)
@@ -123,7 +124,7 @@ class LeaderFetcher:
                 self._end_wait()
 
     def on_written(self, partition: Partition) -> None:
-        """Fetch a partition again whose batches a slow disk has written."""
+        """Resume fetching a partition after a slow disk has written its batches."""
         key = partition.topic_id, partition.partition
         if key in self._followed:
             self._wake(key)
@@ -133,26 +134,26 @@ class LeaderFetcher:
         self._has_work.notify()
 
     def _end_wait(self) -> None:
-        """End a fetch that waits at the leader, so that the next one can be sent."""
+        """Cancel the fetch in flight, so that the next one can be sent."""
         if self._in_flight is not None:
             self._in_flight.cancel()
 
     # -- fetching
 
     async def run(self) -> None:
-        """Fetch until cancelled; without partitions it sleeps."""
+        """Fetch until cancelled; sleep while there are no partitions."""
         async with trio.open_nursery() as self._nursery:
             while True:
                 try:
                     await self._run_once()
                 except Exception:
-                    # One leader's answer must not end the broker, nor the copies from others.
+                    # One leader's response must not end the broker, nor the copies from others.
                     logger.exception("fetcher failed")
                     self._session.reset()
                     await trio.sleep(self.config.backoff_s + RETRY_S)
 
     async def _run_once(self) -> None:
-        if self.broker_epoch() < 0:  # The leader could not tell this start from an older one.
+        if self.broker_epoch() < 0:  # The leader could not recognize a restart.
             await trio.sleep(REGISTRATION_S)
             return
         await self._run(self._update_positions())
@@ -174,7 +175,7 @@ class LeaderFetcher:
         return min(RETRY_S * (1 << min(failure_count, 16)), max(self.config.backoff_s, RETRY_S))
 
     async def _sleep(self) -> None:
-        """Sleep until a partition is added or ready, or the time of a delayed one has come."""
+        """Sleep until a partition is added or ready, or a delay ends."""
         with trio.move_on_after(max(0.0, self._delays.next_end - self.now())):
             await self._has_work.wait()
 
@@ -188,14 +189,14 @@ class LeaderFetcher:
         return wait_ms
 
     async def _run(self, steps: Generator[None, None, T]) -> T:
-        """Run steps for partitions: in slices if there are many.
+        """Run steps for partitions, in slices if there are many.
 
-        With few, none can be added before the request is sent: it names them, or is ended for them.
+        With few, no partition is added before the request is sent; a later one can end it.
         """
         return await run_by_size(steps, len(self._followed), ENDED_MAX)
 
     def _update_positions(self) -> Generator[None, None, None]:
-        """Give the session the positions that have changed, a partition at a time."""
+        """Give the session the changed positions, pausing after each partition."""
         self._changed.update(dict.fromkeys(self._delays.pop_ended(self.now())))
         for key in {**self._paused, **self._changed}:
             self._changed.pop(key, None)
@@ -225,7 +226,7 @@ class LeaderFetcher:
             self._start(key, followed, self._reconciliation.sync)
 
     def _must_hold_back(self, followed: FollowedPartition) -> bool:
-        """Whether a throttled replica that is out of sync has to wait."""
+        """Return whether a throttled replica that is out of sync has to wait."""
         return (
             not followed.is_caught_up
             and followed.is_throttled(self.config.node)
@@ -233,7 +234,7 @@ class LeaderFetcher:
         )
 
     async def _fetch(self) -> FetchResponse | None:
-        """Return the leader's answer, None if it is to be tried again after a pause."""
+        """Return the leader's response, None to retry after a pause."""
         config, part = self.config, await self._run(self._session.next_request())
         request = FetchRequest(
             replica_state=FetchRequest.ReplicaState(
@@ -256,10 +257,10 @@ class LeaderFetcher:
                 return None
             finally:
                 self._in_flight = None
-        if response is None:  # Ended: the answer would hold up the next request.
+        if response is None:  # Ended: its response would delay the next request.
             self.leader.drop()
             self._session.reset()
-            await trio.sleep(RETRY_S)  # More partitions may be on their way.
+            await trio.sleep(RETRY_S)  # More partitions may be added soon.
             return FetchResponse()
         if response.error_code in _SESSION_ERRORS:
             self._session.reset()
@@ -272,7 +273,7 @@ class LeaderFetcher:
         return response
 
     async def _take(self, response: FetchResponse) -> None:
-        """Append what was fetched."""
+        """Apply a response to its partitions, in slices."""
         slices = Slices(self.now)
         for topic in response.responses:
             for answer in topic.partitions:
@@ -283,7 +284,7 @@ class LeaderFetcher:
                 await slices.pause()
 
     def _is_answer_to(self, key: Key, followed: FollowedPartition) -> bool:
-        """Whether the log still has the role and the end that the request named."""
+        """Return whether the log still has the role and the end that the request named."""
         sent, now = self._session.positions.get(key), followed.position()
         if sent is None or now is None:
             return False
@@ -322,7 +323,7 @@ class LeaderFetcher:
         self.on_copied(followed.partition)
 
     def _start(self, key: Key, followed: FollowedPartition, work: LogWork) -> None:
-        """Sync or truncate a log in a task of its own; meanwhile the partition is left out."""
+        """Run ``work`` on a log in its own task; the partition is left out meanwhile."""
         if not followed.is_busy and self._nursery is not None:
             followed.is_busy = True
             self._changed[key] = None
@@ -352,7 +353,7 @@ class LeaderFetcher:
         self._delay(key)
 
     def _delay(self, key: Key) -> None:
-        """Leave a partition out for a while, twice as long after each failure."""
+        """Leave a partition out for a pause that doubles with each failure, up to the back-off."""
         followed = self._followed.get(key)
         if followed is not None:
             self._delays.add(key, self.now() + self._pause_s(followed.failure_count))

@@ -1,8 +1,8 @@
-"""The reconciliation of a follower's log with its leader's: truncation, a restart elsewhere.
+"""Reconciliation of a follower's log with its leader's: truncation, or a new log start.
 
-Also the sync that a topic may require. All of it takes a while, so the fetcher runs it in a task.
-Rules: a role that changes meanwhile ends it without effect; every function raises KafkaError,
-UnexpectedOffset or LeaderUnreachable if it could not be done, and is tried again later.
+This module also runs the sync that a topic may require. All of this takes a while, so the fetcher
+runs it in a task. Rules: if the role changes meanwhile, the work ends without effect; a function
+that fails raises KafkaError, UnexpectedOffset or LeaderUnreachable, and is retried later.
 :mod:`truncation` chooses the offset at which the log is cut.
 """
 
@@ -32,13 +32,13 @@ class LogReconciliation:
     logs: Logs
 
     async def sync(self, followed: FollowedPartition) -> None:
-        """Make durable what the topic requires to be durable before it counts as copied."""
+        """Sync the records that the topic requires to be durable before they count as copied."""
         await self.logs.flush(followed.partition.log)
         if followed.partition.log.must_flush:
             raise KafkaStorageError("not synced")
 
     async def truncate(self, diverging: Answer.EpochEndOffset, followed: FollowedPartition) -> None:
-        """Truncate to where the leader's log may still be the same."""
+        """Truncate the log to the last offset up to which it may still match the leader's."""
         log, epoch = followed.partition.log, diverging.epoch
         target = truncation.target(log.epochs, log.end_offset, epoch, diverging.end_offset)
         logger.info(
@@ -58,9 +58,9 @@ class LogReconciliation:
         await self._truncate_to(followed, target)
 
     async def resume_within_range(self, followed: FollowedPartition) -> None:
-        """Continue after the leader refused the log end as outside of its log.
+        """Recover after the leader rejected this log's end as outside its own log.
 
-        Its log is shorter, after an unclean election, or begins after this one's end.
+        The leader's log is shorter, after an unclean election, or begins after this log's end.
         """
         log = followed.partition.log
         latest = await self._offset_of(followed, LATEST)
@@ -88,7 +88,7 @@ class LogReconciliation:
     async def begin_inside_batch(
         self, answer: Answer, now_ms: int, followed: FollowedPartition
     ) -> None:
-        """Begin the log with a batch of which the leader has deleted the first records."""
+        """Begin the log with a batch whose first records the leader has deleted."""
         log = followed.partition.log
         start = log.end_offset
         if await self._restart_at(followed, parse(answer.records).base_offset):
@@ -102,12 +102,12 @@ class LogReconciliation:
             raise KafkaStorageError("not truncated")
 
     async def _restart_at(self, followed: FollowedPartition, offset: int) -> bool:
-        """Return whether the log was emptied and this broker still follows the leader."""
+        """Empty the log so that it continues at ``offset``; return False if the role changed."""
         log = followed.partition.log
         is_done = await self.logs.restart_at(log, offset, lambda: followed.is_current)
         if followed.is_current and not is_done:
             raise KafkaStorageError("not truncated")
-        return is_done and followed.is_current  # The role may have changed since the cut.
+        return is_done and followed.is_current  # The role may have changed since.
 
     async def _offset_of(self, followed: FollowedPartition, timestamp: int) -> int:
         """Return the leader's first or last offset."""

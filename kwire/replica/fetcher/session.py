@@ -1,9 +1,10 @@
-"""A follower's fetch session with one leader (KIP-227): it sends only what has changed.
+"""A follower's fetch session with one leader (KIP-227): requests name only what has changed.
 
 Pure state. Rules:
 
 * The first request names all partitions and opens a session, if the leader has room for one. Later
-  ones name the partitions whose position changed since the last request, and those to leave out.
+  requests name the partitions whose position changed since the last request, and the partitions to
+  remove from the session.
 * After any failure the next request names all partitions again and closes the old session.
 * The cost of a request grows with the changes since the last one, not with the partitions.
 """
@@ -26,18 +27,18 @@ Key = TopicIdPartition
 
 
 class Position(NamedTuple):
-    """The end of a follower's log, and what the leader needs to know of it."""
+    """The follower's log end, and the other fields of a fetch that the leader checks."""
 
     fetch_offset: int
     leader_epoch: int
-    """The leader epoch as this broker knows it; the leader refuses another one."""
+    """The leader epoch that this broker knows; the leader rejects any other."""
     last_fetched_epoch: int
-    """The epoch of the last record, -1 for an empty log: the leader compares it with its own."""
+    """The epoch of the last record, -1 for an empty log; the leader compares it with its log."""
     log_start: int
 
 
 class SessionPart(NamedTuple):
-    """The session's part of a request."""
+    """The fields of a request that belong to the session."""
 
     session_id: int
     session_epoch: int
@@ -47,7 +48,7 @@ class SessionPart(NamedTuple):
 
 @attrs.define(eq=False)
 class FetcherSession:
-    """The partitions that a follower fetches from one leader, and what the leader knows of them."""
+    """The partitions that a follower fetches from one leader, and those that its session holds."""
 
     partition_max_bytes: int
     positions: dict[Key, Position] = attrs.field(factory=dict)
@@ -57,15 +58,15 @@ class FetcherSession:
     _changed: dict[Key, None] = attrs.field(factory=dict)
     """Partitions to name in the next request of the session."""
     _removed: dict[Key, None] = attrs.field(factory=dict)
-    """Partitions of the session to leave out from the next request on."""
+    """Partitions that the next request removes from the session."""
     _sent: set[Key] = attrs.field(factory=set)
-    """The partitions that the leader has in the session."""
+    """The partitions that the leader's side of the session holds."""
 
     def set(self, key: Key, position: Position) -> None:
         """Fetch a partition from this position.
 
-        It moves to the end of the order, in which a full request names the partitions: those that
-        fill an answer must not keep out the others for ever.
+        The partition moves to the end of the order in which a full request names partitions, so
+        that partitions that fill the responses do not starve the others.
         """
         if self.positions.get(key) != position:
             self.positions.pop(key, None)
@@ -74,16 +75,16 @@ class FetcherSession:
             self._removed.pop(key, None)
 
     def remove(self, key: Key) -> None:
-        """Fetch a partition no longer."""
+        """Stop fetching a partition."""
         if self.positions.pop(key, None) is not None:
             self._changed.pop(key, None)
             if key in self._sent:
                 self._removed[key] = None
 
     def next_request(self) -> Generator[None, None, SessionPart]:
-        """Build the session's part of the next request, a partition at a time.
+        """Build the session fields of the next request, pausing after each partition.
 
-        Partitions may be removed between two steps; the request after this one leaves them out.
+        Partitions may be removed during the pauses; the following request then removes them.
         """
         removed: dict[Key, None] = {}
         keys: Collection[Key] = list(self.positions)
@@ -99,7 +100,7 @@ class FetcherSession:
         return SessionPart(self._id, self._epoch, topics, left_out)
 
     def on_response(self, session_id: int) -> None:
-        """Continue the session after an answer without an error."""
+        """Advance the session after a successful response, or drop it if ``session_id`` is 0."""
         if session_id == NO_SESSION:
             self.reset()
             self._id = NO_SESSION
@@ -108,12 +109,12 @@ class FetcherSession:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def reset(self) -> None:
-        """Name all partitions in the next request, which closes the session and opens another."""
+        """Make the next request a full one, which closes the session and opens a new one."""
         self._epoch = INITIAL_EPOCH
         self._changed, self._removed = {}, {}
 
     def _topics(self, keys: Collection[Key]) -> Generator[None, None, list[Topic]]:
-        """Build the request's form of these partitions, grouped by topic."""
+        """Build the request's topics from these partitions."""
         topics: dict[bytes, Topic] = {}
         for key in keys:
             topic_id, index = key
