@@ -1,7 +1,8 @@
 """Accepts connections on a node's listeners, as its limits allow (KIP-402, KIP-612).
 
-A connection over the limits of its listener or the node waits in the kernel's backlog, as does one
-that would take a descriptor reserved for files; one over its address's limit is closed at once.
+A connection over the limits of its listener or the node waits in the kernel's backlog, as does a
+connection that would take a descriptor reserved for files. A connection over its address's limit is
+closed at once.
 """
 
 import errno
@@ -21,7 +22,7 @@ from kwire.net.listener import Listener
 logger = logging.getLogger(__name__)
 
 ACCEPT_BATCH: Final = 8
-"""Connections accepted in one turn of the loop; each has its first request ready in the next."""
+"""Connections accepted in one turn of the loop; the next turn handles their first requests."""
 EXHAUSTED_PAUSE_S: Final = 0.25
 
 
@@ -45,19 +46,19 @@ class Acceptor:
         self._rate = Rate(self.admission.node.max_connection_creation_rate)
 
     def relimit(self, limits: Limits) -> None:
-        """Change the node's limits of connections and of their rate."""
+        """Change the node's limits on connections and on their rate."""
         self.admission.node = limits
         self._rate.per_second = limits.max_connection_creation_rate
         self._closed.unpark_all()
         self._relimited.unpark_all()
 
     def on_closed(self, listener: Listener, host: str) -> None:
-        """Note that an accepted connection ended."""
+        """Record that an accepted connection ended."""
         self.admission.on_closed(listener.name, host)
         self._closed.unpark_all()
 
     async def run(self, listener: Listener) -> None:
-        """Accept connections of one listener until it is closed."""
+        """Accept connections on one listener until it is closed."""
         while listener.sock.fileno() >= 0:
             try:
                 await wait_readable(listener.sock)
@@ -91,7 +92,7 @@ class Acceptor:
                 await self._closed.park()
 
     def _is_short_of_descriptors(self, listener: Listener) -> bool:
-        """Whether only the descriptors that are reserved for files are left."""
+        """Return whether only descriptors reserved for files are left."""
         if 2 * self.admission.total < self.last_descriptor:
             return False
         try:

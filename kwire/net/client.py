@@ -1,8 +1,8 @@
-"""A connection to another node: requests in, responses out, in order and pipelined.
+"""A connection to another node: pipelined requests, and their responses in order.
 
-The highest version that both sides speak is used.  When the connection ends, every call in
-flight fails with :class:`ConnectionLost`; the caller decides whether and when to connect again.
-A connection over which the other host acknowledges nothing ends after 5 seconds (on Linux).
+It uses the highest version that both nodes support. When the connection ends, every call in flight
+fails with :class:`ConnectionLost`; the caller decides whether and when to reconnect. On Linux, a
+connection ends after the other host has acknowledged nothing for 5 seconds.
 """
 
 import socket
@@ -32,8 +32,8 @@ _RECEIVED_BYTES: Final = 64 << 10
 UNACKNOWLEDGED_MS: Final = 5000
 """The longest time for which the other host may leave sent data unacknowledged.
 
-After a cut TCP sends again with delays that double: a link that was cut for 13 seconds would carry
-requests only 25 seconds after its cut. The next connection carries them within 2 seconds.
+After a cut, TCP resends with delays that double: a link cut for 13 seconds would carry requests
+only 25 seconds after the cut. A new connection carries them within 2 seconds.
 """
 _API_VERSIONS: Final = 18
 _ENDS: Final = (OSError, Disconnect, MalformedError)
@@ -42,14 +42,14 @@ _ENDS: Final = (OSError, Disconnect, MalformedError)
 class ConnectionLost(Exception):
     """The connection to the other node failed or ended.
 
-    ``refused``: its host refused the connection, because no process listens on that port.
+    ``refused``: the node's host refused the connection, because no process listens on that port.
     """
 
     refused = False
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Whether every address of the host refused a connection."""
+    """Return whether every address of the host refused a connection."""
     attempts = error.__cause__
     if not isinstance(attempts, ExceptionGroup):
         return False
@@ -75,14 +75,14 @@ class NodeClient:
     port: int
     client_id: str
     versions: dict[int, tuple[int, int]] = attrs.field(factory=dict)
-    """The versions that the other node advertised, first and last, by API key."""
+    """The first and last version that the other node advertised, by API key."""
     lost: bool = False
     _outbox: list[bytes] = attrs.field(factory=list)
     _in_flight: deque[_InFlight] = attrs.field(factory=deque)
-    """The oldest first, in the order in which responses must come."""
+    """The requests in flight, oldest first: responses must come in this order."""
     _to_send: ParkingLot = attrs.field(factory=ParkingLot)
     _correlation_id: int = 0
-    """The last request's."""
+    """The correlation id of the last request."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Connect, learn the versions, report started, serve; raise ConnectionLost at the end."""
@@ -102,7 +102,7 @@ class NodeClient:
             ends, rest = group.split(_ENDS)
             if ends is None:
                 raise
-            if rest is not None:  # a bug, or this end was cancelled at the same moment
+            if rest is not None:  # a bug, or this side was cancelled at the same moment
                 raise rest from None
             raise ConnectionLost(f"{self.host}:{self.port}: {ends.exceptions[0]}") from group
         finally:
@@ -113,7 +113,7 @@ class NodeClient:
     async def call(self, request: Request[Resp], *, version: int | None = None) -> Resp:
         """Send a request and wait for its response; a cancelled call leaves the others alone.
 
-        Raises UnsupportedVersion if no version that the other node speaks can carry the request.
+        Raises UnsupportedVersion if no version that the other node supports can carry the request.
         """
         key = spec_of(type(request)).api_key
         assert key is not None
@@ -158,7 +158,7 @@ class NodeClient:
             raise Disconnect(f"no name of a host: {error}") from error
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)
-        with suppress(OSError):  # it may be gone already
+        with suppress(OSError):  # the peer may be gone already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if sys.platform == "linux":
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)

@@ -1,12 +1,12 @@
-"""One connection: its frames are answered one after the other.
+"""One connection, whose frames are answered one after another.
 
-Where an answer waits for followers, the requests behind it may be begun: see
+While an answer waits for followers, the requests behind it may already begin: see
 :mod:`kwire.net.waiting_answers`.
 
-A connection's turn is at most 16 frames or a millisecond, then others have theirs; its next frame
-is read when the previous answer has been handed to the kernel, so a slow reader holds one answer
-and nothing more.  Only small answers to frames that came together are sent together, at the end of
-the turn or as soon as its task waits for anything.
+A connection's turn lasts at most 16 frames or a millisecond, then other connections get theirs. The
+next frame is read once the previous answer has been handed to the kernel, so a slow reader holds
+one answer and nothing more. Only small answers to frames that arrived together are sent together,
+at the end of the turn or as soon as the connection's task waits for anything.
 """
 
 import socket
@@ -30,7 +30,7 @@ from kwire.types import in_address
 TURN_FRAMES: Final = 16
 TURN_S: Final = 0.001
 RECEIVED_BYTES: Final = 64 << 10
-"""The most that one call receives, unless it is of a large frame."""
+"""The most bytes that one call receives, except for a large frame."""
 
 
 @attrs.define(eq=False)
@@ -41,7 +41,7 @@ class Connection:
     listener: Listener
     host: str
     port: int
-    """The port of the client."""
+    """The client's port."""
     requests: ConnectionRequests
     framer: Framer
     sender: Sender
@@ -51,25 +51,25 @@ class Connection:
     now: Callable[[], float]
     last_active: float
     start: Callable[[Callable[[], Awaitable[None]]], None]
-    """Starts a task of the connection, which ends with it."""
+    """Starts another task of the connection, which ends when the connection ends."""
     readiness: WatchedSocket = attrs.field(init=False)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: memoryview | None = None
     """The request that is being answered."""
     busy: bool = False
-    """Whether a request is answered that may have the next one wait."""
+    """True while the next request must wait for the current response."""
     claiming: bool = False
-    """Whether memory is waited for, for the request to be answered or a frame in the making."""
+    """True while the connection waits for request memory."""
     muted: bool = False
-    """Whether nothing is read until the client's throttle time is over (KIP-219)."""
+    """True while nothing is read because of the client's throttle time (KIP-219)."""
     hung_up: bool = False
     claimed: int = 0
-    """The bytes of memory counted for an incomplete frame."""
+    """The bytes of request memory counted for an incomplete frame."""
     reason: str = ""
     failure: Exception | None = None
-    """The error that ended another task of the connection than its first."""
+    """The error that ended the task that sends waiting answers."""
     waiting: WaitingAnswers | None = None
-    """The answers that wait; None before there was one."""
+    """The waiting answers; None before the first."""
 
     @property
     def peer(self) -> str:
@@ -78,12 +78,12 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the client waits for the broker, so that the connection is not idle."""
+        """True while the client waits for the broker, so the connection is not idle."""
         return self.busy or (self.waiting is not None and self.waiting.is_unfinished)
 
     @property
     def used_at(self) -> float:
-        """The time when the client last sent bytes, was answered, or took part of an answer."""
+        """The time when the client last sent bytes, was answered, or received part of an answer."""
         return max(self.last_active, self.sender.active_at)
 
     def close(self, reason: str) -> None:
@@ -92,10 +92,12 @@ class Connection:
         self.scope.cancel()
 
     def on_hang_up(self) -> None:
-        """Close the connection if the peer closed its side while a mere read is answered.
+        """Close the connection if the peer hung up while only a read is being answered.
 
-        Requests that change something go on, as do reads with more bytes received after them: a
-        producer without acknowledgements closes as soon as it has sent.
+        Requests that change something continue, as do reads with more bytes received after them: a
+        producer with acks=0 closes its side right after sending. A connection that waits for
+        request memory or for its throttle time is also closed, unless received bytes are still
+        unread.
         """
         self.hung_up = True
         request = self.answering
@@ -109,7 +111,7 @@ class Connection:
             self.close("")
 
     async def _claim(self, count: int) -> None:
-        """Count bytes of a frame, when there is room for them."""
+        """Count a frame's bytes as request memory, once there is room for them."""
         self.busy = self.claiming = True
         if self.hung_up:
             self.on_hang_up()
@@ -117,7 +119,7 @@ class Connection:
         self.busy = self.claiming = False
 
     async def _wait_muted(self, now: float) -> None:
-        """Read nothing for the throttle time; a client that is gone or idle is closed."""
+        """Read nothing for the throttle time; a client that is gone or idle is disconnected."""
         self.busy, self.muted, self.last_active = False, True, now
         if self.hung_up:
             self.on_hang_up()
@@ -136,7 +138,7 @@ class Connection:
             return True
 
     async def converse(self) -> None:
-        """Read and answer until the peer hangs up, and send the answers that wait then."""
+        """Read and answer until the peer hangs up, then send the answers that still wait."""
         try:
             await self._converse()
         except Disconnect:
@@ -222,7 +224,7 @@ class Connection:
             await self._wait_muted(self.now())
 
     def _release(self, frame: memoryview) -> None:
-        """Give the buffer of a frame that is answered back."""
+        """Return the frame's buffer to the pool once its response is sent."""
         buffer = frame.obj
         if isinstance(buffer, bytearray):
             frame.release()
@@ -233,7 +235,7 @@ class Connection:
     def _send_later(
         self, answer: UnfinishedAnswer | Sequence[Part], frame: memoryview, size: int
     ) -> None:
-        """Let another task send the answer; it releases the frame then."""
+        """Leave the answer to the sending task, which then releases the frame."""
         if self.waiting is None:
             self.waiting = WaitingAnswers(self.sender, self.coalescer)
             self.start(self._send_waiting)
@@ -248,7 +250,7 @@ class Connection:
         self.last_active = self.now()
 
     async def _wait_answered(self) -> None:
-        """Wait until no answer waits."""
+        """Wait until all waiting answers are sent."""
         if self.waiting:
             await self.waiting.wait_fewer_than(1)
 
@@ -261,12 +263,12 @@ class Connection:
             self.scope.cancel()
 
     def drop_waiting(self) -> None:
-        """Send none of the answers that wait: the connection is closed."""
+        """Drop the waiting answers, because the connection is closed."""
         if self.waiting is not None:
             self.waiting.drop_all()
 
     async def _requests_answer(self, frame: memoryview) -> UnfinishedAnswer | Sequence[Part] | None:
-        """Return the answer; a mere read is cancelled when the peer hangs up."""
+        """Return the answer; a request that only reads is cancelled when the peer hangs up."""
         self.memory.answering += 1
         self.answering = frame
         try:
@@ -281,7 +283,8 @@ class Connection:
 def _receive(sock: socket.socket, framer: Framer) -> tuple[int, bool]:
     """Receive once; return how many bytes came, and whether more may have arrived.
 
-    The caller keeps neither the bytes nor the buffer, since a connection can wait for long.
+    The caller keeps no reference to the bytes or the buffer, because a connection can wait for
+    long.
     """
     target = framer.target()
     if target is None:

@@ -1,9 +1,9 @@
 """Connections from this node to others: made on first use, reused, retried with a back-off.
 
 Rules: one connection for each address and purpose; a request that is not answered in time closes
-its connection, for answers come in order and a missing one would hold up all that follow; a node
-out of reach is tried again after 20 ms, then with a doubled delay up to a second, and meanwhile a
-call fails at once.  A caller that is cancelled leaves the connection to the others.
+its connection, because answers come in order and a missing answer would hold up all later ones; a
+node out of reach is retried after 20 ms, then with delays that double up to a second, and meanwhile
+calls fail at once. A cancelled call leaves the connection open for other callers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Resp = TypeVar("Resp")
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 2.0
-"""The time limit for making a connection; after it the node counts as out of reach."""
+"""The time limit for connecting, after which the node counts as out of reach."""
 
 
 class OutOfReach(Exception):
@@ -48,7 +48,7 @@ class _Link:
     client: NodeClient | None = None
     connecting: trio.Event | None = None
     refused: bool = False
-    """Whether the last attempt to connect was refused."""
+    """True if the last attempt to connect was refused."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failures: int = 0
     retry_at: float = 0.0
@@ -73,7 +73,7 @@ class Network:
                 self.nursery = None
 
     def pool(self, client_id: str, timeout_s: float) -> ConnectionPool:
-        """Return connections for one purpose, with the time limit of their answers."""
+        """Return a pool of connections for one purpose; ``timeout_s`` limits each answer."""
         return ConnectionPool(self, client_id, timeout_s)
 
 
@@ -92,7 +92,8 @@ class ConnectionPool:
     async def call(self, host: str, port: int, request: Request[Resp]) -> Resp:
         """Send a request and return its response.
 
-        Raises OutOfReach if no answer comes, UnsupportedVersion if the other node cannot read it.
+        Raises OutOfReach if no answer comes, UnsupportedVersion if the other node cannot read the
+        request.
         """
         with trio.move_on_after(self.timeout_s):
             return await self._call(host, port, request)
@@ -120,7 +121,7 @@ class ConnectionPool:
             raise OutOfReach(str(error)) from error
 
     async def _connect(self, link: _Link) -> NodeClient:
-        """Return the link's connection, made now if there is none."""
+        """Return the link's connection, connecting first if necessary."""
         while link.client is None or link.client.lost:
             if link.connecting is not None:
                 await link.connecting.wait()

@@ -1,9 +1,9 @@
-"""Sends requests to the active controller, on whichever node it is, and follows its changes.
+"""Sends requests to the active controller, and follows it when another node takes over.
 
 Rules: an attempt ends when another leader is announced, so a node that hangs delays no request; an
-attempt without an answer may have been carried out, and is repeated as Kafka's brokers do; the
-connection to a node that does not lead is closed; requests that are forwarded for clients have a
-connection of their own, for they may take longer than a session lasts.
+attempt without an answer may have been carried out, and is repeated, as Kafka's brokers do; the
+connection to a node that does not lead is closed; requests forwarded for clients have their own
+connection, because they may take longer than a session lasts.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _NOT_CONTROLLER: Final = errors.NotController.code
 
 
 class ControllerChannel:
-    """The channel from one node to the active controller; a listener of the quorum.
+    """The channel from one node to the active controller; it listens to the quorum.
 
-    Each purpose has a pool of connections, since a request waits for those before it on its
-    connection: this broker's registration, the node's other requests, the ISRs that it proposes,
-    and the requests of clients, which may take longer.
+    Each purpose has its own pool of connections, because a request waits for earlier requests on
+    its connection. The purposes are this broker's registration, the node's other requests, its ISR
+    proposals, and clients' requests, which may take longer.
     """
 
     def __init__(
@@ -66,14 +66,15 @@ class ControllerChannel:
         self._client_requests = client_requests
         self._leader_changed = Signal()
         self._attempts: dict[trio.CancelScope, Node] = {}
-        """Attempts under way, each with the controller that it is sent to."""
+        """The attempts in progress, each with the node to which it is sent."""
         quorum.add_listener(self)
 
     async def ask(self, request: Body) -> Body:
-        """Send a request of this node itself.
+        """Send one of this node's own requests.
 
-        The time limit is that of one heartbeat. A broker's registration has that of a session: each
-        one that a slow controller gets makes the answer to the one before worthless.
+        The time limit is that of a heartbeat or, for a broker's registration, that of a session:
+        each registration that a slow controller gets makes its answer to the previous one
+        worthless.
         """
         is_registration = isinstance(request, BrokerRegistrationRequest)
         return await self._ask(
@@ -81,7 +82,7 @@ class ControllerChannel:
         )
 
     async def alter(self, request: Body) -> Body:
-        """Send an ISR proposal of this node; the time limit is that of one heartbeat."""
+        """Send an ISR proposal of this node; the time limit is that of a heartbeat."""
         return await self._ask(self._isr_proposals, request)
 
     async def _ask(self, pool: ConnectionPool, request: Body) -> Body:
@@ -110,7 +111,7 @@ class ControllerChannel:
         raise errors.RequestTimedOut("no answer from a controller")
 
     async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
-        """Forward a client's frame unchanged (KIP-590) and return the frame of the answer."""
+        """Forward a client's frame unchanged (KIP-590) and return the response's frame."""
         from kwire.codec.compile import encode
         from kwire.codec.messages.envelope import EnvelopeRequest
         from kwire.codec.messages.principal import DefaultPrincipal
@@ -146,7 +147,7 @@ class ControllerChannel:
         return response_to(frame, answer)
 
     async def _attempt(self, pool: ConnectionPool, node: Node, request: Body) -> Body:
-        """Return the answer, or None if the node is out of reach or does not lead any more."""
+        """Return the answer, or None if the node is out of reach or no longer leads."""
         answer = None
         with trio.CancelScope() as attempt, suppress(OutOfReach):
             self._attempts[attempt] = node
@@ -160,10 +161,10 @@ class ControllerChannel:
         return answer
 
     async def is_gone(self) -> bool:
-        """Whether too few controllers' processes run for one of them to be active.
+        """Return whether too few controllers' processes run for one of them to be active.
 
-        Their hosts have to refuse connections now. One that did so before and gives no answer may
-        have started its process again behind a broken network.
+        Only a host that refuses connections now counts as having no process. A host that refused
+        earlier and does not answer now may have restarted its process behind a broken network.
         """
         voters, refused = self._quorum.voters, set[int]()
         with trio.move_on_after(PROBE_SECONDS):
@@ -173,10 +174,11 @@ class ControllerChannel:
         return not voters.has_majority(set(voters.ids) - refused)
 
     async def has_no_active(self) -> bool:
-        """Whether no controller was active at some time since the call; those that run must say so.
+        """Return whether no controller was active at some time since the call.
 
-        Too few that run are not enough: a leader whose followers' processes have ended stays active
-        until it resigns, and if they are back before, it goes on with the sessions that it knows.
+        All controllers that run must say that they do not lead. It is not enough that less than a
+        majority runs: a leader whose followers' processes have ended stays active until it resigns,
+        and if they return before that, it keeps leading with the sessions that it knows.
         """
         voters, inactive = self._quorum.voters, set[int]()
         with trio.move_on_after(PROBE_SECONDS):
@@ -186,7 +188,7 @@ class ControllerChannel:
         return inactive.issuperset(voters.ids) and await self.is_gone()
 
     async def _ask_inactive(self, node: Node, inactive: set[int]) -> None:
-        """Add the node if its process does not listen, or answers that it does not lead."""
+        """Add the node to ``inactive`` if it does not listen or answers that it does not lead."""
         from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 
         topic = DescribeQuorumRequest.TopicData
@@ -206,7 +208,7 @@ class ControllerChannel:
                 inactive.add(node.id)
 
     async def _probe(self, node: Node, refused: set[int]) -> None:
-        """Add the node if its process does not listen."""
+        """Add the node to ``refused`` if its host refuses the connection."""
         from kwire.codec.messages.api_versions import ApiVersionsRequest
         from kwire.net.client import SOFTWARE
 
@@ -215,7 +217,7 @@ class ControllerChannel:
             await self._own_requests.call(node.host, node.port, request)
         except ConnectionRefused:
             refused.add(node.id)
-        except (OutOfReach, errors.UnsupportedVersion):  # Silent, or of another version: it may run
+        except (OutOfReach, errors.UnsupportedVersion):  # Silent or of another version: it may run
             return
 
     async def _wait_leader_change(self) -> None:
@@ -236,12 +238,12 @@ class ControllerChannel:
         self._leader_changed.notify()
         active = self._quorum.leader_node()
         for attempt, node in self._attempts.items():
-            if node != active:  # an attempt at the new leader itself goes on
+            if node != active:  # an attempt to reach the new leader continues
                 attempt.cancel()
 
 
 def _error_codes(response: Body) -> set[int]:
-    """Return the error code of an answer, or those of its topics if it has no code of its own."""
+    """Return the error code of an answer, or those of its topics if the answer has none."""
     if hasattr(response, "error_code"):
         return {response.error_code}
     return {topic.error_code for topic in response.topics}

@@ -1,9 +1,9 @@
-"""Framing: bytes of a connection in, whole frames out.  Pure: no socket, no clock.
+"""Framing: bytes of a connection in, whole frames out. Pure: no socket, no clock.
 
-A frame is four bytes of size and that many bytes.  Memory follows the bytes that arrived, never
-the announced size: an incomplete frame is in a buffer of at most four times its bytes so far, or in
-one of a few that are kept for reuse.  Small frames are slices of the chunk they came in; the bytes
-of a large one are received straight into its own buffer, where its records stay.
+A frame is a four-byte size and that many bytes. Memory grows with the bytes that have arrived, not
+with the announced size: an incomplete frame is in a buffer of at most four times its bytes so far,
+or in one of a few pooled buffers. A small frame is a slice of the chunk in which it arrived; the
+bytes of a large frame are received straight into its own buffer, where its records stay.
 """
 
 from struct import Struct
@@ -14,7 +14,7 @@ _FIRST_BUFFER: Final = 4096
 _GROWTH: Final = 4
 _NOTHING: Final = memoryview(b"")
 POOLED_BUFFERS_MAX: Final = 64
-"""The number of pooled buffers in use at a time; more large frames get memory of their own."""
+"""The most pooled buffers in use at a time; further large frames get fresh memory."""
 POOLED_BUFFER_BYTES: Final = 2 << 20
 """Room for a request of the usual 1 MB and its header."""
 _POOLED_FROM: Final = 16 << 10
@@ -22,7 +22,7 @@ _POOLED_FROM: Final = 16 << 10
 
 
 class Disconnect(Exception):
-    """The connection cannot go on; the text is the reason in the one log line about it."""
+    """The connection cannot continue; the text is the reason in the one log line about it."""
 
 
 class PooledBuffer(bytearray):
@@ -35,8 +35,8 @@ class BufferPool:
     """The reusable buffers that all connections of a node share.
 
     Fresh memory for each large frame would cost two to four times as much as receiving it, nearly
-    all of it in page faults.  As many buffers are kept as were in use at the same time since the
-    last :meth:`trim`.
+    all of that in page faults. The pool keeps as many buffers as were in use at the same time since
+    the last :meth:`trim`.
     """
 
     __slots__ = ("_free", "_in_use", "_peak")
@@ -51,7 +51,7 @@ class BufferPool:
         return len(self._free)
 
     def take(self, size: int) -> PooledBuffer | None:
-        """Return a buffer of ``size`` bytes or more; None if too large or all are in use."""
+        """Return a buffer of at least ``size`` bytes; None if it is too large or all are in use."""
         if size > POOLED_BUFFER_BYTES or self._in_use >= POOLED_BUFFERS_MAX:
             return None
         self._in_use += 1
@@ -92,12 +92,12 @@ class Framer:
 
     @property
     def buffer_bytes(self) -> int:
-        """The bytes of memory that the buffer of an incomplete frame occupies."""
+        """The size in bytes of the incomplete frame's buffer, 0 without a buffer."""
         return 0 if self._body is None else len(self._body)
 
     @property
     def ready(self) -> bool:
-        """Whether another whole frame has arrived."""
+        """True if another whole frame has arrived."""
         start = self._pos + 4
         chunk = self._chunk
         if start > len(chunk):
@@ -107,17 +107,17 @@ class Framer:
 
     @property
     def partial(self) -> bool:
-        """Whether bytes have arrived that :meth:`take` has not returned."""
+        """True if bytes have arrived that :meth:`take` has not returned."""
         return self._body is not None or self._pos < len(self._chunk)
 
     def feed(self, data: bytes) -> None:
-        """Add received bytes.  Only while there is no :meth:`target`."""
+        """Add received bytes; only allowed while :meth:`target` returns None."""
         if self._pos < len(self._chunk):
             data = bytes(self._chunk[self._pos :]) + data
         self._chunk, self._pos = memoryview(data), 0
 
     def target(self) -> memoryview | None:
-        """Return the memory for the next bytes of a large frame; None if they are to be fed."""
+        """Return the memory for a large frame's next bytes, None if they go to :meth:`feed`."""
         if self._body is None:
             return None
         if self._have == len(self._body):
@@ -152,7 +152,7 @@ class Framer:
         return chunk[start:end]
 
     def drop(self) -> None:
-        """Give the buffer back; the connection is closed."""
+        """Return the buffer to the pool, because the connection is closed."""
         if self._body is not None and self._buffers is not None:
             self._buffers.give(self._body)
         self._body = None

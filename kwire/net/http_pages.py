@@ -1,9 +1,10 @@
 """A small HTTP server for monitoring: metrics, liveness and readiness.
 
-It answers GET and HEAD of the pages it is given and closes after each answer.  A page that fails
-is logged and answered with 500: monitoring must not end a node.  At most :data:`CLIENTS_MAX`
-connections are open at a time; others wait in the kernel, where they cost no descriptor.  They
-share bodies, so that the memory for a large page does not grow with the number of slow clients.
+It answers GET and HEAD requests for the given pages and closes the connection after each answer. A
+page that fails is logged and answered with 500: monitoring must not end a node. At most
+:data:`CLIENTS_MAX` connections are open at a time; others wait in the kernel, where they cost no
+descriptor. Clients share bodies, so that the memory for a large page does not grow with the number
+of slow clients.
 """
 
 import logging
@@ -23,10 +24,10 @@ CLIENTS_MAX: Final = 64
 EXHAUSTED_PAUSE_S: Final = 0.25
 """The pause before the next accept after one failed for lack of descriptors."""
 BODIES_MAX: Final = 4
-"""The number of large bodies of a page in memory; a further client gets the newest one again, which
-is then at most as old as :data:`PATIENCE_S`."""
+"""The most large bodies per page in memory; further clients get the newest body, which is then at
+most as old as :data:`PATIENCE_S`."""
 SMALL_BODY_BYTES: Final = 64 << 10
-"""The size up to which a body is not shared: liveness is always that of the moment."""
+"""The size up to which bodies are not shared, so that liveness is always current."""
 
 
 class Page(NamedTuple):
@@ -41,7 +42,7 @@ Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 
 
 class _Body:
-    """A body that some clients are sent."""
+    """A body that one or more clients are sent."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -50,7 +51,7 @@ class _Body:
         self._lock = trio.Lock()  # lock: one client makes the body, others wait for it
 
     async def make(self, make_page: Callable[[], Awaitable[Page]]) -> None:
-        """Make it unless it is made; if that fails or is cancelled, the next client tries again."""
+        """Make the body if necessary; if that fails or is cancelled, the next client retries."""
         async with self._lock:
             if self.data is None:
                 page = await make_page()
@@ -58,7 +59,7 @@ class _Body:
 
 
 class _SharedPage:
-    """A page whose large bodies are shared by clients while there are :data:`BODIES_MAX`."""
+    """A page whose large bodies clients share once there are :data:`BODIES_MAX` of them."""
 
     def __init__(self, make_page: Callable[[], Awaitable[Page]]) -> None:
         self._make_page = make_page
@@ -114,7 +115,7 @@ async def _accept(
     listener: trio.SocketListener,
     clients: trio.Nursery,
 ) -> None:
-    """Accept while places are free; each listener keeps one for its next client."""
+    """Accept while places are free; each listener keeps one place for its next client."""
     async with listener:
         while True:
             await places.acquire()
@@ -164,7 +165,7 @@ async def _answer(stream: trio.SocketStream, pages: _SharedPages, head: bytes) -
 
 
 async def _send(stream: trio.SocketStream, status: int, body: bytes, is_head: bool) -> None:
-    """Send a response; the body is not copied."""
+    """Send a response without copying the body."""
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
         "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
@@ -176,7 +177,7 @@ async def _send(stream: trio.SocketStream, status: int, body: bytes, is_head: bo
 
 
 async def _join(lines: Iterable[str]) -> bytes:
-    """Join all lines, in slices: a node with many partitions has many."""
+    """Join all lines, in slices: a node with many partitions has many lines."""
     body = bytearray()
     slices = Slices()
     for line in lines:

@@ -1,8 +1,9 @@
-"""Limits of connections: their number per node, listener and address, and their rate.
+"""Limits on connections: their number per node, listener and address, and their rate.
 
-KIP-402, KIP-612.  Pure: ``now`` is an argument.  A connection over a listener's or the node's limit
-waits in the kernel's backlog; one over its address's limit is closed at once.  The listener that
-brokers use among themselves is protected: its connections replace idle ones of other listeners.
+KIP-402, KIP-612. Pure: ``now`` is an argument. A connection over a listener's or the node's limit
+waits in the kernel's backlog; a connection over its address's limit is closed at once. The listener
+that brokers use among themselves is protected: its connections replace idle connections of other
+listeners.
 """
 
 from collections import Counter
@@ -14,17 +15,17 @@ UNLIMITED = (1 << 31) - 1
 
 
 def last_descriptor(descriptors: int) -> int:
-    """Return the highest descriptor for connections, in a process limited to ``descriptors``.
+    """Return the highest descriptor for connections in a process limited to ``descriptors``.
 
-    The kernel gives the lowest free one, so those above are for files: a broker that is flooded
-    with connections still serves the ones it has.
+    The kernel assigns the lowest free descriptor, so higher ones remain for files: a broker that is
+    flooded with connections still serves those it has.
     """
     return descriptors - max(descriptors // 8, 64)
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """The limits of a node's, or one listener's, connections; named as Kafka's settings."""
+    """The limits of a node's or one listener's connections, named like Kafka's settings."""
 
     max_connections: int = UNLIMITED
     max_connections_per_ip: int = UNLIMITED
@@ -73,14 +74,14 @@ class Admission:
     per_address: Counter[str] = attrs.field(factory=Counter)
 
     def is_full(self, listener: str, limits: Limits) -> bool:
-        """Whether a new connection of this listener has to wait for an old one to end."""
+        """Return whether a new connection of this listener must wait for an old one to end."""
         return (
             self.total >= self.node.max_connections
             or self.per_listener[listener] >= limits.max_connections
         )
 
     def is_address_full(self, address: str) -> bool:
-        """Whether this address has all the connections it may have."""
+        """Return whether this address has as many connections as it may have."""
         allowed = self.node.max_connections_per_ip_overrides.get(
             address, self.node.max_connections_per_ip
         )

@@ -13,21 +13,21 @@ from kwire.net.waiting_answers import UnfinishedAnswer
 
 
 class ConnectionRequests(Protocol):
-    """The requests of one connection: answers its frames."""
+    """The handler of one connection's requests."""
 
     muted_s: float
 
     async def begin(self, frame: memoryview) -> UnfinishedAnswer | Sequence[Part] | None:
-        """Return the parts to send, now or later, or None for no answer.
+        """Return the parts to send, an unfinished answer, or None for no answer.
 
-        Disconnect ends the connection.
+        Raises Disconnect to end the connection.
         """
 
     def only_reads(self, frame: memoryview) -> bool:
-        """Whether a request changes nothing and may be cancelled when its client is gone."""
+        """Return whether a request changes nothing and may be cancelled if its client is gone."""
 
     def may_begin_early(self, frame: memoryview) -> bool:
-        """Whether a request may be begun while the answers to earlier ones wait."""
+        """Return whether a request may begin while the answers to earlier requests wait."""
 
 
 class Address(NamedTuple):
@@ -39,7 +39,7 @@ class Address(NamedTuple):
 
 @attrs.define(eq=False)
 class Listener:
-    """A bound socket, its limits, and the factory of what answers on its connections.
+    """A bound socket, its limits, and the factory of its connections' request handlers.
 
     It refuses connections until :meth:`listen`.
     """
@@ -50,7 +50,7 @@ class Listener:
     """Called with the listener's name and the peer's host for each connection."""
     limits: Limits
     protected: bool
-    """Whether its connections replace idle ones of other listeners when the node has too many."""
+    """True if its connections replace idle ones of other listeners when the node is full."""
     rate: Rate
     connections_accepted: Cell
 

@@ -1,15 +1,15 @@
 """Wakes the tasks of connections when bytes arrive on them, or their peer hangs up.
 
-The first :data:`DIRECT` connections of a node wait with trio itself, which is the shortest way for
-each request.  The others wait in a second epoll, registered once and for as long as they are open:
-trio runs every ready task before it polls again, so with thousands of them a turn of the loop
-would have no bound.  Here a turn wakes :data:`WAKES` connections in the order of their arrival, and
-at most :data:`HANG_UPS` whose peer hung up: thousands end together with their process, and no
-client waits for that.
+The first :data:`DIRECT` connections of a node wait with trio itself, which is fastest for each
+request. The others wait in a second epoll, in which each is registered once, for as long as it is
+open: trio runs every ready task before it polls again, so with thousands of ready connections a
+turn of the event loop would be unbounded. Here a turn wakes at most :data:`WAKES` connections in
+the order of their arrival, and at most :data:`HANG_UPS` whose peer hung up: thousands may end
+together with a client's process, and no client waits for their end.
 
-All connections are watched for the hang-up, so that it is noticed while a request is being
-answered and the connection is not read.  An idle node is not woken.  Where there is no epoll, every
-connection waits with trio, and a hang-up is noticed when an answer is sent.
+All connections are watched for hang-ups, so that a hang-up is noticed while a request is being
+answered and the connection is not read. An idle node is not woken. Without epoll, every connection
+waits with trio, and a hang-up is noticed when an answer is sent.
 """
 
 import select
@@ -23,19 +23,19 @@ from trio.lowlevel import Abort, RaiseCancelT, Task, checkpoint, wait_readable
 from kwire import attrs
 
 DIRECT: Final = 128
-"""Connections that wait with trio."""
+"""The number of connections that wait with trio."""
 WAKES: Final = 32
-"""Other connections with something to read that are woken in one turn."""
+"""The number of other connections with something to read that are woken in one turn."""
 HANG_UPS: Final = 16
-"""Connections whose peer hung up that are woken in one turn."""
+"""The number of connections whose peer hung up that are woken in one turn."""
 POLLED: Final = 512
-"""Events taken from the kernel in one turn; more than one turn handles, to find the hang-ups."""
+"""The events polled in one turn: more than a turn handles, so that hang-ups are found."""
 _HAS_EPOLL: Final = hasattr(select, "epoll")
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _HAS_EPOLL else 0
 
 
 def _nothing() -> None:
-    """React to nothing."""
+    """Do nothing."""
 
 
 def _epoll() -> "select.epoll | None":
@@ -51,17 +51,17 @@ class WatchedSocket:
     """Called once, when the peer has closed its side."""
     direct: bool
     arrived: bool = False
-    """Whether bytes came that the connection's task was not woken for."""
+    """True if bytes came for which the connection's task was not woken."""
     ended: bool = False
-    """Whether the peer has closed its side: from then on reading never has to wait."""
+    """True once the peer has closed its side: from then on a read never waits."""
     queued: bool = False
-    """Whether it is in the queue of connections to wake."""
+    """True while the connection is in the queue of connections to wake."""
     is_unwatched: bool = False
     _task: Task | None = None
 
     @property
     def was_among_few(self) -> bool:
-        """Whether the peer hung up and few connections were woken for that in the same turn."""
+        """True if the peer hung up and few connections were woken for that in the same turn."""
         return self.ended and not self.direct
 
     async def wait_data(self) -> None:
@@ -95,7 +95,7 @@ class ReadinessPoller:
     _epoll: "select.epoll | None" = attrs.field(factory=_epoll)
     _watched: dict[int, WatchedSocket] = attrs.field(factory=dict)
     _direct: int = 0
-    """Open connections that wait with trio."""
+    """The number of open connections that wait with trio."""
     _ready: deque[WatchedSocket] = attrs.field(factory=deque)
     _ended: deque[WatchedSocket] = attrs.field(factory=deque)
 
@@ -115,7 +115,7 @@ class ReadinessPoller:
         if watched.is_unwatched:
             return
         watched.is_unwatched = True
-        watched.on_hang_up = _nothing  # The connection and its watch would refer to each other.
+        watched.on_hang_up = _nothing  # It would keep a reference cycle with the connection.
         del self._watched[watched.descriptor]
         self._direct -= watched.direct
         if self._epoll is not None:

@@ -1,11 +1,11 @@
 """Bounds the memory of requests in flight: queued.max.request.bytes (KIP-72).
 
-Bytes count as they arrive, not as they are announced.  When the bound is reached, connections are
-not read further until answers free some; then each claim that fits is granted, the oldest first.
-So a large one waits while smaller ones pass it, for a bounded time: frames that are all incomplete
-could wait for each other for ever as well, so while nothing is being answered, or when it has
-waited for long, the oldest claim may pass the bound.  One connection at a time may, until its frame
-is answered, and if that one stops sending it is closed.
+Bytes count as they arrive, not as they are announced. When the limit is reached, connections are
+not read further until answers free some bytes; then each claim that fits is granted, oldest first.
+A large claim thus waits while smaller ones pass it, and frames that are all incomplete could wait
+for each other forever. So the oldest claim may exceed the limit while nothing is being answered, or
+once it has waited for :data:`STALLED_S`. Only one connection at a time may exceed the limit, until
+its frame is answered; if that connection stops sending, it is closed.
 """
 
 import math
@@ -20,7 +20,7 @@ STALLED_S: Final = 10.0
 
 
 class Holder(Protocol):
-    """A connection, as far as this module needs it."""
+    """The part of a connection that this module uses."""
 
     last_active: float
 
@@ -29,13 +29,13 @@ class Holder(Protocol):
 
 @attrs.define(eq=False)
 class _Claim:
-    """Bytes that a connection waits for."""
+    """Bytes of request memory for which a connection waits."""
 
     count: int
     holder: Holder
     granted: trio.Event = attrs.field(factory=trio.Event)
     is_late: bool = False
-    """Whether it has waited for long."""
+    """True once the claim has waited for :data:`STALLED_S`."""
 
 
 @attrs.define
@@ -49,15 +49,15 @@ class RequestMemory:
     """The number of frames that are being answered; each will free its bytes."""
     _exempt: Holder | None = None
     _waiting: dict[_Claim, None] = attrs.field(factory=dict)
-    """The oldest first; none of them fits."""
+    """The waiting claims, oldest first; none of them fits."""
     _least: float = math.inf
-    """A count that no waiting claim is below, so that few answers have to look through them."""
+    """A lower bound for the waiting claims' counts, so that few answers must scan the claims."""
 
     def fits(self, count: float) -> bool:
         return self.used + count <= self.limit
 
     async def claim(self, count: int, holder: Holder) -> None:
-        """Count bytes of ``holder``, waiting while there are too many."""
+        """Count bytes of ``holder``, waiting while they exceed the limit."""
         if self.fits(count) or self._exempt is holder:
             self.used += count
             return
@@ -81,13 +81,13 @@ class RequestMemory:
             self._waiting.pop(claim, None)
 
     def exempts(self, holder: Holder) -> bool:
-        """Whether the frame of this connection passed the bound."""
+        """Return whether the frame of this connection was allowed to exceed the limit."""
         return self._exempt is holder
 
     def free(self, count: int, holder: Holder | None) -> None:
-        """Release the bytes of a frame that is answered, or whose connection is closed.
+        """Release the bytes of an answered frame, or of a closed connection.
 
-        ``holder`` is None if another frame of the connection may be the one that passed the bound.
+        ``holder`` is None if another frame of the connection may be the one that exceeds the limit.
         """
         self.used -= count
         if holder is not None and self._exempt is holder:
@@ -98,7 +98,7 @@ class RequestMemory:
             self._exempt_oldest()
 
     def _grant_fitting(self) -> None:
-        """Count the claims that fit, the oldest first."""
+        """Grant the claims that fit, oldest first."""
         granted, least = [], math.inf
         for claim in self._waiting:
             if not self.fits(self._least):
@@ -114,7 +114,7 @@ class RequestMemory:
             self._end_wait(claim)
 
     def _exempt_oldest(self) -> None:
-        """Let the claim that waits longest pass the bound if nothing else would end its wait."""
+        """Let the oldest claim exceed the limit if nothing else would end its wait."""
         if self._exempt is not None or not self._waiting:
             return
         oldest = next(iter(self._waiting))

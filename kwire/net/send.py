@@ -1,11 +1,11 @@
 """Sends an answer: small pieces and regions joined, large regions by sendfile.
 
 Rules: one call moves at most :data:`PIECE_BYTES`, and after about that much work other tasks run.
-Before each piece of a region the sender checks that the page cache has the piece's bytes: it may
-lose them while a slow reader drains the socket.  A piece that is not cached is sent in a thread of
-its log directory, so that a disk that hangs delays only the answers from it.  Regions are always
-closed here, also after an error or a cancellation.  When a file has fewer bytes than its region
-promised, the frame cannot be completed: Disconnect.
+Before each piece of a region, the sender checks that the piece is in the page cache, which may lose
+it while a slow reader drains the socket. A piece that is not cached is sent in a thread of its log
+directory, so that a disk that hangs delays only the answers from it. Regions are always closed
+here, even after an error or a cancellation. If a file has fewer bytes than its region promised, the
+frame cannot be completed, and Disconnect is raised.
 """
 
 import os
@@ -32,7 +32,7 @@ READ_BYTES: Final = 64 << 10
 PIECE_BYTES: Final = 512 << 10
 """The most that one call, or one turn of a connection, sends: about 0.15 ms over loopback."""
 CALL_BYTES: Final = 16 << 10
-"""The fixed cost of a call, in bytes, so that a turn of many small regions ends as well."""
+"""The fixed cost of a call, in bytes, so that a turn of many small regions also ends."""
 _SENDFILE: Final = getattr(os, "sendfile", None) if sys.platform == "linux" else None
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 
@@ -48,7 +48,7 @@ class Source(Protocol):
 
 
 class Region(Protocol):
-    """Bytes of a file that stay readable until closed (``kwire.log`` makes them)."""
+    """A range of a file that stays readable until closed (created by ``kwire.log``)."""
 
     @property
     def file(self) -> Source: ...
@@ -56,12 +56,12 @@ class Region(Protocol):
     def position(self) -> int: ...
     @property
     def disk(self) -> Disk:
-        """The log directory whose threads wait for what is not cached."""
+        """The log directory whose threads read what is not cached."""
 
     def __len__(self) -> int: ...
 
     def is_cached(self, position: int, size: int) -> bool:
-        """Whether reading this part of the file will not wait for a disk."""
+        """Return whether this part of the file can be read without waiting for a disk."""
 
     def close(self) -> None: ...
 
@@ -82,7 +82,7 @@ class Sender:
     active_at: float = float("-inf")
     """The time when the socket last became full, or the peer made room in it."""
     unsent: list[Bytes] = attrs.field(factory=list)
-    """Small answers that are sent with the next one."""
+    """Small answers that are held back to be sent with the next one."""
     draining: trio.CancelScope | None = None
     """The scope of :meth:`drain`; None while only the connection's own task sends."""
     _turn_bytes: int = 0

@@ -1,7 +1,7 @@
-"""The listeners and connections of one node: one task for each.
+"""The listeners and connections of one node: one task for each listener and connection.
 
-An error on a connection ends that connection with one log line.  Connections that are not used for
-their listener's idle time are closed.
+An error on a connection ends that connection with one log line. Connections unused for their
+listener's idle time are closed.
 """
 
 import logging
@@ -73,8 +73,8 @@ class NetServer:
     ) -> Address:
         """Bind a listener's address; connections are refused until :meth:`accept`.
 
-        ``limits`` are this listener's own ones.  A ``protected`` listener still accepts when the
-        connections of other listeners fill the node.
+        ``limits`` apply to this listener instead of the node's. A ``protected`` listener still
+        accepts when the connections of other listeners fill the node.
         """
         own = limits or self.limits
         listener = Listener(
@@ -93,7 +93,7 @@ class NetServer:
         return listener.address
 
     def relimit(self, limits: Limits) -> None:
-        """Change the limits of connections and of their rate; open connections stay."""
+        """Change the limits on connections and on their rate; open connections stay open."""
         before = self.limits
         self.limits = limits
         for listener in self.listeners.values():
@@ -103,7 +103,7 @@ class NetServer:
         self.acceptor.relimit(limits)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; every socket is closed then."""
+        """Serve until cancelled, then close every socket."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -120,9 +120,9 @@ class NetServer:
                 listener.sock.close()
 
     def accept(self, name: str) -> None:
-        """Start to serve a bound listener; only while running.
+        """Start to serve a bound listener; allowed only while :meth:`run` runs.
 
-        Raises OSError if a program that bound the same address meanwhile listens on it.
+        Raises OSError if another program that bound the same address has begun to listen on it.
         """
         if self._nursery is None:
             raise RuntimeError("the service does not run")
@@ -130,7 +130,7 @@ class NetServer:
         self._nursery.start_soon(self.acceptor.run, self.listeners[name])
 
     def stop_accepting(self) -> None:
-        """Refuse new connections on all listeners; the open ones go on."""
+        """Refuse new connections on all listeners; open connections stay open."""
         for listener in self.listeners.values():
             if listener.sock.fileno() >= 0:
                 trio.lowlevel.notify_closing(listener.sock)
@@ -139,7 +139,7 @@ class NetServer:
     def _open(self, listener: Listener, sock: socket.socket, host: str, port: int) -> None:
         assert self._nursery is not None
         sock.setblocking(False)
-        with suppress(OSError):  # it may be gone already
+        with suppress(OSError):  # the peer may be gone already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = Connection(
@@ -198,7 +198,7 @@ class NetServer:
         self.acceptor.on_closed(connection.listener, connection.host)
 
     def _close_oldest(self) -> None:
-        """Close the least recently used unprotected connection, for a protected listener."""
+        """Close the least recently used unprotected connection to make room for a protected one."""
         others = (c for c in self.connections if not c.listener.protected and not c.reason)
         oldest = min(others, key=lambda c: c.used_at, default=None)
         if oldest is not None:

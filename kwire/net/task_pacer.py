@@ -1,4 +1,4 @@
-"""Lets only a few tasks go on in each turn of the loop when many become ready together."""
+"""Lets only a few tasks continue in each turn of the event loop when many become ready."""
 
 from trio.lowlevel import ParkingLot, checkpoint
 
@@ -7,9 +7,9 @@ from kwire import attrs
 
 @attrs.define(eq=False)
 class TaskPacer:
-    """Tasks that wait in :meth:`wait_turn`, of which a few go on in each turn of :meth:`run`.
+    """The tasks in :meth:`wait_turn`, of which a few continue in each turn of :meth:`run`.
 
-    A task that waits before :meth:`run` has begun waits for it.
+    A task may call :meth:`wait_turn` before :meth:`run` has begun, and then waits for it.
     """
 
     tasks_per_turn: int

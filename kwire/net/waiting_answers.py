@@ -4,7 +4,8 @@ A Produce with acks=all has done its work once its records are appended. The con
 the Produce requests behind it, so that a follower copies the batches of several requests at once;
 any other request waits until these answers are sent. Rules:
 
-* Answers are sent in the order of their requests, by one task, which starts with the first of them.
+* Answers are sent in the order of their requests, by one task, which is started for the first
+  waiting answer.
 * At most :data:`WAITING_MAX` answers of a connection wait.
 * The memory of a frame counts until its answer is sent: queued writes refer to it.
 """
@@ -21,12 +22,12 @@ from kwire.net.send import Part, Sender
 from kwire.net.write_coalescer import WriteCoalescer, is_small
 
 WAITING_MAX: Final = 16
-"""More than clients send without an answer: five by default, if they are idempotent."""
+"""More than clients send without a response: five by default, if they are idempotent."""
 
 
 @attrs.frozen
 class UnfinishedAnswer:
-    """An answer that waits, to a request that has done its work."""
+    """An answer that must still wait although its request has done its work."""
 
     finish: Callable[[], Awaitable[list[Part]]]
     """Returns the parts to send when the wait is over."""
@@ -43,12 +44,12 @@ class _Waiting:
 
 @attrs.define(eq=False)
 class WaitingAnswers:
-    """The answers of one connection that wait, in the order of their requests."""
+    """The waiting answers of one connection, in the order of their requests."""
 
     sender: Sender
     coalescer: WriteCoalescer
     is_unfinished: bool = False
-    """Whether the client waits for the broker, and not the broker for a slow reader."""
+    """True while the client waits for the broker, not the broker for a slow reader."""
     _queue: deque[_Waiting] = attrs.field(factory=deque)
     _added: ParkingLot = attrs.field(factory=ParkingLot)
     _sent: ParkingLot = attrs.field(factory=ParkingLot)
@@ -58,17 +59,17 @@ class WaitingAnswers:
         return len(self._queue)
 
     def add(self, answer: UnfinishedAnswer | Sequence[Part], release: Callable[[], None]) -> None:
-        """Send an answer after all that were added before it, then call ``release``."""
+        """Send an answer after all that were added earlier, then call ``release``."""
         self._queue.append(_Waiting(answer, release))
         self._added.unpark()
 
     async def wait_fewer_than(self, count: int) -> None:
-        """Wait until fewer answers than this wait."""
+        """Wait until fewer than ``count`` answers wait."""
         while len(self._queue) >= count:
             await self._sent.park()
 
     async def run(self) -> None:
-        """Send the answers until :meth:`drop_all`; the connection ends with an exception."""
+        """Send the answers until :meth:`drop_all`; an exception ends the connection."""
         with self._scope:
             while True:
                 while not self._queue:
@@ -78,7 +79,7 @@ class WaitingAnswers:
                 self._sent.unpark_all()
 
     async def _send(self, waiting: _Waiting) -> None:
-        """Send one answer when it is finished, and keep no reference to the request's frame."""
+        """Send one answer once it is finished, keeping no reference to the request's frame."""
         answer, waiting.answer = waiting.answer, None
         assert answer is not None, "each answer is sent once"
         parts: Sequence[Part]

@@ -1,7 +1,8 @@
-"""Holds small answers to requests that came together back, so that they are sent together.
+"""Holds back small answers to requests that arrived together, to send them together.
 
 An answer is held back while the connection's next request is handled, but no longer than the
-connection's task runs: when that task waits for anything, :meth:`WriteCoalescer.run` has its turn.
+connection's task runs: when that task waits for anything, :meth:`WriteCoalescer.run` sends the
+answer.
 """
 
 from collections.abc import Sequence
@@ -16,19 +17,19 @@ COALESCED_BYTES: Final = 4096
 
 
 def is_small(parts: Sequence[Part]) -> TypeGuard[Sequence[bytes]]:
-    """Whether an answer may be held back."""
+    """Return whether an answer is small enough to be held back."""
     return all(type(part) is bytes for part in parts) and sum(map(len, parts)) <= COALESCED_BYTES
 
 
 @attrs.define(eq=False)
 class WriteCoalescer:
-    """The senders of one node that hold answers back."""
+    """The senders of one node that hold back answers."""
 
     _senders: list[Sender] = attrs.field(factory=list)
     _to_flush: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     def hold(self, sender: Sender, parts: Sequence[bytes]) -> None:
-        """Hold a small answer back until the next one; not while the sender drains."""
+        """Hold back a small answer until the next one; not allowed while the sender drains."""
         if not self._senders:
             self._to_flush.unpark()
         if not sender.unsent:
