@@ -34,17 +34,17 @@ from kwire.raftmeta.controller.mutation_quota import THROTTLE_MS_MAX
 
 _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
-"""The API keys of long polls, which change nothing."""
+"""The API keys of long polls, which do not change anything."""
 _PRODUCE: Final = BY_NAME["Produce"].key
 LARGE_FRAME_BYTES: Final = 64 << 10
-"""The size from which a request is decoded in slices; a smaller request takes at most 4 ms."""
+"""The frame size from which a request is decoded in slices; a smaller one takes at most 4 ms."""
 QUICK_ANSWER_S: Final = 0.0005
-"""The time below which a handler cannot have built a large response, so counting is skipped."""
+"""A handler that took less time cannot have built a large response, so counting is skipped."""
 LARGE_COUNT: Final = 256
 """The number of array elements above which a response is encoded in slices."""
 _HEAD: Final = struct.Struct(">hhi")
 _NO_CLIENT: Final = b"\xff\xff"
-"""The length of a client id that is null."""
+"""The encoded length of a null client id."""
 _NO_TAGS: Final[bytes] = b"\0"
 
 
@@ -94,10 +94,10 @@ class Dispatcher:
     services: Services
     listener_type: ListenerType
     throttle_ms: Callable[[Context, int, int], int] | None = None
-    """Returns the throttle time of an answer by API key and size of the frame; None without
-    quotas of requests and bytes."""
+    """Returns a response's throttle time for an API key and a frame size in bytes; None without
+    quotas for requests and bytes."""
     routes: dict[tuple[int, int], Route] = attrs.field(init=False, factory=dict)
-    """The routes of the requests so far, by key and version of the API."""
+    """The routes of the requests so far, by API key and version."""
     _apis: dict[int, Api] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -114,7 +114,7 @@ class Dispatcher:
         return ConnectionRequests(self, context)
 
     def route(self, key: int, version: int) -> Route:
-        """Return the route of a version of an API; raises Disconnect if it is not served here."""
+        """Return the route of an API version; raises Disconnect if it is not served here."""
         route = self.routes.get((key, version))
         if route is None:
             api = self._api(key, version)
@@ -125,7 +125,7 @@ class Dispatcher:
     async def prepare(self, key: int, version: int) -> Route:
         """Return the same route as :meth:`route`, but import and compile its parts one by one.
 
-        For the first request of an API this takes up to 15 ms in total; other tasks run in between.
+        The first request of an API takes up to 15 ms here; other tasks run in between.
         """
         api = self._api(key, version)
         pieces: tuple[Callable[[], object], ...] = (
@@ -150,14 +150,14 @@ class Dispatcher:
 
 @attrs.define
 class ConnectionRequests:
-    """The requests of one connection, whose frames are answered one after another."""
+    """The requests of one connection, answered one after another."""
 
     dispatcher: Dispatcher
     context: Context
     muted_s: float = 0.0
-    """The seconds for which the connection is not read after the response (quotas)."""
+    """The seconds for which quotas stop reading from the connection after the response."""
     _client: bytes = _NO_CLIENT
-    """The context's client id as it is in a header, after its length."""
+    """The context's client id as encoded in a request header: its length, then its bytes."""
 
     async def answer(self, frame: memoryview) -> list[Part] | None:
         """Return the parts to send, or None if the request expects no response."""
@@ -165,7 +165,7 @@ class ConnectionRequests:
         return await answer.finish() if isinstance(answer, UnfinishedAnswer) else answer
 
     async def begin(self, frame: memoryview) -> UnfinishedAnswer | list[Part] | None:
-        """Return the parts to send, now or later, or None if the request expects no response.
+        """Return the parts to send, or an object that waits for them, or None for no response.
 
         Raises Disconnect for a frame that cannot be answered.
         """
@@ -208,9 +208,9 @@ class ConnectionRequests:
         return await self._respond(route, request, response, frame, started)
 
     def _read_client(self, frame: memoryview, route: Route) -> int:
-        """Return the start of the body; the context names the client of the frame then.
+        """Return the position of the body, and put the frame's client id into the context.
 
-        Clients seldom change their id, so the bytes of the last one are compared, not decoded.
+        Clients seldom change their id, so its bytes are first compared with the previous ones.
         """
         end = _HEAD.size + len(self._client)
         if frame[_HEAD.size : end] == self._client:
@@ -254,7 +254,7 @@ class ConnectionRequests:
     ) -> list[Part] | None:
         """Return the parts of a handler's response, encoded in slices if it is large.
 
-        ``made_s``: the seconds in which the response was made before it had to wait.
+        ``made_s``: the seconds that the handler worked before it waited; None if it did not wait.
         """
         elapsed_s = self.context.services.clock.now() - started
         route.count.value += 1
@@ -277,7 +277,7 @@ class ConnectionRequests:
             raise
 
     def only_reads(self, frame: memoryview) -> bool:
-        """Return whether a request changes nothing and may be cancelled when its client is gone."""
+        """Return whether a request changes nothing, so it may be cancelled once its client left."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
 
     def may_begin_early(self, frame: memoryview) -> bool:
@@ -285,7 +285,7 @@ class ConnectionRequests:
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] == _PRODUCE
 
     def _throttle(self, key: int, response: Body, frame_bytes: int) -> None:
-        """Set the response's throttle time, and mute the connection; every response passes here."""
+        """Set the throttle time of a response made on this node, and mute the connection."""
         throttle_ms = self.dispatcher.throttle_ms
         wait_ms = 0 if throttle_ms is None else throttle_ms(self.context, key, frame_bytes)
         response_ms = getattr(response, "throttle_time_ms", None)
@@ -303,12 +303,12 @@ class ConnectionRequests:
 
 
 _THROTTLED_SINCE: Final = {19: 2, 20: 1, 37: 0}
-"""The first version whose response starts with the throttle time, by API key. These are the APIs
-that count for controller_mutation_rate: CreateTopics, DeleteTopics, CreatePartitions."""
+"""By API key, the first version whose response starts with the throttle time. These APIs count
+towards controller_mutation_rate: CreateTopics, DeleteTopics, CreatePartitions."""
 
 
 def throttle_ms_of(key: int, version: int, parts: list[Part]) -> int:
-    """Return the throttle time in a response of another node's controller, or 0."""
+    """Return the throttle time in a response from a controller on another node, or 0."""
     if version < _THROTTLED_SINCE.get(key, version + 1):
         return 0
     return leading_int32(key, version, memoryview(parts[0])[4:])

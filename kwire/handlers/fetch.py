@@ -1,15 +1,15 @@
 """Fetch (API key 1): ranges of logs, for consumers and followers.
 
-The answer's records are regions of files, sent without being read. A request that finds fewer than
-``min_bytes`` waits for them once, at most ``max_wait_ms``, and is then answered with the bytes that
-are there. At least one batch is returned even if it is larger than every limit (KIP-74), so that
-no reader is stuck. Sessions (KIP-227) leave out partitions without changes.
+Records are sent as file regions, without being read. A request that finds fewer than ``min_bytes``
+waits for more (once, or repeatedly for read_committed), for at most ``max_wait_ms`` in total, and
+then returns what is there. At least one batch is returned even if it exceeds every limit (KIP-74),
+so that no reader gets stuck. Sessions (KIP-227) leave out unchanged partitions.
 
-Consumers that one append completes and whose requests are alike share the bytes and the fields of
-a partition's answer, while the partition is in the same state as for the first of them. The rest
-of a request (its session, the bytes it has left, its permission to read the topic) is not shared.
+One append may complete the waits of several consumers. If their requests are equal, they share a
+partition's answer (its fields and bytes) while the state of the partition stays the same. Each
+request still has its own session, byte budget and permission to read the topic.
 
-One partition costs 35 us, from the decoding to the pieces to send (``benchmarks/data_path.py``).
+One partition costs 35 us, from decoding to the pieces to send (``benchmarks/data_path.py``).
 """
 
 import logging
@@ -57,20 +57,20 @@ _NO_DIVERGENCE: Final = Answer.EpochEndOffset()
 _NO_LEADER: Final = Answer.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = Answer.SnapshotId()
 _UNREAD: Final = Answer(partition_index=-1, high_watermark=-1, records=b"")
-"""The answer of a partition that is still to be read."""
+"""The placeholder for the answer of a partition that has not been read yet."""
 _NOT_EVEN_LOOKED: Final = (UnknownTopicOrPartition, UnknownTopicId, TopicAuthorizationFailed)
-"""Errors for which Kafka answers an empty list of aborted transactions instead of none."""
+"""The errors for which Kafka returns an empty list of aborted transactions instead of null."""
 _TURN_PARTITIONS: Final = 64
-"""The number of partitions read before other tasks have a turn, about a millisecond."""
+"""The number of partitions read before other tasks get a turn: about a millisecond."""
 _SHARED_BYTES: Final = 64 << 10
-"""The size up to which an answer is read once for all requests that share it; larger ones are sent
-by sendfile."""
+"""The largest answer that is read into memory once for all requests that share it. Larger answers
+are sent with sendfile."""
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 
 
 def discard(response: FetchResponse) -> None:
-    """Close the files of an answer that will not be sent."""
+    """Close the files of a response that will not be sent."""
     for topic in response.responses:
         for partition in topic.partitions:
             if isinstance(partition.records, FileRegion):
@@ -142,7 +142,7 @@ async def _answer(
         if reading.cold:
             reading = await _read_warm(reading, request, max_bytes)
             answers = await reading.all_in_turns(requested)
-        # The end of a transaction wakes read_committed fetches that it may not complete.
+        # The end of a transaction also wakes read_committed fetches that still lack bytes.
         may_wait = isolation is FetchIsolation.STABLE
     try:
         reading.count()
@@ -159,10 +159,10 @@ async def _answer(
 
 
 async def _begin_wait(reading: "_Reading") -> FetchWait | None:
-    """Begin to wait for the partitions of a reading; return None if one has changed since.
+    """Start a wait for the partitions of ``reading``; return None if any has changed meanwhile.
 
-    Each partition is compared and added in one turn, so no append is missed: it either changes the
-    partition before that, or counts for the wait.
+    No other task runs between comparing a partition and adding it, so no append is missed: an
+    append either changes the partition before the comparison or counts for the wait.
     """
     waits, count = reading.context.replicas.fetch_waits, 0
     wait = waits.begin(reading.missing_bytes, reading.isolation, reading.watch)
@@ -224,7 +224,7 @@ def _removed_partitions(request: FetchRequest) -> list[Ref]:
 def _grouping_by_topic(
     sent: list[tuple[FetchPartition, Answer]],
 ) -> Generator[None, None, list[TopicAnswer]]:
-    """Group the answers by topic, in the session's order; only neighbours share an entry."""
+    """Group the answers by topic in the session's order; only adjacent partitions are merged."""
     topics: list[TopicAnswer] = []
     previous: FetchPartition | None = None
     for requested, answer in sent:
@@ -244,7 +244,7 @@ def _grouping_by_topic(
 
 
 def _small(region: object) -> bytes | None:
-    """Return the bytes of a small cached region and close it; None for any other."""
+    """Return the bytes of a small region in the page cache and close it; otherwise None."""
     if not isinstance(region, FileRegion) or len(region) > _SHARED_BYTES:
         return None
     try:
@@ -260,7 +260,7 @@ def _small(region: object) -> bytes | None:
 
 
 async def _read_warm(cold: "_Reading", request: FetchRequest, max_bytes: int) -> "_Reading":
-    """Have threads read what lookups would have waited for; return a new reading that finds it."""
+    """Let threads read what the lookups of ``cold`` need from the disk; return a new reading."""
     cold.drop()
     await cold.context.replicas.warm(cold.cold)
     context, isolation, replica = cold.context, cold.isolation, cold.replica
@@ -268,7 +268,7 @@ async def _read_warm(cold: "_Reading", request: FetchRequest, max_bytes: int) ->
 
 
 class _Reading:
-    """One pass over the partitions of a request, under one budget of bytes."""
+    """One pass over the partitions of a request, with one byte budget."""
 
     def __init__(
         self,
@@ -292,25 +292,24 @@ class _Reading:
         self.reads_followers = replica == _CONSUMER and request.reads_followers
         selects_by_rack = context.config.replica_selector_class == RACK_AWARE_SELECTOR
         self.rack = request.rack_id if selects_by_rack and self.reads_followers else ""
-        """The consumer's rack, if its leaders may name other replicas to read from."""
+        """The consumer's rack if leaders may redirect it to other replicas, else empty."""
         self.min_bytes = min(request.min_bytes, max_bytes)
         self.remaining_bytes = max_bytes
         self.wait = wait
         self.cold: list[WouldWait] = []
-        """Lookups that would have waited for a disk; if any, this pass's answers are unusable."""
+        """The lookups that would have waited for a disk; any of them makes this pass unusable."""
         self.total = 0
         self.urgent = False
-        """Whether the answer must not wait: an error, a diverging log, or a high watermark that
-        the follower does not have."""
+        """True if the answer must not wait: it has an error, a diverging log, another replica to
+        read from, or a high watermark that the follower does not know yet."""
         self.visits: dict[FetchPartition, tuple[Partition, int]] = {}
-        """The partitions that were read, each with the exclusive end offset up to which it could be
-        read."""
+        """The partitions that were read, each with the end (exclusive) of its readable offsets."""
         self.holds_back = False
-        """Whether a throttled follower gets no records, and no append can change that."""
+        """True if a throttled follower gets no records, which no append can change."""
         self.sizes: dict[FetchPartition, tuple[Partition, int]] = {}
-        """The partitions with records in their answers, each with their size in bytes."""
+        """The partitions whose answers have records, each with the records' size in bytes."""
         self.regions: list[FileRegion] = []
-        """The regions of the answers; each holds a file open until it is sent or dropped."""
+        """The regions of the answers; each keeps a file open until it is sent or dropped."""
         self.refused: dict[FetchPartition, tuple[Answer, KafkaError]] = {}
 
     def all(self, requested: list[FetchPartition]) -> list[Answer]:
@@ -323,7 +322,7 @@ class _Reading:
         return answers
 
     async def all_in_turns(self, requested: list[FetchPartition]) -> list[Answer]:
-        """Read many partitions and let other tasks run in between."""
+        """Read many partitions, letting other tasks run in between."""
         if len(requested) <= _TURN_PARTITIONS:
             return self.all(requested)
         answers: list[Answer] = []
@@ -337,7 +336,7 @@ class _Reading:
         return answers
 
     def take_back(self, requested: FetchPartition, answer: Answer) -> None:
-        """Remove what one answer has added to this pass."""
+        """Remove what one answer added to this pass, and close its file."""
         self.visits.pop(requested, None)
         self.refused.pop(requested, None)
         size = self.sizes.pop(requested, (None, 0))[1]
@@ -348,7 +347,7 @@ class _Reading:
 
     @property
     def may_wait(self) -> bool:
-        """Whether the answer may be another one after a while."""
+        """True if a wait may change the answer."""
         return bool(self.visits or self.holds_back or self.watch)
 
     @property
@@ -357,11 +356,11 @@ class _Reading:
 
     @property
     def must_wait(self) -> bool:
-        """Whether there are fewer bytes than requested, and a wait may bring more."""
+        """True while there are fewer bytes than requested and a wait may bring more."""
         return self.missing_bytes > 0 and self.may_wait and not self.urgent
 
     def has_changed(self, partition: Partition, end: int) -> bool:
-        """Whether a partition has other bytes to read since, or is not led here any more."""
+        """Return whether the readable end is no longer ``end``, or the leader is elsewhere."""
         is_lost = partition.leader is None and not self.reads_followers
         return is_lost or partition.readable_end(self.isolation) != end
 
@@ -395,7 +394,7 @@ class _Reading:
     def _read_shared(
         self, shared_reads: SharedReads, partition: Partition, requested: FetchPartition
     ) -> Answer:
-        """Return the answer to an equal request, or read and keep the answer for the others."""
+        """Return the answer to an equal request, or read the partition and share the answer."""
         max_bytes = min(self.remaining_bytes, requested.max_bytes)
         key = (
             partition,
@@ -428,7 +427,7 @@ class _Reading:
             raise NotLeaderOrFollower("the broker's session may have ended")
         if self.reads_followers:
             partition.check_epoch(requested.leader_epoch)
-            if not partition.is_confirmed:  # Consumers go back to the leader (KIP-392).
+            if not partition.is_confirmed:  # The consumer returns to the leader (KIP-392).
                 raise OffsetNotAvailable
         else:
             leader = partition.check_leader(requested.leader_epoch)
@@ -464,7 +463,7 @@ class _Reading:
         return self._answer(partition, requested, result)
 
     def _redirect(self, partition: Partition, requested: FetchPartition, broker: int) -> Answer:
-        """Name the follower to read from, without records (KIP-392)."""
+        """Return an answer without records that names the follower to read from (KIP-392)."""
         self.urgent = True
         self.visits[requested] = partition, partition.readable_end(self.isolation)
         return Answer(
@@ -519,13 +518,13 @@ class _Reading:
             log_start=requested.log_start,
             broker_epoch=self.broker_epoch,
         )
-        # A follower with a lower high watermark than the leader's is answered at once (KIP-1166).
+        # A follower that lags behind the high watermark gets its answer at once (KIP-1166).
         if requested.known_high_watermark < partition.high_watermark:
             self.urgent = True
 
     def _refuse_partition(self, requested: FetchPartition, error: KafkaError) -> Answer:
-        # A partition that does not exist is reported only when the wait ends, as in Kafka: nothing
-        # else would slow down a client that fetches such a partition again and again.
+        # An unknown partition is reported only when the wait ends, as in Kafka: nothing else would
+        # slow down a client that keeps fetching it.
         if not isinstance(error, _NOT_EVEN_LOOKED):
             self.urgent = True
         answer = Answer(
@@ -539,7 +538,7 @@ class _Reading:
         return answer
 
     def count(self) -> None:
-        """Count the bytes sent to consumers, and those sent to throttled followers."""
+        """Count the bytes sent to a consumer, or the throttled bytes sent to a follower."""
         if self.replica == _CONSUMER:
             for partition, size in self.sizes.values():
                 partition.traffic.bytes_out.value += size
@@ -560,10 +559,10 @@ class _Reading:
 async def _read_again(
     reading: _Reading, fetch_context: FetchContext, answers: list[Answer]
 ) -> None:
-    """Read the partitions again that changed since, and replace their answers.
+    """Reread the partitions that have changed since ``reading``, and replace their answers.
 
-    A session adds others that have changed. As in the first reading other tasks run in between, and
-    threads read what lookups would wait for.
+    A session also adds other partitions that have changed. As in the first reading, other tasks run
+    in between, and threads read what lookups would wait for.
     """
     requested, replicas = fetch_context.partitions, reading.context.replicas
     reading.is_lease_over = reading.replica == _CONSUMER and replicas.is_lease_over
@@ -605,7 +604,7 @@ async def _changed_in_turns(reading: _Reading) -> list[FetchPartition]:
 
 
 def _must_hold_back(reading: _Reading, partition: Partition, leader: Leader) -> bool:
-    """Whether a throttled follower that is out of sync has to wait (KIP-73)."""
+    """Return whether the replication throttle holds back a follower outside the ISR (KIP-73)."""
     replicas = reading.context.replicas
     return (
         reading.replica not in leader.isr
@@ -615,7 +614,7 @@ def _must_hold_back(reading: _Reading, partition: Partition, leader: Leader) -> 
 
 
 def _is_throttled(replicas: ReplicaService, partition: Partition) -> bool:
-    """Whether the leader's throttle is on for this broker's replica of the partition."""
+    """Return whether the leader throttle applies to this broker's replica of the partition."""
     throttled = partition.config.leader_throttled_replicas
     return is_throttled(throttled, partition.partition, replicas.node)
 
@@ -623,7 +622,7 @@ def _is_throttled(replicas: ReplicaService, partition: Partition) -> bool:
 def _is_settled(
     replica: int, partition: Partition, requested: FetchPartition, result: ReadResult
 ) -> bool:
-    """Whether only a change of the partition can change the answer."""
+    """Return whether only a change of the partition can change the answer."""
     if requested.fetch_offset < result.end_offset or result.diverging is not None:
         return False
     leader = partition.leader
@@ -631,7 +630,7 @@ def _is_settled(
 
 
 def _nearest_follower(context: Context, rack: str, leader: Leader, offset: int) -> int | None:
-    """Return the follower that a consumer should read from, None for the leader (KIP-392)."""
+    """Return the follower that a consumer should read from, or None for the leader (KIP-392)."""
     brokers = context.image.brokers
     own = brokers.get(leader.node)
     followers = []

@@ -1,6 +1,6 @@
 """Fetch (API key 1) on a controller's listener: the metadata log, for voters and observers.
 
-A broker's listener serves partitions of topics: :mod:`kwire.handlers.fetch`.
+On a broker's listener, :mod:`kwire.handlers.fetch` serves the partitions of topics.
 """
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse

@@ -1,4 +1,4 @@
-"""FetchSnapshot (API key 59): a piece of a snapshot of the metadata."""
+"""FetchSnapshot (API key 59): a piece of a metadata snapshot."""
 
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kwire.handlers.shared.context import CLUSTER, Context

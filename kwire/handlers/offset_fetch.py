@@ -1,6 +1,6 @@
 """OffsetFetch (API key 9): the committed offsets of groups, for some partitions or for all.
 
-Each group fails or succeeds alone. Topics are named, or from version 10 onwards given by id.
+Each group fails or succeeds on its own. Topics are given by name, from version 10 onwards by id.
 """
 
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -87,7 +87,7 @@ async def _some(
 
 
 def _name(context: Context, topic: RequestTopic) -> str:
-    """Return the topic's name, which need not exist, because deleted topics may have offsets."""
+    """Return the name of ``topic``; a named topic may be deleted and still have offsets."""
     name = topic.name
     if topic.topic_id != ZERO_UUID:
         image = context.image.topics.get(topic.topic_id)

@@ -1,15 +1,15 @@
 """Produce (API key 0): appends one batch per partition.
 
-Every partition succeeds or fails alone. All batches are in the page cache before the answer waits:
-first for the disk, where a topic's ``flush.messages`` asks for it, for all logs at the same time;
-then, with acks=all, for the in-sync replicas, at most the request's timeout. Meanwhile the
-connection's next Produce may be begun (:mod:`kwire.net.waiting_answers`). acks=0 is never answered,
-but any error closes the connection, for its producer would not learn of it otherwise.
+Every partition succeeds or fails on its own. All batches are in the page cache before the request
+waits: first for the disk, where a topic's ``flush.messages`` demands it, for all logs at the same
+time; then, with acks=all, for the in-sync replicas, at most for the request's timeout. Meanwhile
+the connection's next Produce may start (:mod:`kwire.net.waiting_answers`). A request with acks=0
+gets no response; an error closes its connection, because the producer would not notice otherwise.
 
-Before the first batch of a transaction in a partition is appended, the transaction coordinator has
-to confirm the partition (KIP-890), for all partitions of the request at once.
+Before a transaction's first batch in a partition is appended, the transaction coordinator must
+confirm the partition (KIP-890). All partitions of a request are verified together.
 
-A difference to Kafka: null records are refused (Kafka never answers them).
+Unlike Kafka, which never answers a request with null records, kwire rejects them.
 """
 
 from contextlib import suppress
@@ -57,8 +57,8 @@ BadRecord = Answer.BatchIndexAndErrorMessage
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_LEADER: Final = Leader()
 _TURN_COST: Final = 64
-"""The cost of the batches appended before other tasks have a turn, about a millisecond: each batch
-costs one, and one more for every :data:`_COST_BYTES`."""
+"""The cost of appended batches after which other tasks get a turn: about a millisecond. A batch
+costs 1, plus 1 for every :data:`_COST_BYTES` of its records."""
 _COST_BYTES: Final = 16 << 10
 _ACKS: Final = (-1, 0, 1)
 _REPEATED: Final = (
@@ -67,10 +67,10 @@ _REPEATED: Final = (
     NetworkException,
     NotCoordinator,
 )
-"""Errors of a verification that some producers would not repeat a batch for."""
+"""Verification errors after which some producers would not resend the batch."""
 _ERRORS_WITH_LOG_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
-"""The errors that the log itself raises. The handler does not await between them and the answer,
-so the log start offset in it is that of the append."""
+"""The errors that the log itself raises. The handler does not await between the append and the
+answer, so the answer has the log start offset at the time of the append."""
 
 
 def _refuse_partition(index: int, error: KafkaError, log_start: int = -1) -> Answer:
@@ -105,7 +105,7 @@ def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None
 
 
 class _Waiting(NamedTuple):
-    """An appended batch, whose answer is replaced if the wait for disk or replicas fails."""
+    """An appended batch that waits for disk or replicas; a failure replaces its answer."""
 
     partition: Partition
     produced: ProduceResult
@@ -213,7 +213,7 @@ async def _append(
 
 
 def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:
-    """Return the log start offset, which an idempotent producer needs after a gap; else -1."""
+    """Return the log start offset for an error that idempotent producers check it for, else -1."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
     if topic.name:
@@ -224,14 +224,14 @@ def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) ->
 async def _verify(
     context: Context, request: ProduceRequest, transactional_id: str
 ) -> Verifications:
-    """Verify the transactional batches of a request; other checks come with the append."""
+    """Verify the transactional batches of a request; the append does all other checks."""
     batches: list[tuple[Partition, TransactionalBatch]] = []
     partitions = context.replicas.partitions
     for topic in request.topic_data:
         for requested in topic.partition_data:
             batch = _transactional_batch(requested.records)
             if batch is not None:
-                with suppress(KafkaError):  # The append reports it.
+                with suppress(KafkaError):  # The append reports the error.
                     if topic.topic_id != ZERO_UUID or not topic.name:
                         partition = partitions.get_by_id(topic.topic_id, requested.index)
                     else:
@@ -258,9 +258,9 @@ def _transactional_batch(records: Buffer | None) -> TransactionalBatch | None:
 def _guard_of(
     request: ProduceRequest, partition: Partition, verified: Verifications
 ) -> Guard | None:
-    """Return the guard for an append; raises the error of the verification for producers.
+    """Return the guard for an append, or raise the verification error that the producer gets.
 
-    Producers of any version repeat a batch for NOT_ENOUGH_REPLICAS, without new metadata.
+    Producers of any version resend a batch after NOT_ENOUGH_REPLICAS, without new metadata.
     """
     guard, error = verified.get(partition.log.partition, UNVERIFIED)
     if error is None:
@@ -280,7 +280,7 @@ async def _wait_acknowledged(
     deadline: float,
     response: ProduceResponse,
 ) -> ProduceResponse:
-    """Return the response when all batches are acknowledged, or failed to be by the deadline."""
+    """Return the response once every batch is acknowledged, has failed or missed the deadline."""
     replicas = context.replicas
     for partition, produced, answers, position in waiting:
         try:
