@@ -2,13 +2,12 @@
 
 One directory, one owner, synchronous. Rules: a batch is bytes that are stamped, written once and
 accounted for; no code here reads a record. State changes only after the write that it describes, so
-an error leaves the log unchanged. ``end_offset`` is the next batch's offset; readers and high
-watermarks stay below ``writer.written_offset``. The two differ only while a slow directory has
-queued writes.
+an error leaves the log unchanged. ``end_offset`` is the next batch's offset; reads and the high
+watermark stop at ``writer.written_offset``. The two differ only while a slow directory has queued
+writes.
 
-The hot path is :meth:`PartitionLog.append_leader`: 3 us per batch besides the write itself, 4 us
-from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log.py). This is why
-its code is flat, with few calls.
+The hot path is :meth:`PartitionLog.append_leader`, so its code is flat, with few calls. It takes
+3 us per batch (4 us from an idempotent producer), plus 10 us to write 16 KB (benchmarks/log.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -45,11 +44,11 @@ from kwire.records.header import (
 from kwire.types import ZERO_UUID, TopicPartition
 
 ANY_EPOCH: Final = (1 << 31) - 1
-"""For batches whose leader epochs the caller has checked, as the quorum's follower does."""
+"""Accepts batches of any leader epoch, because the caller (a quorum follower) has checked them."""
 
 
 class LogAppendInfo(NamedTuple):
-    """The offsets of an appended batch."""
+    """The offsets and timestamp of an appended batch."""
 
     base_offset: int
     last_offset: int
@@ -83,8 +82,8 @@ class PartitionLog:
         self.high_watermark = 0
         """All in-sync replicas have the records below this offset. It belongs to the log: it is
         stored in the log directory's checkpoint, bounds retention and survives role changes. A
-        leader advances it as its in-sync replicas fetch, a follower as its leader's responses
-        report it. It decreases only when the log is truncated below it."""
+        leader advances it when in-sync replicas fetch, a follower when its leader reports a higher
+        one. It decreases only when the log is truncated below it."""
         self.segments = LogSegments(disk, directory)
         self.changes = LogChanges(partition)
         self.clean_state = CleanState()
@@ -95,9 +94,9 @@ class PartitionLog:
         self.producers = ProducerStates()
         self.snapshots = ProducerSnapshots(self.producers, self.segments, self.flush_state)
         self.on_roll: Callable[[PartitionLog], None] = _ignore
-        """Called when a segment was closed, so that it is synced soon."""
+        """Called after a segment was closed, so that it is synced soon."""
         self.on_removed: Callable[[PartitionLog, Sequence[Segment], list[str]], None] = remove_files
-        """Called with segments that were cut off, and the paths of their renamed files."""
+        """Called with segments that a truncation removed, and the paths of their renamed files."""
 
     # -- appending
 
@@ -112,7 +111,7 @@ class PartitionLog:
     ) -> LogAppendInfo:
         """Assign offsets to a validated batch and write it.
 
-        ``from_client``: the sequence is checked too, not only the producer epoch.
+        With ``from_client``, check the batch's sequence and not only its producer epoch.
         """
         producer_id = header.producer_id
         if producer_id > NO_PRODUCER:
@@ -157,10 +156,10 @@ class PartitionLog:
         return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.start_offset)
 
     def append_follower(self, records: Buffer, now_ms: int = 0, epoch: int = ANY_EPOCH) -> None:
-        """Append batches with the offsets of another log, fetched in leader epoch ``epoch``.
+        """Append batches with their existing offsets, fetched in leader epoch ``epoch``.
 
-        An incomplete last batch is left out. Raises CorruptMessage, UnexpectedOffset or
-        FencedLeaderEpoch at a damaged or unfit batch, after appending the batches before it.
+        An incomplete last batch is ignored. Raises CorruptMessage, UnexpectedOffset or
+        FencedLeaderEpoch at a damaged or unsuitable batch, after appending the batches before it.
         """
         if self.disk.full:
             self.writer.need_room()
@@ -180,7 +179,7 @@ class PartitionLog:
             raise refusal
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Close the active segment and begin one at ``base_offset``, by default the log end."""
+        """Close the active segment and start one at ``base_offset``, by default the log end."""
         base_offset = self.end_offset if base_offset is None else base_offset
         closing = self.segments.active
         if not closing.size and closing.base_offset == base_offset:
@@ -195,7 +194,7 @@ class PartitionLog:
                 self.flush_state.on_segment_closed(closing)
             else:
                 self.flush_state.remove_segments([closing])
-                if len(self.segments) == 1:  # An empty log begins at its first batch.
+                if len(self.segments) == 1:  # An empty log starts at its first batch.
                     self.start_offset = max(self.start_offset, base_offset)
         self.on_roll(self)
         return active
@@ -211,11 +210,10 @@ class PartitionLog:
         at_least_one: bool = True,
         wait: bool = True,
     ) -> FileRegion:
-        """Return the bytes from the batch that contains ``offset``, wholly below ``end_offset``.
+        """Return whole batches below ``end_offset``, from the one that contains ``offset`` onwards.
 
         With ``at_least_one`` the first batch is returned even if it is larger than ``max_bytes``.
-        If ``wait`` is false, it raises :class:`WouldWait` if finding the bytes would wait for the
-        disk.
+        Without ``wait``, raise :class:`WouldWait` if finding the bytes would wait for the disk.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(
@@ -230,10 +228,10 @@ class PartitionLog:
     def truncate_to(
         self, offset: int, now_ms: int = 0, producers: ProducerStates | None = None
     ) -> bool:
-        """Remove everything from ``offset`` onwards; return whether there was anything.
+        """Remove everything from ``offset`` onwards; return whether anything was removed.
 
         The batch that contains ``offset`` is removed as a whole; the log still ends at ``offset``.
-        ``producers`` is the producer state below it, if the caller has already rebuilt it.
+        ``producers`` is the producer state at ``offset``, if the caller has already rebuilt it.
         """
         if offset >= self.end_offset:
             self.epochs.truncate_end(offset)  # A leader epoch may have no records.
@@ -279,7 +277,7 @@ class PartitionLog:
     def advance_start(self, offset: int) -> bool:
         """Advance the log start to ``offset``, if that is higher; return whether it moved.
 
-        Retention removes the segments below it.
+        Retention removes the segments below the log start later.
         """
         if offset <= self.start_offset:
             return False
@@ -294,9 +292,8 @@ class PartitionLog:
     def drop_segments(self, count: int) -> list[str]:
         """Remove the oldest segments from the log; return their files, now named ``.deleted``.
 
-        Raises KafkaStorageError if the disk refuses to rename a segment. It stays, as do the
-        segments after it: otherwise its records would be gone for readers, but back after a
-        restart.
+        Raises KafkaStorageError if the disk refuses to rename a segment. That segment and those
+        after it stay in the log, because its records would reappear after a restart.
         """
         paths: list[str] = []
         for segment in self.segments[:count]:
@@ -315,7 +312,7 @@ class PartitionLog:
         self.config = config
         self.clean_state.on_change()
         if self.flush_state.recovery_point < self.end_offset:
-            self.changes.on_change()  # "flush.ms" also applies to records already written.
+            self.changes.on_change()  # A new "flush.ms" also applies to records already written.
 
     @property
     def must_flush(self) -> bool:
@@ -323,13 +320,13 @@ class PartitionLog:
         return self.end_offset - self.flush_state.recovery_point >= self.config.flush_messages
 
     def on_written(self) -> None:
-        """Make the writes of the queue's finished job readable."""
-        if self.writer.end_job():  # A flush that began before the cut has not synced it.
+        """Make what the write queue's finished job has written readable."""
+        if self.writer.end_job():  # A flush that began before the cut has not synced the cut.
             self.flush_state.unsynced.has_cut = True
         self.changes.mark()
 
     def write_queued(self) -> None:
-        """Write everything that is queued, in the calling thread."""
+        """Write all queued batches, in the calling thread."""
         with storage_errors(self.changes):
             while self.writer.queue.queue:
                 self.writer.run_job()
@@ -354,10 +351,10 @@ class PartitionLog:
 
 
 def _append_run(log: PartitionLog, records: Buffer, run: list[tuple[int, BatchHeader]]) -> None:
-    """Write batches of one segment in a single call and account for them.
+    """Write batches to the active segment in a single call and account for them.
 
-    This includes their producers: the snapshot and the index of aborted transactions that are
-    written when the segment is closed must cover every batch before the roll.
+    Their producers are included, because a roll writes a producer snapshot and the index of aborted
+    transactions, which must cover every batch before the roll.
     """
     if not run:
         return
@@ -384,7 +381,7 @@ def _append_run(log: PartitionLog, records: Buffer, run: list[tuple[int, BatchHe
 
 
 def _end_at(log: PartitionLog, offset: int, producers: ProducerStates | None = None) -> None:
-    """Cut the active segment at ``offset``, and follow with all that depends on the end."""
+    """Cut the active segment at ``offset``, and update all state that depends on the log end."""
     active = log.segments.active
     log.flush_state.truncate_to(offset, active)
     log.clean_state.on_removed(active.base_offset)
@@ -402,10 +399,10 @@ def _end_at(log: PartitionLog, offset: int, producers: ProducerStates | None = N
 
 
 def _drop_from(log: PartitionLog, index: int) -> None:
-    """Take the segments from ``index`` on out, the last one first.
+    """Remove the segments from ``index`` onwards, the last one first.
 
-    So what a crash leaves is the front of the log, without a gap. If the disk refuses a rename,
-    OSError is raised, and the log ends behind the segment that it left.
+    This order leaves the log without a gap after a crash. If the disk refuses to rename a segment,
+    raise OSError; the log then ends after that segment.
     """
     segments, removed, paths = log.segments, list[Segment](), list[str]()
     try:
@@ -422,10 +419,10 @@ def _drop_from(log: PartitionLog, index: int) -> None:
 
 
 def _mark_deleted(log: PartitionLog, segment: Segment) -> list[str]:
-    """Rename the files of a segment that is cut off; return their new paths.
+    """Rename the files of a segment that is removed from the log; return their new paths.
 
-    The name of the log file decides: if it cannot be changed, OSError is raised, and the
-    segment is as it was. Without its log file a start removes the segment's other files.
+    The log file decides: if it cannot be renamed, raise OSError and leave the segment unchanged.
+    Other files may keep their names, because a start removes them if the log file is missing.
     """
     suffixes = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
     paths = segment.mark_deleted(suffixes, may_leave=True)
@@ -437,11 +434,11 @@ def _mark_deleted(log: PartitionLog, segment: Segment) -> list[str]:
 
 
 def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:
-    """Return the offsets of a duplicate; reject a batch behind one for which there was no room.
+    """Return the offsets of a duplicate; reject a batch that follows one rejected by a full disk.
 
-    Such a batch gets the same storage error even if there is room again.
-    OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka begin a new epoch, and store twice what
-    another partition has not acknowledged.
+    The later batch gets the same storage error even if there is room now, because
+    OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka start a new epoch and store records of
+    other partitions twice if they were not acknowledged yet.
     """
     producers, producer_id = log.producers, header.producer_id
     if log.disk.full and not log.disk.has_room():

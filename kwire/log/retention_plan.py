@@ -1,8 +1,9 @@
-"""The choice of old segments to delete: by size, by age, and below the start of the log.
+"""The choice of segments to delete: by size, by age, and below the log start offset.
 
-Pure. Rules: whole segments only, oldest first, none that reaches past the high watermark. An old
-active segment is deleted too, after a roll. Timestamps in the future count as they are: such a
-segment stays until it is old (or the log too large), and so do the segments after it.
+Pure. Rules: only whole segments are deleted, oldest first, and none that reaches past the high
+watermark. If the active segment is too old, it is deleted after a roll. Future timestamps are taken
+literally: a segment with one stays until it is old enough or the log is too large, and the segments
+after it stay too.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from kwire.log.segments.segment import Segment
 
 @attrs.frozen
 class Deletion:
-    """The number of oldest segments to delete; ``roll`` first if the active one is among them."""
+    """The number of segments to delete, oldest first; ``roll``: the log must be rolled before."""
 
     count: int
     roll: bool = False
@@ -57,7 +58,7 @@ def _below_watermark(segments: Sequence[Segment], high_watermark: int) -> int:
 
 
 def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
-    """Return how many oldest segments can be deleted with ``retention_bytes`` left."""
+    """Return how many segments can be deleted, oldest first, to leave ``retention_bytes``."""
     if retention_bytes < 0:
         return 0
     excess = sum(segment.size for segment in segments) - retention_bytes
@@ -69,11 +70,11 @@ def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
 
 
 def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
-    """Return how many oldest segments in a row have no record younger than ``retention_ms``."""
+    """Return the number of segments before the first with a record younger than the retention."""
     if retention_ms < 0:
         return 0
     count = 0
-    # Compaction may have left a closed segment without any record.
+    # A closed segment may be empty after compaction.
     while count < len(segments) and (segments[count].size or count + 1 < len(segments)):
         youngest = segments[count].largest_timestamp()
         if youngest < 0:
@@ -85,7 +86,7 @@ def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int
 
 
 def _may_roll(segments: Sequence[Segment], aged_count: int, high_watermark: int) -> bool:
-    """Whether all segments are too old, and committed up to the log end."""
+    """Return whether all segments are too old, and the last one is not empty but all committed."""
     last = 0
     if aged_count < len(segments):
         return False

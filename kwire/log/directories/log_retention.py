@@ -1,9 +1,10 @@
-"""The deletion of one directory's old segments: ``log.retention.check.interval.ms``.
+"""The deletion of old segments in one directory, every ``log.retention.check.interval.ms``.
 
-:mod:`kwire.log.retention_plan` chooses the segments. Rules: a log may be deleted, truncated or
-appended to between two segments; a renamed file is removed after ``file.delete.delay.ms``. What the
-disk refuses to rename stays in the log until the next check. No compaction of a log begins while
-its segments are deleted, and none is interrupted for it.
+:mod:`kwire.log.retention_plan` chooses the segments. Rules: between two segments, the log may be
+deleted, truncated or appended to. A deleted segment's files are renamed, and removed after
+``file.delete.delay.ms``. A segment that the disk refuses to rename stays in the log until the next
+check. While segments of a log are deleted, no compaction of the log starts; a running compaction is
+not interrupted but postpones the deletion.
 """
 
 import logging
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class LogRetention:
-    """Deletes the segments of one directory's logs that are past retention."""
+    """Deletes segments past retention from the logs of one directory."""
 
     directory: LogDirectory
     clock: Clock
@@ -37,14 +38,14 @@ class LogRetention:
     flusher: LogFlusher
     removals: Removals
     postponed: set[PartitionLog] = attrs.field(init=False, factory=set)
-    """Logs that were to be checked while they were compacted; the end of the pass does it."""
+    """The logs that were being compacted when their check was due; they are checked afterwards."""
     steady: SteadyWall = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.steady = SteadyWall(self.clock)
 
     async def run(self, interval_s: float) -> None:
-        """Check every log once in an interval, until cancelled."""
+        """Check every log once per interval (seconds), until cancelled."""
         while True:
             await trio.sleep(interval_s)
             slices = Slices(self.clock.now)
@@ -56,7 +57,7 @@ class LogRetention:
     async def retain(self, log: PartitionLog) -> int:
         """Delete segments past retention, in slices; return the number of segments deleted.
 
-        A log that is being compacted is checked at the end of the pass, which it would abort.
+        A log that is being compacted is checked after the pass, which a deletion would abort.
         """
         if self.busy.cleaning.is_cleaning(log):
             self.postponed.add(log)
@@ -67,7 +68,7 @@ class LogRetention:
 
     async def _retain(self, log: PartitionLog) -> int:
         now_ms, slices = self.clock.now_ms(), Slices(self.clock.now)
-        expiry_ms = min(now_ms, self.steady.now_ms())  # A jump forward expires no producer.
+        expiry_ms = min(now_ms, self.steady.now_ms())  # A clock jump must not expire producers.
         expiration_ms = log.config.producer_id_expiration_ms
         for _ in log.producers.expiring(expiry_ms, expiration_ms):
             await slices.pause()
@@ -99,13 +100,13 @@ class LogRetention:
             logger.error("retention failed partition=%s error=%s", log.partition, error)
         if deleted:
             if self.directory.holds(log):
-                self.flusher.on_roll(log)  # The directory is to be synced.
+                self.flusher.on_roll(log)  # The renames need a sync of the directory.
                 self.removals.add(log.disk, paths, log.config.file_delete_delay_ms, deleted)
             logger.info("deleted segments=%d partition=%s", len(deleted), log.partition)
         return len(deleted)
 
     async def _load_ages(self, log: PartitionLog, now_ms: int, slices: Slices) -> None:
-        """Load the old segments' largest timestamps in slices, because many take a while."""
+        """Load the old segments' largest timestamps in slices, because there may be many."""
         if not log.config.cleanup_delete or log.config.retention_ms < 0:
             return
         for segment in list(log.segments):

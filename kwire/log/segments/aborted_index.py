@@ -1,9 +1,9 @@
 """The index of a segment's aborted transactions, in memory or on disk.
 
-Rules: a segment that has no file yet has its entries in memory until a flush or a clean stop has
-written them. A file is read when a search needs it, not when the segment is appended to again:
-entries that are added then are put behind those of the file. Without aborted transactions there is
-no file (:mod:`kwire.log.formats.txn_index`).
+Rules: while a segment has no file, its entries are in memory, until a flush or a clean stop writes
+them. An existing file is read when a search needs its entries, not when appends to the segment
+resume; new entries then follow the entries of the file. Without aborted transactions there is no
+file (:mod:`kwire.log.formats.txn_index`).
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from kwire.log.segments.files import SegmentFiles
 from kwire.records.header import Buffer
 
 SUMMARY_BYTES: Final = 64 << 10
-"""A larger file of aborted transactions is summarized in a thread: 3 MB take 10 ms."""
+"""The largest file of aborted transactions summarized on the event loop; 3 MB take 10 ms."""
 
 
 class AbortedLoad:
@@ -28,7 +28,7 @@ class AbortedLoad:
         self.entries: PackedEntries | None = None
 
     def run(self) -> PackedEntries:
-        """Read the file in a thread, unless that was done; return its entries."""
+        """Read the file, unless that was done before, and return its entries; in a thread."""
         if self.entries is None:
             entries = PackedEntries(self._files.read(names.TXN_INDEX))
             entries.summarize()
@@ -44,25 +44,26 @@ class AbortedIndex:
     def __init__(self, files: SegmentFiles) -> None:
         self._files = files
         self._memory: MemoryEntries | None = None
-        """All entries of a segment that had no file when it began to grow; else None."""
+        """All entries, if the segment had no file when appends to it began; else None."""
         self._packed: PackedEntries | None = None
-        """The entries of the file, once a search needed them, with those added: 34 bytes each."""
+        """The entries of the file and the added ones, 34 bytes each; None until a search needs
+        them."""
         self._added: list[AbortedTxn] = []
-        """The entries that were added while those of the file were not read."""
+        """The entries that were added while the file had not been read."""
         self._is_changed = False
-        """Whether entries were added that the file lacks."""
+        """True if entries were added that the file lacks."""
         self._load: AbortedLoad | None = None
-        """The entries of the file as a thread reads them; dropped when the file changes."""
+        """A thread's read of the file; dropped once its entries are used or replaced."""
         self.has_no_file = False
-        """Whether the segment is known to have no file of aborted transactions."""
+        """True if the segment is known to have no file of aborted transactions."""
 
     @property
     def may_have_entries(self) -> bool:
-        """Whether the segment may have abort markers."""
+        """True if the segment may have abort markers."""
         return bool(self._memory) if self._memory is not None else not self.has_no_file
 
     def start(self) -> None:
-        """Begin without entries."""
+        """Start without entries, for a new segment or a rebuild."""
         self.replace([])
 
     def load(self) -> None:
@@ -71,7 +72,7 @@ class AbortedIndex:
             self._memory = MemoryEntries()
 
     def add(self, entry: AbortedTxn) -> None:
-        """Append an aborted transaction whose marker is in the segment, which is active."""
+        """Append an aborted transaction whose marker is in this segment, the active one."""
         self._is_changed = True
         if self._memory is not None:
             self._memory.append(entry)
@@ -83,12 +84,12 @@ class AbortedIndex:
             self._added.append(entry)
 
     def replace(self, entries: list[AbortedTxn]) -> None:
-        """Set all entries, in memory."""
+        """Replace all entries; the new ones are in memory."""
         self._memory = MemoryEntries(entries)
         self._packed, self._added, self._load = None, [], None
 
     def truncate(self, end_offset: int) -> None:
-        """Drop the entries at or past a cut at ``end_offset``."""
+        """Drop the transactions that ended at or after ``end_offset``, where the log is cut."""
         self.replace([entry for entry in self.entries() if entry.last_offset < end_offset])
 
     def write(self) -> None:
@@ -102,7 +103,7 @@ class AbortedIndex:
     def pack(self) -> dict[str, Buffer]:
         """Return the files to write, by suffix, in the order of their writes; in any thread.
 
-        The event loop may read the entries of the file meanwhile.
+        Meanwhile the event loop may load the entries of the file.
         """
         added = b"".join(map(txn_index.pack, self._added))
         if self._memory is not None:
@@ -116,17 +117,17 @@ class AbortedIndex:
         return {names.ABORTED: b"", names.TXN_INDEX: data} if data else {}
 
     def drop(self) -> None:
-        """Drop the entries from memory; they are on disk."""
+        """Drop the entries from memory; they must be on disk."""
         if self._memory is not None:
             self.has_no_file = not self._memory
         self._memory = self._packed = self._load = None
         self._added, self._is_changed = [], False
 
     def entries(self, *, wait: bool = True) -> Entries:
-        """Return the entries.
+        """Return the entries; the first call reads the file.
 
-        A file is read once.  Without ``wait`` it raises :class:`WouldWait` rather than wait for
-        the disk, or summarize a large file.
+        Without ``wait``, raise :class:`WouldWait` instead of waiting for the disk or summarizing a
+        large file.
         """
         if self._memory is not None:
             return self._memory
@@ -137,7 +138,7 @@ class AbortedIndex:
             for entry in self._added:
                 packed.append(entry)
             self._packed, self._load = packed, None
-            self._added = []  # After the assignment above, which a flush may be about to read.
+            self._added = []  # Last: a flush in a thread finds the entries in one of the two.
         return self._packed
 
     def _read(self, *, wait: bool) -> PackedEntries:
@@ -158,9 +159,9 @@ class AbortedIndex:
             file.close()
 
     def load_in_thread(self) -> AbortedLoad | None:
-        """Return a read of the file for a thread; None if none is needed.
+        """Return a job that reads the file in a thread, or None if no read is needed.
 
-        The next look at the entries takes what it has read.
+        Once the job has run, :meth:`entries` uses its result.
         """
         if self._memory is not None or self._packed is not None or self.has_no_file:
             return None

@@ -1,9 +1,8 @@
-"""The files of one segment: their names, and where they are.
+"""The files of one segment: their names and paths.
 
-Rules: a partition's directory may be renamed while its log is open; only this module stores the
-directory's path for a segment. The files of a removed segment are renamed, and a new segment may
-take over their names; code that is still reading the removed segment finds its files under the new
-names.
+Rules: a partition's directory may be renamed while its log is open, so only this module stores the
+path of a segment's directory. The files of a removed segment are renamed, and a new segment may
+reuse their old names; code that still reads the removed segment finds its files by the new names.
 """
 
 import logging
@@ -29,13 +28,13 @@ class SegmentFiles:
         self.directory = directory
         self._stem = names.stem(base_offset)
         self._mark = ""
-        """The end of the files' names: empty, or a mark that they will be removed soon."""
+        """The end of the files' names: empty, or a mark of files that will be removed soon."""
         self._next_mark: str | None = None
-        """The mark of a rename in progress."""
+        """The mark that a rename in progress is adding, else None."""
 
     @property
     def is_removed(self) -> bool:
-        """True once the files were renamed, because they will be removed."""
+        """True once the files have been renamed for removal."""
         return bool(self._mark)
 
     def name(self, suffix: str) -> str:
@@ -43,14 +42,14 @@ class SegmentFiles:
         return f"{self._stem}{suffix}{self._mark}"
 
     def unmarked_name(self, suffix: str) -> str:
-        """Return the name of a file before the segment's files were renamed."""
+        """Return the name that a file has until the segment is removed."""
         return f"{self._stem}{suffix}"
 
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{self._stem}{suffix}{self._mark}"
 
     def unmarked_path(self, suffix: str) -> str:
-        """Return the path of a file whose name does not change with the segment's mark."""
+        """Return a file's path without the mark of a removed segment."""
         return f"{self.directory}/{self._stem}{suffix}"
 
     def open(self, suffix: str, *, create: bool = False) -> File:
@@ -59,7 +58,8 @@ class SegmentFiles:
     def open_now(self, suffix: str) -> File:
         """Open and pin a file of this segment, in any thread; raises FileNotFoundError.
 
-        With :meth:`open` a thread would get the file that has the name when it is first used.
+        :meth:`open` would be wrong in a thread: it opens at the first use, when another segment's
+        file may have the name.
         """
 
         def open_pinned(path: str) -> File:
@@ -80,17 +80,18 @@ class SegmentFiles:
         return True
 
     def read(self, suffix: str) -> bytes:
-        """Return a file's content, empty if the file does not exist; in any thread."""
+        """Return a file's content, or nothing if the file does not exist; in any thread."""
         try:
             return self._find(suffix, self.disk.read, _drop)
         except FileNotFoundError:
             return b""
 
     def _find(self, suffix: str, look: Callable[[str], T], discard: Callable[[T], None]) -> T:
-        """Call ``look`` with a file of this segment, which may be renamed meanwhile.
+        """Call ``look`` with the path of a file of this segment, which may be renamed meanwhile.
 
-        The result counts only if the name still belonged to this segment afterwards, because a new
-        segment may take the name once the mark has changed. Raises FileNotFoundError.
+        A result is used only if the name still belongs to this segment afterwards, because a new
+        segment may take the unmarked name after the rename. Other results are passed to
+        ``discard``. Raises FileNotFoundError.
         """
         while True:
             marks = self._mark, self._next_mark
@@ -118,11 +119,11 @@ class SegmentFiles:
     def mark_deleted(
         self, suffixes: Sequence[str], mark: str = names.DELETED, *, may_leave: bool = False
     ) -> list[str]:
-        """Add ``mark`` to the names of the existing files; return their new paths.
+        """Append ``mark`` to the names of the existing files; return their new paths.
 
         ``mark`` must end with ``.deleted``, because a restart removes such files. Raises OSError;
-        if the first file cannot be renamed, nothing has changed. With ``may_leave``, another file
-        that cannot be renamed is removed or, if that fails too, left for the next start.
+        if the first file cannot be renamed, nothing has changed. With ``may_leave``, any later file
+        that cannot be renamed is removed or, if that fails too, left until the next start.
         """
         paths: list[str] = []
         self._next_mark = mark
@@ -146,7 +147,7 @@ class SegmentFiles:
         return paths
 
     def _remove_or_leave(self, path: str, error: OSError) -> None:
-        """Remove a file that could not be renamed: that needs no room."""
+        """Remove a file that could not be renamed; unlike a rename, a removal needs no room."""
         try:
             self.disk.remove(path)
         except OSError:

@@ -1,10 +1,10 @@
 """An index of the active segment: the newest entries are in memory, the older ones in a file.
 
 Rules: entries move to the file in pieces. So the memory per index is bounded, and the first append
-after a restart reads no entries. The index of a new segment has a file with the suffix
-:data:`kwire.log.formats.names.GROWING` until a flush has synced the segment: a start takes a
-segment with an ``.index`` for synced. An index that was on disk before the first append is
-continued in that file. After a crash, recovery ignores the contents of both kinds of files.
+after a restart reads no entries. The file of a new segment's index has the suffix
+:data:`kwire.log.formats.names.GROWING` until a flush has synced the segment, because at a start a
+segment with an ``.index`` file counts as synced. An index that was on disk before the first append
+continues in its existing file. After a crash, recovery ignores the contents of both kinds of files.
 
 If the file is missing or damaged, the entries in memory are still valid, and a search checks the
 entries that it reads from the file.
@@ -21,11 +21,11 @@ from kwire.log.segments.files import SegmentFiles
 from kwire.records.header import Buffer
 
 PIECE_ENTRIES: Final = 512
-"""The number of entries in memory at which a piece of this many entries moves to the file."""
+"""The number of entries that move to the file at once, as soon as so many are in memory."""
 
 
 class GrowingIndex:
-    """The entries of one index, of ``entry_size`` bytes each."""
+    """The entries of one index, each of ``entry_size`` bytes."""
 
     __slots__ = ("entry_size", "is_new", "size", "suffix", "tail")
 
@@ -36,17 +36,17 @@ class GrowingIndex:
         self.is_new = not size
         """True if the file has the suffix :data:`names.GROWING`."""
         self.size = size
-        """The bytes of all entries; code that appends to :attr:`tail` must add to this too."""
+        """The bytes of all entries; code that appends to :attr:`tail` must increase it too."""
         self.tail = bytearray()
-        """The entries in memory, the newest ones."""
+        """The newest entries, which are in memory."""
 
     @property
     def file_size(self) -> int:
-        """Bytes of the entries in the file."""
+        """The size of the entries in the file, in bytes."""
         return self.size - len(self.tail)
 
     def shadow(self) -> "GrowingIndex":
-        """Return the part that is in the file as a separate index, for a thread to read."""
+        """Return the entries in the file as a separate index, for a thread to read."""
         part = GrowingIndex(self.suffix, self.entry_size, self.file_size)
         part.is_new = self.is_new
         return part
@@ -62,14 +62,14 @@ class GrowingIndex:
             file = files.open(self.suffix + GROWING)
             try:
                 file.size()
-            except FileNotFoundError:  # A flush has given the file its own name.
+            except FileNotFoundError:  # A flush has given the file its final name.
                 file.close()
             else:
                 return file
         return files.open(self.suffix)
 
     def data(self, files: SegmentFiles) -> bytes:
-        """Return all entries, without those of a missing file."""
+        """Return all entries; if the file is missing, only the entries in memory."""
         if not self.file_size:
             return bytes(self.tail)
         file = self.open(files)
@@ -83,7 +83,7 @@ class GrowingIndex:
     # -- on the event loop
 
     def spill(self, files: SegmentFiles) -> None:
-        """Move a piece of the entries in memory to the file; an error leaves them in memory."""
+        """Move the oldest entries in memory to the file; after an error they stay in memory."""
         piece = bytes(self.tail[: PIECE_ENTRIES * self.entry_size])
         if not piece:
             return
@@ -96,7 +96,7 @@ class GrowingIndex:
         del self.tail[: len(piece)]
 
     def keep_while(self, files: SegmentFiles, holds: Callable[[Buffer], bool]) -> None:
-        """Drop the first entry for which ``holds`` is false, and all after it."""
+        """Keep the entries before the first one for which ``holds`` is false; drop the rest."""
         read, count = self.in_memory()
         tail_size = offset_index.count_while(read, count, holds) * self.entry_size
         file_size = self.file_size
@@ -118,7 +118,7 @@ class GrowingIndex:
     def write(self, files: SegmentFiles) -> None:
         """Write the whole index under its final name; nothing in memory changes.
 
-        The caller may repeat it after an error.
+        The call may be retried after an error.
         """
         if not self.file_size:
             files.write(self.suffix, self.tail)

@@ -1,8 +1,8 @@
 """The three indexes of a segment: offsets, timestamps and aborted transactions.
 
-Rules: while the segment is appended to, and until a flush or a clean stop has written them, the
-newest entries are in memory (:mod:`kwire.log.segments.growing_index`). From then on they are files
-that are searched where they are. They hold offsets relative to the segment's base offset.
+Rules: the newest entries of an active segment are in memory until a flush or a clean stop has
+written them (:mod:`kwire.log.segments.growing_index`). From then on the indexes are files, which
+are searched without being loaded. Their offsets are relative to the segment's base offset.
 """
 
 from collections.abc import Iterator
@@ -48,20 +48,21 @@ class SegmentIndexes:
         self._last_time = -1
         """The timestamp of the last entry, while the time index grows."""
         self._has_growing_files = False
-        """Whether entries were moved to files of the kind :data:`names.GROWING`."""
+        """True if entries were moved to files with the suffix :data:`names.GROWING`."""
         self.has_surplus = False
-        """Whether so many entries are in memory that :meth:`spill` is due before an append."""
+        """True if so many entries are in memory that :meth:`spill` is due before an append."""
         self._spill_size = _piece_bytes()
-        """Bytes of the offset index in memory from which on there is a surplus."""
+        """The size of the offset index in memory, in bytes, from which :attr:`has_surplus` is
+        True."""
         self.aborted = AbortedIndex(files)
 
     def start(self) -> None:
-        """Begin with empty indexes."""
+        """Start with empty indexes, for a new segment or a rebuild."""
         self._grow(0, 0, -1)
         self.aborted.start()
 
     def load(self) -> None:
-        """Prepare to append: the entries stay on disk, only the last one is read."""
+        """Prepare to append: only the last time index entry is read; all entries stay on disk."""
         if self.offsets is None:
             last_time, _ = self.last_timestamp()
             self._grow(self._file_bytes(names.INDEX), self._file_bytes(names.TIME_INDEX), last_time)
@@ -76,7 +77,7 @@ class SegmentIndexes:
         self.has_surplus, self._spill_size = False, _piece_bytes()
 
     def _file_bytes(self, suffix: str) -> int:
-        """Return the size of an index file, 0 without a file."""
+        """Return the size of an index file in bytes, or 0 if it does not exist."""
         file = self._files.open(suffix)
         try:
             return file.size()
@@ -86,20 +87,20 @@ class SegmentIndexes:
             file.close()
 
     def adopt(self, other: "SegmentIndexes") -> None:
-        """Take over the growing indexes of offsets and timestamps of a copy of the segment."""
+        """Replace the offset and time index by those of ``other``, a copy of this segment."""
         self.load()
         self.offsets, self.times, self._last_time = other.offsets, other.times, other._last_time
         self.has_surplus, self._spill_size = other.has_surplus, other._spill_size
 
     def shadow(self, files: SegmentFiles) -> "SegmentIndexes":
-        """Return the part on disk as indexes of their own, for a thread to search."""
+        """Return the entries on disk as separate indexes, for a thread to search."""
         shadow = SegmentIndexes(files)
         if self.offsets is not None and self.times is not None:
             shadow.offsets, shadow.times = self.offsets.shadow(), self.times.shadow()
         return shadow
 
     def drop(self) -> None:
-        """Drop the entries from memory; they are on disk."""
+        """Drop the entries from memory; they must be on disk."""
         self.offsets = self.times = None
         self.has_surplus = self._has_growing_files = False
         self.aborted.drop()
@@ -107,8 +108,8 @@ class SegmentIndexes:
     def spill(self) -> None:
         """Move a piece of the entries in memory to files, on the event loop.
 
-        On a slow or full disk they stay, and so they do after an error, which the disk has judged;
-        the next piece of entries repeats the attempt.
+        The entries stay in memory if the disk is slow or full, or after an error, which the disk
+        has already handled. The next attempt comes after another piece of entries.
         """
         offsets, times, disk = self.offsets, self.times, self._files.disk
         self.has_surplus = False
@@ -125,12 +126,12 @@ class SegmentIndexes:
             self.has_surplus = len(offsets.tail) >= _piece_bytes()
 
     def write(self) -> None:
-        """Write the indexes under their own names; nothing in memory changes."""
+        """Write the indexes under their final names; nothing in memory changes."""
         assert self.offsets is not None
         assert self.times is not None
         for index in (self.offsets, self.times):
             index.write(self._files)
-        self._files.remove(*self.growing_suffixes)  # Left if the indexes were built anew.
+        self._files.remove(*self.growing_suffixes)  # They still exist if the indexes were rebuilt.
         self.aborted.write()
 
     def pack(self) -> dict[str, Buffer]:
@@ -146,13 +147,13 @@ class SegmentIndexes:
 
     @property
     def growing_suffixes(self) -> tuple[str, ...]:
-        """The suffixes of the files that there may be beside those of a closed segment."""
+        """The suffixes of files that may exist besides those of a closed segment."""
         return _GROWING if self._has_growing_files else ()
 
     def truncate(self, end_offset: int, relative: int, position: int) -> None:
-        """Drop the entries at or past a cut at ``end_offset``.
+        """Drop the entries at or after ``end_offset``, where the log is cut.
 
-        ``relative`` is the same offset minus the base offset, ``position`` its batch's position.
+        ``relative`` is ``end_offset`` minus the base offset, ``position`` that of its batch.
         """
         self.load()
         assert self.offsets is not None
@@ -167,7 +168,7 @@ class SegmentIndexes:
     # -- appending
 
     def add(self, relative: int, position: int, timestamp: int, timestamp_relative: int) -> None:
-        """Append an entry for a batch, and one for the largest timestamp so far."""
+        """Append an offset entry for a batch, and a time entry if the largest timestamp grew."""
         offsets, times = self.offsets, self.times
         if offsets is None or times is None:
             self.load()
@@ -184,7 +185,7 @@ class SegmentIndexes:
             self.has_surplus = True
 
     def add_timestamp(self, timestamp: int, relative: int) -> None:
-        """Append an entry for the largest timestamp so far, unless the last entry has it."""
+        """Append a time index entry for the largest timestamp, unless the last entry has it."""
         self.load()
         assert self.times is not None
         if timestamp > self._last_time:
@@ -195,9 +196,9 @@ class SegmentIndexes:
     # -- searching
 
     def at_position(self, position: int, *, wait: bool = True) -> tuple[int, int] | None:
-        """Return the first entry of the offset index at ``position`` or behind it.
+        """Return the first entry of the offset index at or after ``position``.
 
-        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+        Without ``wait``, raise :class:`WouldWait` instead of waiting for the disk.
         """
         index, newer = self.offsets, None
         if index is not None:
@@ -210,7 +211,7 @@ class SegmentIndexes:
     def floor(self, relative: int, *, wait: bool = True) -> tuple[int, int] | None:
         """Return the last entry of the offset index whose offset is at most ``relative``.
 
-        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+        Without ``wait``, raise :class:`WouldWait` instead of waiting for the disk.
         """
         index = self.offsets
         if index is not None:
@@ -231,7 +232,7 @@ class SegmentIndexes:
             return time_index.before(*entries, timestamp)
 
     def have_sane_ends(self, log_size: int) -> bool:
-        """Return whether both files begin and end as those of a log file of this size can."""
+        """Return whether the first and last entries of both files are possible for ``log_size``."""
         with self._on_disk(None, names.INDEX, _OFFSET_SIZE) as entries:
             if not offset_index.has_sane_ends(*entries, log_size):
                 return False
@@ -239,9 +240,9 @@ class SegmentIndexes:
             return time_index.has_sane_ends(*entries)
 
     def has_lost_time_index(self) -> bool:
-        """Whether the time index is neither in memory nor on disk, though the log file is there.
+        """Return whether the log file exists, but no time index in memory or on disk.
 
-        A segment that was removed has neither file; a paused search may still hold it.
+        A removed segment, which a paused search may still use, has lost both files.
         """
         exists = self._files.exists
         return self.times is None and not exists(names.TIME_INDEX) and exists(names.LOG)
@@ -255,7 +256,7 @@ class SegmentIndexes:
             return time_index.last(read(count - 1, 1) if count else b"")
 
     def data(self) -> tuple[bytes, bytes, list[AbortedTxn]]:
-        """Return offset index, time index and aborted transactions, wherever they are."""
+        """Return offset index, time index and aborted transactions, from memory and disk."""
         files = self._files
         offsets = files.read(names.INDEX) if self.offsets is None else self.offsets.data(files)
         times = files.read(names.TIME_INDEX) if self.times is None else self.times.data(files)
@@ -267,7 +268,7 @@ class SegmentIndexes:
     ) -> Iterator[tuple[offset_index.Read, int]]:
         """Yield a reader of an index's entries on disk, and their count; close the file afterwards.
 
-        Of a growing index it yields the part that is on disk.
+        For a growing index these are only the entries already moved to its file.
         """
         file = self._files.open(suffix) if index is None else index.open(self._files)
         try:
@@ -283,5 +284,5 @@ class SegmentIndexes:
 
 
 def _piece_bytes() -> int:
-    """Return the bytes of the offset index in memory from which on some are moved to its file."""
+    """Return the size of a piece of the offset index, in bytes."""
     return growing_index.PIECE_ENTRIES * _OFFSET_SIZE

@@ -1,7 +1,7 @@
-"""The blocks that are reserved for a segment's log file ahead of its batches.
+"""The disk blocks that are reserved for a segment's log file before batches need them.
 
-An append into blocks that are not reserved takes several times as long. Small files reserve none,
-because thousands of idle partitions would fill the disk.
+An append into unreserved blocks takes several times as long. Small files reserve no blocks, because
+those of thousands of idle partitions would fill the disk.
 """
 
 from typing import Final
@@ -21,12 +21,12 @@ class ReservedSpace:
 
     def __init__(self) -> None:
         self.end = ALLOCATE_FROM
-        """The position up to which a write needs no call of :meth:`extend`."""
+        """The position up to which the log can be written without calling :meth:`extend`."""
         self.is_trimmed = True
-        """True if the file has no blocks after its last batch."""
+        """True while no blocks are reserved after the last batch."""
 
     def extend(self, file: File, position: int, size: int, config: LogConfig) -> None:
-        """Reserve blocks for ``size`` bytes at ``position``, and for some later appends."""
+        """Reserve blocks for ``size`` bytes at ``position`` and for some later appends."""
         end = position + size
         if config.preallocate:
             reserved_end = max(config.segment_bytes, end)
@@ -39,6 +39,6 @@ class ReservedSpace:
             self.is_trimmed = False
 
     def reset(self) -> None:
-        """Record that the file was cut after its last batch, so that nothing is reserved."""
+        """Record that the file was truncated, which released the reserved blocks."""
         self.end = ALLOCATE_FROM
         self.is_trimmed = True

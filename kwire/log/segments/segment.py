@@ -1,7 +1,7 @@
 """One segment: a log file and its indexes.
 
-Rules: only the active segment is appended to, and the newest entries of its indexes are in memory.
-The index files are completed when it is closed for good (roll, clean stop), because recovery
+Rules: batches are appended only to the active segment, whose newest index entries are in memory.
+Its index files are completed when it is closed for good (roll, clean stop), because recovery
 rebuilds them for any segment that may hold unsynced data. The other segments' indexes stay on disk
 (:mod:`kwire.log.segments.indexes`).
 
@@ -27,10 +27,10 @@ from kwire.log.segments.reserved_space import ReservedSpace
 from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
 
 RECENT_MAX: Final = 512
-"""The number of last batches whose positions are in memory, so that they need no index lookup."""
+"""The maximum number of newest batches whose positions are in memory, to avoid index lookups."""
 CHUNK: Final = 8 * 1024
 WARM_TAIL: Final = 1 << 20
-"""The last bytes appended, which are assumed to be in the page cache."""
+"""The number of bytes before the segment's end that are assumed to be in the page cache."""
 UNKNOWN_TIMESTAMP: Final = -2
 """A segment's largest timestamp before it is looked up in the time index."""
 INT32_MAX: Final = (1 << 31) - 1
@@ -79,7 +79,7 @@ class Segment:
     ) -> None:
         self.base_offset = base_offset
         self.last_offset_max = base_offset + INT32_MAX
-        """The largest possible offset here: relative offsets have 31 bits in the indexes."""
+        """The largest possible offset in this segment: index entries have 31 bits for offsets."""
         self.files = SegmentFiles(disk, directory, base_offset)
         self.file = self.files.open(names.LOG)
         self.space = ReservedSpace()
@@ -102,15 +102,15 @@ class Segment:
 
     @property
     def has_indexes(self) -> bool:
-        """Return whether the newest index entries are in memory: active, or just closed."""
+        """True while the newest index entries are in memory: active, or recently closed."""
         return self.indexes.offsets is not None
 
     def mark_deleted(
         self, suffixes: Sequence[str], mark: str = names.DELETED, *, may_leave: bool = False
     ) -> list[str]:
-        """Rename the existing files, and read from them there; return their new paths.
+        """Rename the existing files, the log file first, and return their new paths.
 
-        See :meth:`SegmentFiles.mark_deleted`; the log file comes first.
+        Later reads use the new names. See :meth:`SegmentFiles.mark_deleted`.
         """
         suffixes = (*suffixes, *self.indexes.growing_suffixes)
         paths = self.files.mark_deleted(suffixes, mark, may_leave=may_leave)
@@ -143,7 +143,7 @@ class Segment:
         self.max_timestamp_offset = self.base_offset
 
     def activate(self) -> None:
-        """Prepare the indexes to be appended to; they stay on disk."""
+        """Prepare to append to the indexes; their existing entries stay on disk."""
         if self.indexes.offsets is None:
             self.largest_timestamp()
             self.indexes.load()
@@ -168,7 +168,7 @@ class Segment:
         self.size = position + size
 
     def write(self, parts: Sequence[Buffer], uses_reserve: bool) -> None:
-        """Write batches after the last one; if the disk is full, remove what was partly written."""
+        """Write batches at the end; if the disk is full, remove what was partly written."""
         try:
             self.file.write(parts, self.size)
         except OSError as error:
@@ -183,14 +183,14 @@ class Segment:
     # -- closing
 
     def close_indexes(self) -> None:
-        """Append the last time index entry; only a restarted segment adds another after it."""
+        """Append the last time index entry; only a reopened segment gets entries after it."""
         self.activate()
         if self.max_timestamp >= 0:
             relative = self.max_timestamp_offset - self.base_offset
             self.indexes.add_timestamp(self.max_timestamp, relative)
 
     def resume_indexes(self) -> None:
-        """Add the last entry after a recovery and restart the interval of index entries."""
+        """Add the last time index entry after a recovery, and restart the index interval."""
         self.close_indexes()
         self._since_index = 0
 
@@ -205,7 +205,7 @@ class Segment:
     def write_index_files(self) -> None:
         """Write the indexes, and release the space that the log file reserved.
 
-        A thread may call it, with the log file pinned, while nothing is appended or truncated.
+        May be called in a thread if the log file is pinned and nothing is appended or truncated.
         """
         self.indexes.write()
         if not self.space.is_trimmed:
@@ -221,8 +221,8 @@ class Segment:
     def reindex(self, *, wait: bool = True) -> None:
         """Rebuild the offset and time index from the batches, because the current ones are wrong.
 
-        If ``wait`` is false, it raises :class:`WouldWait` until a thread has built them. After an
-        error the old indexes stay, and the next search that notices them retries.
+        If ``wait`` is false, raise :class:`WouldWait` until a thread has built the new ones. After
+        an error the old indexes stay, and the next search that finds them wrong retries.
         """
         repair = self.repair = self.repair or Repair(self)
         if repair.built is None:
@@ -233,7 +233,7 @@ class Segment:
         repair.replace_indexes(self)
 
     def truncate(self, position: int, end_offset: int) -> None:
-        """Cut at ``position``, where the batch that held ``end_offset`` began."""
+        """Cut the segment at ``position``, the start of the batch that contains ``end_offset``."""
         self.repair = None
         self.activate()
         self.indexes.truncate(end_offset, end_offset - self.base_offset, position)
@@ -247,7 +247,7 @@ class Segment:
         self.max_timestamp, relative = self.indexes.last_timestamp()
         self.max_timestamp_offset = self.base_offset + relative
         for _, header in self.scan(self.floor(end_offset)[0], min(position, self.written)):
-            if header.max_timestamp > self.max_timestamp:  # After the last index entry.
+            if header.max_timestamp > self.max_timestamp:  # The time index lacks the last batches.
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
         if not position:
@@ -256,10 +256,10 @@ class Segment:
     # -- reading
 
     def locate(self, offset: int, *, wait: bool = True) -> tuple[int, int] | None:
-        """Return position and size of the first batch that ends past ``offset``.
+        """Return position and size of the first batch whose last offset is ``offset`` or higher.
 
-        Return None if it is not written yet. Without ``wait``, raise :class:`WouldWait` instead of
-        waiting for the disk.
+        Return None if that batch is not written yet. Without ``wait``, raise :class:`WouldWait`
+        instead of waiting for the disk.
         """
         ends = self._recent_next
         index = bisect_right(ends, offset)
@@ -280,9 +280,9 @@ class Segment:
     def scan(
         self, position: int = 0, end: int | None = None, *, wait: bool = True
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield position and header of each batch from ``position``, a batch's start, to ``end``.
+        """Yield position and header of each batch from ``position`` to ``end``.
 
-        By default it stops at the end of what readers may see.
+        ``position`` must be the start of a batch. The default ``end`` is :attr:`written`.
         """
         end = self.written if end is None else end
         return _scan(reader(self.file, wait=wait), position, end)
@@ -290,7 +290,7 @@ class Segment:
     def scan_from_entry(
         self, position: int, last_offset: int | None, *, wait: bool = True
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Do the same as :meth:`scan` from an entry's position (see :meth:`floor`).
+        """Scan like :meth:`scan`, from the position of an index entry (see :meth:`floor`).
 
         Raises :class:`WrongIndex`.
         """
@@ -299,7 +299,7 @@ class Segment:
     def end_before(self, position: int, *, wait: bool = True) -> int | None:
         """Return an offset above all batches before ``position``; None without an index entry.
 
-        It is above them by less than two index entries. If ``wait`` is false, it raises
+        The offset is too high by less than two index intervals. If ``wait`` is false, raise
         :class:`WouldWait` instead of waiting for the disk.
         """
         entry = self.indexes.at_position(position, wait=wait)
@@ -319,11 +319,11 @@ class Segment:
         return self.file.is_cached(position, size)
 
     def largest_timestamp(self, *, wait: bool = True) -> int:
-        """Return the largest timestamp, -1 without one; for ``wait`` see :meth:`reindex`."""
+        """Return the largest timestamp, or -1 without any; for ``wait`` see :meth:`reindex`."""
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
             largest, relative = self.indexes.last_timestamp()
             if largest < 0 and self.size and self.indexes.has_lost_time_index():
-                self.reindex(wait=wait)  # The file vanished; -1 would hide its records.
+                self.reindex(wait=wait)  # The index file is lost; -1 would hide the timestamps.
             else:
                 self.max_timestamp, self.max_timestamp_offset = largest, self.base_offset + relative
         return self.max_timestamp
@@ -336,7 +336,7 @@ class Segment:
         return self.first_timestamp
 
     def floor(self, offset: int, *, wait: bool = True) -> tuple[int, int | None]:
-        """Return where to start a scan for ``offset``, and the last offset of the batch there.
+        """Return the position to scan from for ``offset``, and the last offset of the batch there.
 
         The last offset is None at the start of the file, and -1 if the index entry is out of range.
         """
@@ -361,11 +361,11 @@ class Repair:
         self._is_active = segment.has_indexes
         self._is_stored = False
         self.built: Segment | None = None
-        """A copy of the segment up to its end at the start of the repair, with its indexes in
-        memory."""
+        """A copy of the segment, up to its end at the start of the repair, whose indexes are in
+        memory; None until they are built."""
 
     def build(self, file: File | None = None) -> None:
-        """Build the indexes unless that was done, from ``file`` or a newly opened one."""
+        """Build the indexes, unless already built, from ``file`` or a newly opened log file."""
         if self.built is not None:
             return
         files = self._files
@@ -393,8 +393,8 @@ class Repair:
     def replace_indexes(self, segment: Segment) -> None:
         """Replace the segment's indexes: on disk by a rename, or in memory.
 
-        The rest of an active segment's batches is added to them. A removed segment gets its indexes
-        in memory, because another segment may now have the names of its files.
+        In memory, the batches appended since the repair began are added. A removed segment gets its
+        indexes in memory, because another segment may now use the names of its files.
         """
         built = self.built
         assert built is not None
@@ -414,7 +414,7 @@ class Repair:
             setattr(segment, name, getattr(built, name))
 
     def _temporary(self, suffix: str) -> str:
-        """Return the path of a file that is not adopted yet; it differs after a cut."""
+        """Return the path of a new index file before its rename; a cut changes the path."""
         return self._files.unmarked_path(f"{suffix}.{self._end}{TEMPORARY}")
 
 
@@ -428,10 +428,10 @@ def _note_batches(segment: Segment, batches: Iterator[tuple[int, BatchHeader]]) 
 def _check(
     batches: Iterator[tuple[int, BatchHeader]], base_offset: int, last_offset: int | None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield batches from an index entry's position onwards; raise once they contradict its offset.
+    """Yield batches from an index entry's position onwards; raise if they contradict the entry.
 
-    The offset may be that of a later batch than the first: up to 4.0.0, Kafka made one entry per
-    append, which may have several batches.
+    ``last_offset``, the entry's offset, may belong to a later batch than the first: up to 4.0.0,
+    Kafka wrote one entry per append, and an append may have several batches.
     """
     if last_offset is None:
         yield from batches

@@ -1,8 +1,8 @@
-"""Reads, for a thread, that bring the data of a lookup into the page cache (kwire.log.cold).
+"""Jobs for threads that read what a lookup needs into the page cache (kwire.log.cold).
 
 A job opens its own files, because the segment may be cut, removed or closed meanwhile. The data
 read is discarded, with two exceptions: aborted transactions, which take a while to summarize, and
-rebuilt indexes, which the segment adopts if it has not changed.
+rebuilt indexes, which the segment adopts if it has not been cut or closed since.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from kwire.records.header import HEADER_SIZE
 
 
 def _shadow(segment: Segment) -> Segment:
-    """Return a segment with files of its own, and without what the segment has in memory."""
+    """Return a copy of the segment with its own files, without the index entries in memory."""
     files = segment.files
     shadow = Segment(files.disk, files.directory, segment.base_offset, segment.written)
     shadow.indexes = segment.indexes.shadow(shadow.files)
@@ -24,7 +24,7 @@ def _shadow(segment: Segment) -> Segment:
 
 
 def _start(segment: Segment, offset: int) -> int | None:
-    """Return the position to scan from, None if only the disk has it."""
+    """Return the position to scan from, or None if finding it needs the disk."""
     if segment.has_indexes:
         with suppress(WouldWait):
             return segment.floor(offset, wait=False)[0]
@@ -34,7 +34,7 @@ def _start(segment: Segment, offset: int) -> int | None:
 def lookups(segment: Segment, *offsets: int) -> Job:
     """Return a job that reads what :meth:`Segment.locate` needs for these offsets.
 
-    It also builds the indexes that will replace wrong ones.
+    If the segment's indexes are wrong, the job also builds their replacements.
     """
     repair = segment.repair
     shadow = _shadow(segment)
@@ -77,8 +77,8 @@ def end_before(segment: Segment, position: int) -> Job:
 def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: int) -> Job:
     """Return a job that reads what a read_committed fetch of this range needs.
 
-    The range begins in the first of the segments. The job also covers the lookup of the range's
-    end, which has not been tried yet.
+    The range starts in the first segment. The job also covers the lookup of the range's end, which
+    has not been tried yet.
     """
     loads = [load for s in segments if (load := s.indexes.aborted.load_in_thread()) is not None]
     return partial(
@@ -91,13 +91,13 @@ def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: i
 
 
 def read_aborted(segments: Sequence[Segment], end_offset: int) -> Job:
-    """Return a job that reads what a search for aborted transactions below an offset needs."""
+    """Return a job that reads the aborted transactions of ``segments`` up to ``end_offset``."""
     loads = [load for s in segments if (load := s.indexes.aborted.load_in_thread()) is not None]
     return partial(run_all, [partial(_read_aborted, loads, end_offset)])
 
 
 def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
-    """Read aborted transactions, up to the last segment whose entries can overlap the range."""
+    """Read aborted transactions, stopping after the last segment that can overlap the range."""
     for load in loads:
         entries = load.run()
         if entries and entries[len(entries) - 1].last_stable_offset >= end_offset:
