@@ -1,15 +1,15 @@
 """Keeps the pauses of Python's garbage collector short, however many objects a node has.
 
-A full collection visits every object that it knows, about 4,000 in a millisecond: one took 100 ms
-with 10,000 partitions, and any request that made enough objects could start it. A node's objects
-stay for long, and few of them are in cycles. So the rules are:
+A full collection visits every tracked object, about 4,000 per millisecond. With 10,000 partitions
+one collection took 100 ms, and any request that created enough objects could trigger it. A node's
+objects are long-lived, and few of them are in cycles. So the rules are:
 
-* What has survived a full collection is frozen: later collections do not visit it. A full
-  collection then visits only what was made since the last one (:data:`kwire.cli.COLLECTOR`).
-* A cycle that is frozen and then dropped stays in memory until all objects are visited again. That
-  is a long pause, so it happens only when the memory blocks of the process have about doubled, and
-  grown by at least :data:`MIN_GROWTH_BLOCKS`. That limits the memory which such cycles can take.
-* Connections, of which there may be many in a second, leave no cycles behind
+* Objects that survive a full collection are frozen: later collections do not visit them. So a full
+  collection visits only the objects created since the last one (:data:`kwire.cli.COLLECTOR`).
+* A frozen cycle that becomes unreachable stays in memory until a collection visits all objects.
+  This collection is a long pause, so it runs only when the memory blocks of the process have about
+  doubled and grown by at least :data:`MIN_GROWTH_BLOCKS`, which bounds the memory of such cycles.
+* Connections, which may come and go many times per second, leave no cycles behind
   (``kwire/net/readiness.py``).
 """
 
@@ -21,7 +21,7 @@ from typing import Final
 from kwire import attrs
 
 OLDEST: Final = 2
-"""The generation of full collections."""
+"""The garbage collector's generation for full collections."""
 MIN_GROWTH_BLOCKS: Final = 2_000_000
 """About 200 MB, or 20,000 partitions."""
 
@@ -31,18 +31,18 @@ class Collector:
     """Freezes what survives full collections; :meth:`on_collection` belongs in ``gc.callbacks``."""
 
     call_soon: Callable[[Callable[[], object]], object]
-    """Calls a function outside of the collection that is going on, in the main thread."""
+    """Schedules a call in the main thread, after the current collection."""
     count_blocks: Callable[[], int] = sys.getallocatedblocks
     """Counts the memory blocks that Python has allocated: 0.3 ms for 1.5 million."""
     _limit_blocks: int = attrs.field(init=False)
     _is_called: bool = False
-    """Whether :meth:`collect_all` is to be called."""
+    """True while a call of :meth:`collect_all` is scheduled."""
 
     def __attrs_post_init__(self) -> None:
         self._set_limit()
 
     def on_collection(self, phase: str, info: Mapping[str, int]) -> None:
-        """Freeze the survivors of a full collection; has the signature of ``gc.callbacks``."""
+        """Freeze the survivors of a full collection; a callback for ``gc.callbacks``."""
         if phase != "stop" or info["generation"] != OLDEST:
             return
         gc.freeze()
@@ -51,12 +51,12 @@ class Collector:
             self.call_soon(self.collect_all)
 
     def collect_all(self) -> None:
-        """Collect among all objects, frozen ones too."""
+        """Run a collection that visits all objects, including frozen ones."""
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        # Python postpones the next full collection until a quarter of what the last one left is
-        # new. This one has nothing to visit and leaves nothing.
+        # Python postpones the next full collection until the new objects exceed a quarter of those
+        # that the last one left. An extra collection, with all objects frozen, leaves none.
         gc.collect()
         self._set_limit()
         self._is_called = False
