@@ -1,13 +1,13 @@
-"""The replay of an internal topic's partition into a coordinator's machine.
+"""The replay of an internal topic's partition into a coordinator's state machine.
 
 Rules:
 
-- Of the records of one key only the last one is decoded and applied, as if the partition had been
-  compacted: a log of millions of commits costs little more than its live keys. Keys are applied in
-  the order of their last records.
-- A transaction's records take effect with its marker, and may be superseded meanwhile, so they are
-  applied one by one, after everything that was written before them.
-- A damaged batch or record is logged and skipped; the others count.
+- Only the last record of each key is decoded and applied, as if the partition had been compacted,
+  so a log of millions of commits costs little more than its live keys. Keys are applied in the
+  order of their last records.
+- A transaction's records take effect only with its marker, and other records may supersede them
+  before. So they are applied one by one, after everything that was written before them.
+- A damaged batch or record is logged and skipped; all others are applied.
 
 Pure: the caller reads the log, and lets other tasks run whenever a generator yields.
 """
@@ -29,15 +29,15 @@ logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=Machine)
 
 _SLICE_BYTES: Final = 32 << 10
-"""The bytes of plain batches that are taken between two yields: at most 0.2 ms in C."""
+"""The bytes of plain batches that are read between two yields: at most 0.2 ms in C."""
 _LATEST_MAX: Final = 10_000
-"""The number of keys that wait to be applied; more are applied at once, to bound the memory."""
+"""The number of waiting keys at which all of them are applied, to bound the memory."""
 _RECORDS_A_YIELD: Final = 16
 
 
 @attrs.define(eq=False)
 class Replay(Generic[M]):
-    """One replay: its machine, and the records that are read but not applied yet."""
+    """One replay: its state machine, and the records that were read but not applied yet."""
 
     partition: TopicPartition
     machine: M
@@ -47,7 +47,7 @@ class Replay(Generic[M]):
     def read(self, buf: Buffer, offset: int) -> Iterator[int]:
         """Read the batches of ``buf`` from ``offset`` onwards; yield the next offset to read.
 
-        Some of their records wait until :meth:`finish` applies them.
+        Some of the records are not applied until the caller runs :meth:`finish`.
         """
         pos, size = 0, len(buf)
         while pos < size:
@@ -73,7 +73,7 @@ class Replay(Generic[M]):
             yield offset
 
     def finish(self) -> Iterator[None]:
-        """Apply the records that are read; yields now and then."""
+        """Apply the records that still wait in :attr:`latest`; yields now and then."""
         latest, self.latest = self.latest, {}
         for count, (key, value) in enumerate(latest.items()):
             self._apply(key, value, NO_PRODUCER)
