@@ -1,9 +1,9 @@
 """A disk in memory that can fail, in place of :class:`kwire.log.disk.RealDisk`.
 
 It records what a real disk hides: which bytes and which names were synced (see
-:mod:`simulation.inodes`). ``after_kill`` is the end of the process: the page cache stays, and
-a full disk stays full. ``power_loss`` is the end of the machine. The test requests failures, torn
-writes and bit rot; none is random by itself.
+:mod:`simulation.inodes`). ``after_kill`` models the death of the process: the page cache survives,
+and a full disk stays full. ``power_loss`` models the death of the machine. Failures, torn writes
+and bit rot happen only when the test requests them.
 """
 
 import errno
@@ -37,18 +37,18 @@ PLENTY: Final = 1 << 40
 
 
 class Killed(BaseException):
-    """The process died in the middle of a call."""
+    """Raised when the process dies in the middle of a call."""
 
 
 @attrs.define(eq=False)
 class SimFile:
-    """A file of a :class:`SimDisk`; open from its first use until it is closed."""
+    """A file of a :class:`SimDisk`, opened by its first use."""
 
     disk: "SimDisk"
     path: str
     pins: int = 0
     open_inode: Inode | None = None
-    """The inode of its open descriptor, also after the name was removed or replaced."""
+    """The inode of the open descriptor, even after the name was removed or replaced."""
     is_unsynced: bool = False
     _is_closing: bool = False
 
@@ -154,7 +154,7 @@ class Failure:
     rate: float = 1.0
 
     def meets(self, kind: str, path: str) -> bool:
-        """Whether this call must fail; counts the calls that match."""
+        """Return whether this call must fail, and count it if it matches."""
         if self.times <= 0 or self.path not in path or not fnmatchcase(kind, self.kind):
             return False
         if self.random is not None and self.random.random() >= self.rate:
@@ -207,19 +207,20 @@ class SimDisk(DiskHealth):
         """Raise ``error`` at this kind of call on paths that contain ``path``.
 
         Kinds: open, create, read, write, truncate, allocate, sync, sync_directory, rename, remove,
-        mkdir, entries, and patterns of them. ``after`` that many calls, ``times`` calls fail.
+        mkdir, entries, and patterns of them. The first ``after`` matching calls succeed, and the
+        next ``times`` calls fail.
         """
         self._failures.append(Failure(call, error, path, after, times))
 
     def fail_sometimes(
         self, call: str, error: BaseException, random: Random, rate: float, *, path: str = ""
     ) -> None:
-        """Raise ``error`` at a share of these calls, until :meth:`mend`."""
+        """Raise ``error`` with probability ``rate`` at matching calls, until :meth:`mend`."""
         self._failures.append(Failure(call, error, path, 0, sys.maxsize, random, rate))
 
     @contextmanager
     def without_faults(self) -> Iterator[None]:
-        """Return a context in which no requested failure happens, for a look from outside."""
+        """Return a context without requested failures, in which a test can inspect the disk."""
         failures, self._failures = self._failures, []
         try:
             yield
@@ -235,11 +236,11 @@ class SimDisk(DiskHealth):
         self.inode(path).rot(position, mask)
 
     def after_kill(self) -> "SimDisk":
-        """Return the disk as it is after ``kill -9``: with everything in the page cache."""
+        """Return the disk after a ``kill -9``, which keeps everything in the page cache."""
         return SimDisk(root=self.root, now_ms=self.now_ms, capacity=self.capacity)
 
     def power_loss(self, random: Random) -> "SimDisk":
-        """Return the disk as it is after a loss of power."""
+        """Return the disk after a power loss."""
         survivor = self.root.survivor(random, {})
         return SimDisk(root=survivor, now_ms=self.now_ms, capacity=self.capacity)
 
@@ -268,7 +269,7 @@ class SimDisk(DiskHealth):
         return bytes(inode.data)
 
     def write(self, path: str, data: Buffer) -> None:
-        """Overwrite the file, then truncate it; until a sync, the old content may come back."""
+        """Overwrite the file, then truncate it; without a sync the old content may reappear."""
         self._with_reserve(lambda: self._overwrite(path, data))
 
     def _overwrite(self, path: str, data: Buffer) -> None:
@@ -372,7 +373,7 @@ class SimDisk(DiskHealth):
             self._link(FAILED_SYNC)
 
     def _with_reserve(self, call: Callable[[], T]) -> T:
-        """Make a call; repeat it once if there is no room, when the reserve may be free."""
+        """Make a call, and retry once if there was no room, because a reserve may now be free."""
         try:
             return call()
         except OSError as error:
@@ -389,7 +390,7 @@ class SimDisk(DiskHealth):
         return node
 
     def call(self, kind: str, path: str) -> None:
-        """Record a call, and fail it if the test requested that."""
+        """Record a call; raise an error if the test requested one."""
         self.calls.append((kind, path))
         if self.changes_left is not None and kind in _CHANGES:
             if not self.changes_left:
@@ -404,7 +405,7 @@ class SimDisk(DiskHealth):
                 raise failure.error
 
     def need_descriptor(self, path: str) -> None:
-        """Record the opening of a file; close other files if the process has too many open."""
+        """Record that a file is opened; close others if the process has too many open files."""
         while True:
             try:
                 self.call("open", path)
@@ -442,9 +443,9 @@ class SimDisk(DiskHealth):
         inode.modified_ms = self.now_ms
 
     def sync_inode(self, path: str, inode: Inode) -> None:
-        """Sync a file as fsync does: the kernel reports an error once, and then takes the pages
-        for clean."""
-        is_refused = self.failed is not None  # Then the kernel is not called.
+        """Sync a file like fsync: after an error, the kernel marks the pages as clean, so the next
+        sync succeeds without writing them."""
+        is_refused = self.failed is not None  # A failed disk does not call the kernel.
         try:
             self.call("sync", path)
         except OSError:

@@ -1,10 +1,10 @@
 """The files and directories of a simulated disk, as in the page cache and as on the platter.
 
-Rules: a sync covers one file's bytes or one directory's names, never both. Each page of a file
-written since its last sync may have reached the platter or not; a sync that fails marks them as
-clean, as Linux does, so that the next one leaves them out. Of the changes to a directory's names
-since its last sync a prefix has reached the platter, independently in each directory. So a file
-whose bytes are synced is lost with its name, or with the name of a directory above it.
+Rules: a sync covers one file's bytes or one directory's names, never both. Each page written since
+a file's last sync may or may not have reached the platter. A failed sync marks these pages as
+clean, as Linux does, so the next sync does not write them. Name changes reach the platter in order:
+a power loss keeps a prefix of each directory's changes since its last sync. So even a file whose
+bytes are synced is lost if its name, or the name of a directory above it, was not synced.
 """
 
 import errno
@@ -21,18 +21,18 @@ PAGE: Final = 512
 
 @attrs.define(eq=False)
 class Inode:
-    """One file's content: in the page cache, and at the last sync."""
+    """One file's content, in the page cache and as last synced."""
 
     data: bytearray = attrs.Factory(bytearray)
     durable: bytes = b""
     dirty: set[int] = attrs.Factory(set)
     modified_ms: int = 0
     allocated: int = 0
-    """Bytes allocated in advance; may exceed the file's size."""
+    """The number of bytes allocated in advance, which may exceed the file's size."""
 
     @property
     def room(self) -> int:
-        """The number of bytes that the file takes on the disk."""
+        """The number of bytes that the file occupies on the disk."""
         return max(len(self.data), self.allocated)
 
     def write(self, position: int, data: Buffer) -> None:
@@ -51,16 +51,16 @@ class Inode:
         self.allocated = 0
 
     def sync(self) -> None:
-        """Write the dirty pages to the platter; the others are assumed to be there."""
+        """Write the dirty pages to the platter; clean pages are assumed to be on it already."""
         self.durable = bytes(self._with_pages(len(self.data), self.dirty))
         self.dirty.clear()
 
     def fail_sync(self) -> None:
-        """Fail a sync: no page is written, and none counts as dirty afterwards."""
+        """Fail a sync: no page is written, but all pages count as clean afterwards."""
         self.dirty.clear()
 
     def rot(self, position: int, mask: int) -> None:
-        """Flip bits of one byte, on the platter too."""
+        """Flip bits of one byte, in the cache and on the platter."""
         self.data[position] ^= mask
         durable = bytearray(self.durable)
         if position < len(durable):
@@ -82,7 +82,7 @@ class Inode:
         self.dirty.clear()
 
     def _with_pages(self, size: int, pages: Iterable[int]) -> bytearray:
-        """Return the platter's content at this size, with ``pages`` from the cache over it."""
+        """Return the platter's content at ``size``, overwritten by ``pages`` from the cache."""
         content = bytearray(self.durable[:size])
         content.extend(bytes(size - len(content)))
         for page in pages:
@@ -98,15 +98,15 @@ class Inode:
 
 @attrs.define(eq=False)
 class Directory:
-    """A directory's names with their nodes, and the unsynced changes of them in order."""
+    """A directory's names with their nodes, and its unsynced changes in order."""
 
     names: dict[str, "Node"] = attrs.Factory(dict)
     _durable: dict[str, "Node"] = attrs.Factory(dict)
     _changes: list[dict[str, "Node | None"]] = attrs.Factory(list)
-    """The unsynced changes: each has the new node by name, None for a removed name."""
+    """The unsynced changes: each maps names to their new nodes, or to None for removed names."""
 
     def change(self, names: dict[str, "Node | None"]) -> None:
-        """Set (or, with None, remove) names at once."""
+        """Set several names in one change; None removes a name."""
         _apply(self.names, names)
         self._changes.append(names)
 
@@ -115,7 +115,7 @@ class Directory:
         self._changes.clear()
 
     def survivor(self, random: Random, lost: dict[Inode, Inode]) -> "Directory":
-        """Return a copy of this directory as it is after a loss of power."""
+        """Return a copy of this directory after a power loss."""
         names = dict(self._durable)
         for change in self._changes[: random.randint(0, len(self._changes))]:
             _apply(names, change)
@@ -138,7 +138,7 @@ class Directory:
         return copy
 
     def directory(self, path: str) -> "Directory":
-        """Return the directory at a path below this one; raise FileNotFoundError."""
+        """Return the directory at a path below this one; raises FileNotFoundError."""
         node: Node = self
         for name in path.split("/") if path else ():
             following = node.names.get(name) if isinstance(node, Directory) else None
@@ -155,12 +155,12 @@ class Directory:
         return self.directory(above), name
 
     def find(self, path: str) -> "Node | None":
-        """Return the node at a path, or None; FileNotFoundError if its directory is missing."""
+        """Return the node at a path or None; raises FileNotFoundError without its directory."""
         above, name = self.parent(path)
         return above.names.get(name)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file or directory below, replacing ``target``; raise FileNotFoundError."""
+        """Rename a file or directory, replacing ``target``; raises FileNotFoundError."""
         above, name = self.parent(source)
         node = above.names.get(name)
         if node is None:
@@ -173,7 +173,7 @@ class Directory:
             above.change({name: None})
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, Inode]]:
-        """Yield every file below with its path."""
+        """Yield every file below this directory with its path."""
         for name, node in self.names.items():
             if isinstance(node, Directory):
                 yield from node.walk(f"{prefix}{name}/")

@@ -1,7 +1,7 @@
-"""The clockwork of simulations: a queue of future events, and a trace of past ones.
+"""The event loop of simulations: a queue of future events, and a trace of past events.
 
-Same seed, same run: time is the queue's, ties are broken by order of entry, randomness is one
-seeded source.
+The same seed gives the same run: the queue defines the time, simultaneous events run in the order
+in which they were queued, and all randomness comes from one seeded source.
 """
 
 import heapq
@@ -18,12 +18,12 @@ from kwire import attrs
 
 
 class Violation(AssertionError):
-    """An invariant does not hold."""
+    """Raised when an invariant does not hold."""
 
 
 @contextmanager
 def deterministic_trio(seed: int) -> Iterator[None]:
-    """Make the order of trio's tasks follow from a seed, as Hypothesis does."""
+    """Let a seed determine the order of trio's tasks, as Hypothesis does."""
     with (
         patch.object(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
         patch.object(_run, "_r", Random(seed)),
@@ -48,7 +48,7 @@ class Scheduler:
         self.at(self.now + delay, action)
 
     def step(self) -> bool:
-        """Run the next event; False when there is none."""
+        """Run the next event; return False if the queue is empty."""
         if not self._queue:
             return False
         self.now, _, action = heapq.heappop(self._queue)

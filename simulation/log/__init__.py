@@ -1,1 +1,1 @@
-"""The simulation of a broker's logs: the loop, its threads, and losses of power."""
+"""The simulation of a broker's logs: the event loop, its threads, and power losses."""

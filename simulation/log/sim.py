@@ -1,19 +1,19 @@
-"""A simulation of a broker's logs: the loop and its threads, with a loss of power at any moment.
+"""A simulation of a broker's logs: the event loop and its threads, with a power loss at any moment.
 
-From one seed come appends, rolls, truncations, retention, deletions, flushes, checkpoints, slow
-disks and stops, and the order of the threads' disk calls between them. The power may be lost at any
-moment; a copy of the disk that survives is opened and checked:
+One seed determines appends, rolls, truncations, retention, deletions, flushes, checkpoints, slow
+disks and stops, and how the threads' disk calls interleave with them. Power may be lost at any
+moment; then the logs are opened on a copy of the surviving disk and checked:
 
-- records that an acknowledged flush or the recovery point covers are there, with their values;
-- no record is there that was never written at its offset;
+- records covered by an acknowledged flush or the recovery point exist, with their values;
+- every record was once written at its offset;
 - a log starts at or after the last acknowledged DeleteRecords offset, and not after the last
   requested one;
-- epochs, producers, aborted transactions and times are those of the batches that are left;
-- no thread works for a deleted log, and a deleted log is never used again.
+- epochs, producers, aborted transactions and times match the remaining batches;
+- no thread works for a deleted log, and a deleted log is never reused.
 
-Logs may be compacted meanwhile, by the real passes: then a record may also be missing if the log
-has a later one of its key, or had a committed one before a truncation. While a pass replaces
-segments, truncations are frequent. An opened log has no batch twice and none of a pass's files.
+In some runs the real compaction passes run too. Then a record may also be missing if the log has a
+later record with its key, or had a committed one before a truncation. Truncations are frequent
+while a pass replaces segments. A reopened log has no duplicate batch and no file of a pass.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -79,7 +79,7 @@ class Model:
     log: PartitionLog
     topic_id: bytes
     written: dict[int, set[bytes]] = attrs.Factory(dict)
-    """Every value that was ever at an offset."""
+    """All values that were ever written at each offset."""
     current: dict[int, bytes] = attrs.Factory(dict)
     bases: list[int] = attrs.Factory(list)
     """The base offsets of the batches."""
@@ -88,19 +88,20 @@ class Model:
     start: int = 0
     """The highest start offset that DeleteRecords has requested."""
     role: int = 0
-    """Raised when the broker gets another role, so that a truncation is not wanted any more."""
+    """Increased when the broker's role changes, which cancels a pending truncation."""
     kept_start: int = 0
     """The highest start offset that DeleteRecords has acknowledged."""
     superseded: set[int] = attrs.Factory(set)
     """Offsets that compaction may have removed because of later records that were then cut."""
     former_start: int = 0
-    """The highest start offset before a cut; it is back if the power undoes the cut."""
+    """The highest requested start offset before a cut; a power loss that undoes the cut may restore
+    it."""
     cuts: list[int] = attrs.Factory(list)
     """The end offset after each cut, in order."""
 
     @property
     def durable_end_offset(self) -> int:
-        """The end offset of the records that must survive a loss of power; exclusive."""
+        """The end offset of the records that must survive a power loss; exclusive."""
         return max(self.flushed, self.log.flush_state.recovery_point)
 
     def wrote(self, base_offset: int, values: list[bytes]) -> None:
@@ -110,7 +111,7 @@ class Model:
             self.written.setdefault(offset, set()).add(value)
 
     def note_superseded(self) -> None:
-        """Note which records compaction may have removed, before a cut removes the reason."""
+        """Record which records compaction may have removed, before a cut hides the reason."""
         last: dict[bytes, int] = {}
         for offset in sorted(self.current, reverse=True):
             key = key_of(self.current[offset])
@@ -128,17 +129,17 @@ class Model:
         self.cuts.append(offset)
 
     def acknowledge_deletion(self, offset: int, earlier_cuts: int) -> None:
-        """Note an acknowledged DeleteRecords; ``earlier_cuts`` preceded its request.
+        """Record an acknowledged DeleteRecords whose request came after ``earlier_cuts`` cuts.
 
-        A later cut limits it: the request did not mean the records that are appended after the cut,
-        even if another request moves the start past ``offset`` again.
+        Later cuts limit the deletion: it does not cover records appended after a cut, even if
+        another request moves the start past ``offset``.
         """
         self.kept_start = max(self.kept_start, min([offset, *self.cuts[earlier_cuts:]]))
 
 
 @attrs.define(eq=False)
 class SimClock:
-    """The clock of a run, and a wall clock that follows it."""
+    """The monotonic clock of a run, and a wall clock that advances with it."""
 
     clock: trio.testing.MockClock
 
@@ -186,7 +187,7 @@ class LogSim:
                 await nursery.start(self.logs.run)
                 await self._live(nursery, steps)
             finally:
-                self.threads.abandon()  # No task can wait for them after this.
+                self.threads.abandon()  # No task can wait for the threads after this.
             nursery.cancel_scope.cancel()
 
     async def _live(self, nursery: trio.Nursery, steps: int) -> None:
@@ -238,7 +239,7 @@ class LogSim:
             act(partition, model, nursery)
 
     def _cut_in_a_swap(self, nursery: trio.Nursery) -> bool:
-        """Truncate a log whose segments a pass replaces, now and then; return whether it did."""
+        """Sometimes truncate a log while a pass replaces its segments; return whether it did."""
         claimed = self.logs.services[self.disk].busy.cuts
         for partition, model in self.models.items():
             is_swapped = model.log in claimed and partition not in self.busy
@@ -341,7 +342,7 @@ class LogSim:
         start = max(model.start, log.start_offset)
         bases = [base for base in model.bases if base >= start][-12:]
         is_alone = self.random.random() < 0.7
-        if is_alone and self.random.random() < 0.3:  # An unclean leader may end below that.
+        if is_alone and self.random.random() < 0.3:  # An unclean leader's log may end lower.
             bases = [base for base in model.bases if base < start][-4:]
         if self.config.cleanup_compact and not is_alone:
             bases = [base for base in bases if base >= log.high_watermark]
@@ -390,7 +391,7 @@ class LogSim:
             self._alone(partition, nursery, delete)
 
     def _delete_soon(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
-        """Delete a log as a controller does, and create the partition of a new topic meanwhile."""
+        """Delete a log as a controller does, and meanwhile create the partition for a new topic."""
         self.logs.delete_soon(model.log)
         self.deleted.append(model.log)
         if self.logs.get("t", partition) is model.log:  # A thread works on it.
@@ -411,7 +412,7 @@ class LogSim:
     def _alone(
         self, partition: int, nursery: trio.Nursery, work: Callable[[], Awaitable[object]]
     ) -> None:
-        """Start ``work`` as a task; no other request goes to the partition until it is done."""
+        """Start ``work`` as a task, and send the partition no other request until it is done."""
         self.busy.add(partition)
 
         async def run() -> None:
@@ -452,7 +453,7 @@ class LogSim:
 
 
 def follow_cuts(model: Model) -> Model:
-    """Have a model follow the truncations of its log; return the model."""
+    """Make a model follow the truncations of its log; return the model."""
     log = model.log
     truncate_to = log.truncate_to
 
@@ -470,7 +471,7 @@ def follow_cuts(model: Model) -> Model:
 
 
 def check_job(sim: LogSim, worker: Worker) -> None:
-    """Check that the log for which a thread works is still there."""
+    """Check that the log for which a thread works has not been deleted."""
     owner = getattr(worker.call, "__self__", None)
     if isinstance(owner, Flush | Job):
         works: list[object] = []
@@ -494,12 +495,12 @@ async def close_logs(sim: LogSim, nursery: trio.Nursery) -> None:
 
 
 def records_of(values: list[bytes], config: LogConfig) -> list[New]:
-    """Return records with these values, which begin with the keys if the logs are compacted."""
+    """Return records with these values; in compacted logs, a value starts with its key."""
     return [New(key_of(value) if config.cleanup_compact else None, value) for value in values]
 
 
 def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: int) -> None:
-    """Check a log that survived a loss of power: it has what its partition has acknowledged."""
+    """Check that a log that survived a power loss has what its partition acknowledged."""
     starts = f"start {model.kept_start}..{model.start}"
     name = f"partition {partition} (flushed {durable_end_offset}, {starts})"
     values = dict(contents(log))
@@ -564,7 +565,7 @@ def producers(states: ProducerStates) -> list[tuple[int, int, int, int]]:
 
 
 def replay(log: PartitionLog) -> tuple[ProducerStates, list[AbortedTxn]]:
-    """Read every batch; return the producers and aborted transactions that result."""
+    """Replay every batch; return the resulting producers and aborted transactions."""
     states, aborted = ProducerStates(), []
     for data, pos, header in batches_of(log):
         if header.producer_id >= 0:
@@ -596,7 +597,7 @@ def contents(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
                     yield record.offset, value
             offset = header.next_offset
         if offset == before and log.config.cleanup_compact:
-            return  # Recovery takes a gap above the recovery point for one of compaction.
+            return  # Recovery attributes a gap above the recovery point to compaction.
         check(offset > before, f"nothing can be read at {before}")
 
 
@@ -611,7 +612,7 @@ def manager(
     *,
     compacts: bool = False,
 ) -> LogManager:
-    """Return a log manager of one directory."""
+    """Return a log manager for one directory."""
 
     async def clean_in_thread(disk: Disk, call: Callable[[], None]) -> None:
         await in_thread(call)

@@ -1,8 +1,8 @@
-"""Worker threads whose disk calls a test lets through one by one.
+"""Worker threads whose disk calls a test releases one by one.
 
-They replace a service's ``in_thread``: every job runs in a thread of its own and stops before each
-call of a :class:`SteppedDisk`, until :meth:`SteppedThreads.step` lets it make that call. Only one
-thread runs at any moment, so a seed decides the whole order of the loop's and the threads' actions.
+They replace a service's ``in_thread``: every job runs in its own thread and stops before each call
+of a :class:`SteppedDisk`, until :meth:`SteppedThreads.step` releases the call. Only one thread runs
+at any moment, so a seed determines the order of all actions of the event loop and the threads.
 """
 
 import errno
@@ -32,13 +32,13 @@ class Worker:
         threading.Thread(target=self._run, daemon=True).start()
 
     def step(self) -> bool:
-        """Run the job up to its next disk call; return whether it is done."""
+        """Run the job up to its next disk call; return whether the job is done."""
         self._go.release()
         self._parked.acquire()
         return self._is_done
 
     def park(self) -> None:
-        """Wait in the job's thread until it may make the next call."""
+        """Wait, in the job's thread, until the next disk call is released."""
         self._parked.release()
         self._go.acquire()
         if self.is_abandoned:
@@ -101,7 +101,7 @@ class SteppedThreads:
             worker.finished.set()
 
     def abandon(self) -> None:
-        """End all threads without another disk call, and start no more."""
+        """End all threads without another disk call, and start no new ones."""
         self.is_over = True
         for worker in self.workers:
             worker.is_abandoned = True
