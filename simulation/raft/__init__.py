@@ -1,1 +1,1 @@
-"""The simulation of the metadata quorum: raft, its storage, and faults of disks and networks."""
+"""The simulation of the metadata quorum: raft, its storage, and disk and network faults."""

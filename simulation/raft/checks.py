@@ -1,19 +1,19 @@
 """The invariants of a raft simulation at every moment (the properties of Raft's figure 3).
 
-* Election safety: one leader an epoch; one vote an epoch, also across a crash.
+* Election safety: one leader per epoch; one vote per epoch and voter, even across a crash.
 * Leader completeness: a leader's log has everything that is committed.
-* State machine safety: records that any nodes take as committed are the same bytes at the same
-  offset, and so is what a node reads from its disk to deliver it.
-* A leader commits by records of its own epoch only (5.4.2).
-* A majority of the voters has synced every record that the leader takes as committed.
-* Epoch and high watermark never fall, the leaders' high watermark not even from leader to leader;
-  a node that has sent an epoch still knows it after a restart.
-* No node truncates committed records; no node follows a leader that did not win the epoch.
-* Consecutive voter sets differ by one voter; the voter set in force is in the log.
-* A vote is granted by the disk (directory id) that it was requested of.
-* A leader loads no snapshot; a log that does not begin at 0 begins where a snapshot ends.
+* State machine safety: all nodes that consider an offset committed have the same bytes at it, and
+  deliver these bytes when they read their disks.
+* A leader commits only through records of its own epoch (5.4.2).
+* A majority of the voters has synced every record that the leader considers committed.
+* Epochs and high watermarks never decrease, and a new leader's first high watermark is not below
+  those of earlier leaders. A node that has sent an epoch still knows it after a restart.
+* No node truncates committed records, or follows a leader that did not win the epoch.
+* Consecutive voter sets differ by at most one voter; the current voter set is in the log.
+* A vote is granted by the same disk (directory id) that was asked for it.
+* A leader does not load a snapshot; a log that does not start at 0 starts where a snapshot ends.
 
-These are the invariants of Apache Kafka's own simulation of raft, and more.
+They include the invariants of Apache Kafka's own raft simulation.
 """
 
 from bisect import bisect_right
@@ -53,26 +53,26 @@ Place = tuple[int, int]
 
 @attrs.define(eq=False)
 class Checks:
-    """The state of the whole cluster, which no node has."""
+    """The state of the whole cluster, which no node can see, and the checks of it."""
 
     nodes: dict[int, SimNode]
     leaders: dict[int, int] = attrs.field(factory=dict)
     marks: dict[int, int] = attrs.field(factory=dict)
-    """The last high watermark of each epoch's leader, by epoch."""
+    """The last high watermark of the leader, by epoch."""
     votes: dict[tuple[ReplicaKey, int], ReplicaKey] = attrs.field(factory=dict)
     sent_epochs: dict[ReplicaKey, int] = attrs.field(factory=dict)
     """The highest epoch that each replica has sent."""
     chain: dict[int, int] = attrs.field(factory=lambda: {0: 0})
-    """A running digest of all committed batches after each one, by end offset."""
+    """A running digest of all committed batches, by the end offset of the last one."""
     committed_end: int = 0
     commits: list[tuple[int, int]] = attrs.field(factory=list)
-    """The epoch in which each end offset was first committed, with that offset."""
+    """The committed end offsets, each with the epoch that committed it first, as (epoch, end)."""
     progress: dict[Place, tuple[int, int]] = attrs.field(factory=dict)
-    """The last epoch and the end offset compared so far, by node and incarnation."""
+    """By node and incarnation: its last epoch, and the end offset compared so far."""
     lost: dict[ReplicaKey, int] = attrs.field(factory=dict)
-    """Lost disks, with the end offset of their synced log when they were lost."""
+    """By lost disk, the end offset of its synced log when it was lost."""
     _decided: dict[tuple[int, int], VoterSet] = attrs.field(factory=dict)
-    """The voters when the leader committed an end offset, by node and end offset."""
+    """The voters with which a leader committed an end offset, by node and end offset."""
     _grants: dict[Hashable, tuple[ReplicaKey, int]] = attrs.field(factory=dict)
 
     # After every step -----------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Checks:
             raise Violation(f"n{node.id}: the epoch fell from {epoch} to {state.epoch}")
         self.progress[place] = (state.epoch, compared)
         if isinstance(state.role, Leader):
-            if not state.voters.is_only(node.config.key):  # It may lose all with its power.
+            if not state.voters.is_only(node.config.key):  # A power loss may erase a single voter.
                 self._note_won(node.id, state.epoch)
             if not isinstance(event, Answered):
                 self._check_own_epoch(node, state.role, effects)
@@ -108,7 +108,7 @@ class Checks:
             raise Violation(f"n{leader_id} and n{node_id} both lead epoch {epoch}")
 
     def _check_belief(self, node_id: int, state: RaftState) -> None:
-        """Check that the node which is taken for the leader of an epoch has won it."""
+        """Check that the node's known leader has won the epoch."""
         winner = self.leaders.get(state.epoch)
         if state.leader_id not in (None, winner, node_id):
             claim = f"takes n{state.leader_id} for the leader of epoch {state.epoch}"
@@ -116,7 +116,7 @@ class Checks:
 
     @staticmethod
     def check_voters(node_id: int, state: RaftState) -> None:
-        """Check that voters change one at a time (Raft's thesis, 4.1), by the log (KIP-853)."""
+        """Check that the log changes voters one at a time (Raft thesis 4.1, KIP-853)."""
         if state.history.latest_offset >= max(state.log.end_offset, 1):
             raise Violation(f"n{node_id}: its voters lie beyond the end of its log")
         sets = [voters for _, voters in state.history.sets[-2:]]
@@ -126,7 +126,7 @@ class Checks:
 
     @staticmethod
     def _check_start(node_id: int, state: RaftState) -> None:
-        """Check that a log which does not begin at 0 has the snapshot that ends there."""
+        """Check that a log which does not start at 0 has the snapshot that ends at its start."""
         start = state.log.start_offset
         ends = [s for s in state.log.snapshots if s.end_offset > 0]
         if start and (not ends or ends[0].end_offset != start):
@@ -199,7 +199,7 @@ class Checks:
             raise Violation(f"n{voter.id} voted for n{first.id} and n{candidate.id} in {epoch}")
 
     def _compare(self, node: SimNode, end_offset: int) -> None:
-        """Check that the records this node takes as committed are those of all other nodes."""
+        """Check that the records that a node considers committed equal those of other nodes."""
         place = (node.id, node.incarnation)
         epoch, compared = self.progress[place]
         if end_offset < compared:
@@ -223,7 +223,7 @@ class Checks:
             self.commits.append((epoch, end_offset))
 
     def on_delivery(self, node: SimNode, data: Buffer) -> None:
-        """The state machine of every node gets the batches that were committed."""
+        """Check that the state machine of a node gets the committed batches."""
         for pos, header in headers(data):
             digest = self.chain.get(header.next_offset)
             batch = data[pos : pos + header.size]
@@ -232,7 +232,7 @@ class Checks:
                 raise Violation(f"n{node.id} delivers other records at {header.base_offset}")
 
     def _check_mark(self, node: SimNode, mark: int) -> None:
-        """Check that a leader's first high watermark is at least that of the leaders before it."""
+        """Check that a leader's first high watermark is not below that of earlier leaders."""
         assert node.raft is not None
         state, role = node.raft.state, node.raft.state.role
         if not isinstance(role, Leader) or mark <= role.epoch_start:
@@ -293,6 +293,6 @@ class Checks:
 
 
 def batches_from(node: SimNode, offset: int) -> list[tuple[int, int, bytes]]:
-    """Return the batches of a node's log from an offset on."""
+    """Return the batches of a node's log from ``offset`` onwards."""
     batches = node.storage.cache.batches
     return batches[bisect_right(batches, offset - 1, key=itemgetter(0)) :]

@@ -1,7 +1,7 @@
-"""Drills: situations that a simulated quorum is put into on purpose, with the required outcomes.
+"""Drills: scripted situations for a simulated quorum, with the required outcomes.
 
-Each begins in calm, with one leader that all nodes know, and leaves the quorum calm. It returns
-whether it could be run with this quorum.
+Each drill starts in calm, with one leader that all nodes know, and leaves the quorum calm. It
+returns whether this quorum allowed the drill.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ def one_leader(quorum: FaultyQuorum) -> tuple[SimNode, VoterSet]:
 
 
 def able(quorum: FaultyQuorum, voters: VoterSet) -> list[SimNode]:
-    """Return the voters that still have the disk they became voters with."""
+    """Return the voters that still have the disk with which they became voters."""
     return [n for n in quorum.nodes.values() if voters.has(n.config.key)]
 
 
 def lost_sight(quorum: FaultyQuorum) -> bool:
-    """Check KIP-996: a voter cut off from its leader alone does not disturb it, then or later."""
+    """Check KIP-996: a voter that is cut off only from its leader never disturbs the leader."""
     leader, voters = one_leader(quorum)
     assert leader.raft is not None
     others = [n for n in able(quorum, voters) if n is not leader]
@@ -63,9 +63,9 @@ def isolated_leader(quorum: FaultyQuorum) -> bool:
 
 
 def suspended_leader(quorum: FaultyQuorum) -> bool:
-    """Suspend the leader's process until another leads; it must follow that one at once.
+    """Suspend the leader's process until another node leads, which it must follow at once.
 
-    It learns of the later epoch by a request for its vote, or only by the next leader's own.
+    It learns of the later epoch from a vote request or only from a request of the new leader.
     """
     leader, voters = one_leader(quorum)
     others = [n for n in able(quorum, voters) if n is not leader]
@@ -89,7 +89,7 @@ def suspended_leader(quorum: FaultyQuorum) -> bool:
 
 
 def strangers(quorum: FaultyQuorum) -> bool:
-    """Check KIP-853: fetches of a voter's id on an empty disk do not keep a leader active."""
+    """Check KIP-853: fetches from a voter id with an empty disk do not keep a leader active."""
     leader, voters = one_leader(quorum)
     others = [
         n for n in able(quorum, voters) if n is not leader and quorum.operators.finds_others(n)
@@ -119,7 +119,7 @@ def _demand_resignation(quorum: FaultyQuorum, leader: SimNode) -> None:
 
 
 def lost_disk(quorum: FaultyQuorum) -> bool:
-    """Check KIP-853: a voter with another disk does not count, even if a majority needs it."""
+    """Check KIP-853: a voter with a new disk does not count, even if a majority needs it."""
     leader, voters = one_leader(quorum)
     others = [n for n in able(quorum, voters) if n is not leader]
     if not quorum.is_dynamic or not quorum.operators.is_idle or len(voters) != 3 or len(others) < 2:
@@ -140,7 +140,7 @@ def lost_disk(quorum: FaultyQuorum) -> bool:
 
 
 def removed_leader(quorum: FaultyQuorum) -> bool:
-    """Check KIP-853: a leader that removes itself needs a majority of the others to commit that."""
+    """Check KIP-853: a leader commits its own removal with a majority of the other voters."""
     leader, voters = one_leader(quorum)
     others = [n for n in able(quorum, voters) if n is not leader]
     if not quorum.is_dynamic or not quorum.operators.is_idle or len(others) < len(voters) - 1:
@@ -160,10 +160,10 @@ def removed_leader(quorum: FaultyQuorum) -> bool:
 
 
 def double_crash(quorum: FaultyQuorum) -> bool:
-    """Kill processes before they sync, start them again, and then cut their power.
+    """Kill processes before they sync, restart them, and then cut their power.
 
-    The fetches they sent after the restart counted for a majority with the leader, which loses
-    power as well; the records that they acknowledged must be on their disks.
+    After the restart, their fetches and the leader formed a majority. The leader loses power too,
+    so the records that they acknowledged must be on their own disks.
     """
     leader, voters = one_leader(quorum)
     others = [n for n in able(quorum, voters) if n is not leader]
@@ -194,7 +194,7 @@ def double_crash(quorum: FaultyQuorum) -> bool:
 
 
 def power_lost_after_snapshot(quorum: FaultyQuorum) -> bool:
-    """Check KIP-630: a node still has an installed snapshot after a loss of power."""
+    """Check KIP-630: a node still has an installed snapshot after a power loss."""
     leader, voters = one_leader(quorum)
     assert leader.raft is not None
     others = [n for n in quorum.nodes.values() if n is not leader]
@@ -218,7 +218,7 @@ def power_lost_after_snapshot(quorum: FaultyQuorum) -> bool:
 
 
 def rotten_leader(quorum: FaultyQuorum) -> bool:
-    """Invariant 44: a leader whose disk rots does not keep those who need its log from it."""
+    """Check invariant 44: bit rot on the leader's disk does not stop nodes that need its log."""
     leader, voters = one_leader(quorum)
     others = [n for n in able(quorum, voters) if n is not leader]
     if not quorum.is_dynamic or not quorum.operators.is_idle or len(voters) < 3:
@@ -244,7 +244,7 @@ def rotten_leader(quorum: FaultyQuorum) -> bool:
 
 
 def rotten_follower(quorum: FaultyQuorum) -> bool:
-    """Check invariant 43: no node delivers a batch that rotted on its disk before the commit."""
+    """Check invariant 43: no node delivers a batch that bit rot damaged before the commit."""
     leader, voters = one_leader(quorum)
     others = [n for n in able(quorum, voters) if n is not leader and n.raft is not None]
     if not quorum.is_dynamic or not quorum.operators.is_idle or len(voters) < 3 or not others:
@@ -261,9 +261,9 @@ def rotten_follower(quorum: FaultyQuorum) -> bool:
 
 
 def dead_minority(quorum: FaultyQuorum) -> bool:
-    """Check invariant 110: with a dead minority, the majority goes on after its own faults.
+    """Check invariant 110: with a dead minority, the majority continues after its own faults.
 
-    The majority alone elects and commits once its faults stop; the dead nodes stay down.
+    Once these faults stop, the majority elects and commits alone; the dead nodes stay down.
     """
     leader, voters = one_leader(quorum)
     voting = able(quorum, voters)
@@ -304,7 +304,7 @@ SELDOM: Final = (
     rotten_leader,
     rotten_follower,
 )
-"""Drills that few quorums qualify for; one of them is often tried before the others."""
+"""Drills that few quorums allow; one of them is often tried before other drills."""
 
 FIRST: Final = (rotten_leader, rotten_follower)
-"""Drills for voters that all have their first disk; most runs begin with one of them."""
+"""Drills that need all voters on their first disks; most runs start with one of them."""

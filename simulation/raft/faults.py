@@ -1,8 +1,8 @@
 """The faults of a simulated quorum: rounds of chaos, and the calm that follows each.
 
-Chaos: crashes, lost disks, pauses, cuts in one direction, bad networks, damaged messages, slow,
-failing, full and rotten disks, skewed clocks, snapshots, and what the operators
-(:mod:`simulation.raft.operators`) do. In calm the quorum must elect, commit and agree.
+Chaos: crashes, lost disks, pauses, one-way network cuts, bad networks, damaged messages, slow,
+failing, full and rotten disks, skewed clocks, snapshots, and actions of the operators
+(:mod:`simulation.raft.operators`). In calm the quorum must elect, commit and agree.
 """
 
 from collections.abc import Collection
@@ -15,12 +15,12 @@ from simulation.raft.world import RaftWorld
 from simulation.scheduler import Violation
 
 ELECTION_SECONDS: Final = 15.0
-"""The time after the end of faults in which the quorum must elect a leader."""
+"""The time in which the quorum must elect a leader after faults have ended."""
 
 
 @attrs.define(eq=False)
 class FaultyQuorum(RaftWorld):
-    """A simulated quorum in which faults can be caused and ended."""
+    """A simulated quorum whose faults can be started and ended."""
 
     operators: Operators = attrs.field(init=False)
 
@@ -29,7 +29,7 @@ class FaultyQuorum(RaftWorld):
 
     # Chaos ----------------------------------------------------------------------------------
     def chaos(self, seconds: float, dead: Collection[int] = ()) -> None:
-        """Cause faults of all kinds for a time; with ``dead`` nodes, operators do nothing."""
+        """Cause faults of all kinds for some time; with ``dead`` nodes, operators do nothing."""
         until = self.scheduler.now + seconds
         pace = 0.02 + 0.6 * self.random.random() ** 2
         self.network.loss = self.random.choice([0.0, 0.0, 0.01, 0.1, 0.3])
@@ -72,7 +72,7 @@ class FaultyQuorum(RaftWorld):
             node.storage.die_after(self.random.randrange(8))
 
     def _operate(self, node: SimNode) -> None:
-        """Run an operator's action, with a small probability each."""
+        """Run each of the operators' actions with a small probability."""
         dice = self.random.random()
         if dice < 0.03:
             self.operators.stop(node)
@@ -103,7 +103,7 @@ class FaultyQuorum(RaftWorld):
     def calm(self, dead: Collection[int] = ()) -> None:
         """Stop all faults, but leave ``dead`` down; the quorum must elect, commit and agree.
 
-        It must do so before a rotten disk that no node has noticed is replaced.
+        Rotten disks that no node has noticed are replaced only after that.
         """
         self._agree(dead)
         if self.operators.end_rot():

@@ -1,4 +1,4 @@
-"""A raft node's files, with the data that checks need: the batches as they were written, and the
+"""A raft node's files, and the data that checks need: the batches as they were written, and the
 end of the synced log."""
 
 import errno
@@ -23,17 +23,17 @@ from simulation.raft.memory_storage import MemoryStorage
 
 @attrs.define
 class Synced:
-    """The part of the log that survives a loss of power."""
+    """The part of the log that survives a power loss."""
 
     end_offset: int = 0
 
 
 class Files:
-    """A :class:`DiskStorage`, opened again by each ``load``, with a copy in memory."""
+    """A :class:`DiskStorage` that each ``load`` reopens, with a copy in memory."""
 
     blocks = True
     pending = False
-    """Whether unsynced calls exist that a snapshot of this node must not overtake."""
+    """True while there are unsynced calls that a snapshot of this node must not overtake."""
     directory = METADATA_DIRECTORY
 
     def __init__(self, disk: SimDisk | RealDisk) -> None:
@@ -42,7 +42,7 @@ class Files:
         self.durable = Synced()
         self.has_rotted = False
         self.is_dead = False
-        """Whether the process has ended; ``close`` does nothing then."""
+        """True once the process has ended, after which ``close`` does nothing."""
         self._files: DiskStorage | None = None
         self._syncing = 0
 
@@ -146,16 +146,16 @@ class Files:
     # Faults of a simulated disk -------------------------------------------------------------
     @property
     def sim_disk(self) -> SimDisk:
-        """The disk, which must be a simulated one."""
+        """The disk, which must be a :class:`SimDisk`."""
         assert isinstance(self.disk, SimDisk)
         return self.disk
 
     def die_after(self, changes: int | None) -> None:
-        """Raise Killed after ``changes`` further changes to the disk; None: never."""
+        """Raise Killed after ``changes`` further changes to the disk, or never if it is None."""
         self.sim_disk.changes_left = changes
 
     def fail(self, random: Random) -> None:
-        """Make one of the next calls of some kind fail, or let the disk be full soon."""
+        """Make one of the next calls of a random kind fail, or fill the disk soon."""
         disk = self.sim_disk
         if random.random() < 0.3:
             disk.capacity = disk._used_bytes() + random.randrange(2000)
@@ -165,14 +165,14 @@ class Files:
         disk.fail_at(kind, error, after=random.randrange(4))
 
     def repair(self) -> bool:
-        """Make the disk work again; return whether it has failed, so that the process must end."""
+        """Make the disk work again; return whether it had failed, so the process must end."""
         disk = self.sim_disk
         disk.mend()
         disk.capacity, disk.changes_left = PLENTY, None
         return disk.failed is not None
 
     def crash(self, random: Random, *, power: bool = True) -> None:
-        """Lose power, or end the process alone; a storage that was closed loses nothing."""
+        """Lose power, or end only the process; a storage that was closed loses nothing."""
         ends = self.is_dead or not power
         self.disk = self.sim_disk.after_kill() if ends else self.sim_disk.power_loss(random)
 
@@ -186,7 +186,7 @@ class Files:
         file.close()
 
     def rot_batch(self, random: Random, start_offset: int) -> bool:
-        """Flip a bit of a batch from an offset on; of one that a crash cannot have torn."""
+        """Flip a bit of a synced batch at or after ``start_offset``; return False without one."""
         start = max(self.cache.start_offset, start_offset)
         end = self.files.known_synced_end or 0
         batches: list[tuple[str, int, int]] = []
@@ -197,7 +197,7 @@ class Files:
         return self._rot(batches, random)
 
     def rot_snapshot(self, random: Random) -> bool:
-        """Flip a bit of a snapshot's first batch."""
+        """Flip a bit of a snapshot's first batch; return whether there is a snapshot."""
         paths = self._paths(".checkpoint")
         return self._rot([(path, 0, parse(self.disk.read(path)).size) for path in paths], random)
 

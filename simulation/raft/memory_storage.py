@@ -1,4 +1,4 @@
-"""A raft node's storage in memory, without loss."""
+"""A raft node's storage in memory, which loses nothing in a crash."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable

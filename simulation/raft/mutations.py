@@ -1,6 +1,6 @@
 """Mistakes that a raft implementation can make, each with a name; the simulation must catch them.
 
-A mutation replaces functions while its context is entered. A mutation that no run finds shows a
+A mutation replaces functions while its context is active. A mutation that no run detects shows a
 gap in the simulation, not that the code is correct.
 """
 
@@ -49,7 +49,7 @@ from simulation.raft.storage import SimStorage
 
 @attrs.frozen
 class Mutation:
-    """One mistake: its description and the attributes that it replaces."""
+    """One mistake: its description, and the attributes that it replaces."""
 
     name: str
     mistake: str
@@ -58,11 +58,11 @@ class Mutation:
     invariants: tuple[int, ...] = ()
     """Numbers of the invariants that the mistake breaks."""
     stage: str = ""
-    """The staged fault of replication that shows it; a run to detect it has no other faults."""
+    """The staged replication fault that reveals the mistake; a run to detect it has no other."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make the mistake inside this context."""
+        """Return a context in which the mistake is made."""
         saved = [(owner, name, owner.__dict__[name]) for owner, name, _ in self.patches]
         for owner, name, replacement in self.patches:
             setattr(owner, name, replacement)
@@ -74,7 +74,7 @@ class Mutation:
 
 
 def _trust_page_cache(storage: DiskStorage) -> None:
-    """Use what a killed process left without syncing it first."""
+    """Use what a killed process left, without syncing it first."""
 
 
 def _vote_unsynced(
@@ -202,7 +202,7 @@ def _no_pre_vote(state: RaftState) -> None:
 
 
 def _any_transition(source: type[Role], target: type[Role]) -> None:
-    """Allow every change of role, so that the drills have to find the mistake."""
+    """Allow every change of role, so that the drills must find the mistake."""
 
 
 def _always_would_vote(state: RaftState) -> bool:
@@ -210,7 +210,7 @@ def _always_would_vote(state: RaftState) -> bool:
 
 
 def _count_ids(state: RaftState, role: Leader) -> list[int]:
-    """Count recently fetching replicas by node id, without their directory id."""
+    """Count replicas that fetched recently by node id, ignoring their directory ids."""
     since = role.check_at - progress._check_timeout(state)
     recent = {r.key.id for r in role.replicas.values() if r.fetched_at > since}
     return [*recent, state.config.node_id]
@@ -224,7 +224,7 @@ _voter_progress = progress.voter_progress
 
 
 def _no_way_back(self: VoterHistory, end_offset: int) -> None:
-    """Keep the voter sets beyond the new end of the log."""
+    """Keep the voter sets beyond a truncated log's new end."""
 
 
 def _install_unsynced(
@@ -255,7 +255,7 @@ def _no_damage(*_: object) -> None:
 
 
 def _fetch_unchecked(storage: MetadataStorage, response: FetchResponse, slices: object) -> None:
-    """Serve batches as the disk has them."""
+    """Serve batches from the disk unchecked."""
     for topic in response.responses:
         for part in topic.partitions:
             if isinstance(part.records, LogSlice):
@@ -264,7 +264,7 @@ def _fetch_unchecked(storage: MetadataStorage, response: FetchResponse, slices: 
 
 
 def _snapshot_unchecked(storage: MetadataStorage, response: FetchSnapshotResponse) -> None:
-    """Serve snapshots as the disk has them."""
+    """Serve snapshots from the disk unchecked."""
     for topic in response.topics:
         for part in topic.partitions:
             if isinstance(part.unaligned_records, SnapshotSlice):

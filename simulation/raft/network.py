@@ -1,4 +1,4 @@
-"""A network that delays, loses, repeats and reorders, and can be cut in one direction."""
+"""A network that delays, loses, repeats and reorders messages, with links cut in one direction."""
 
 from collections.abc import Callable
 from random import Random
@@ -16,14 +16,14 @@ class SimNetwork:
     delay_min: float = 0.0005
     delay_max: float = 0.01
     slow_share: float = 0.0
-    """Share of messages that take up to 100 times as long, so that later ones overtake them."""
+    """The share of messages that take up to 100 times as long, so that later ones overtake them."""
     loss: float = 0.0
     duplication: float = 0.0
     corruption: float = 0.0
-    """Share of answers with records in which a bit is changed."""
+    """The share of responses with records in which one bit is flipped."""
     cut: set[tuple[int, int]] = attrs.field(factory=set)
     rejects: bool = False
-    """Whether a cut refuses messages, as a firewall may, instead of losing them silently."""
+    """True if a cut link refuses messages, as a firewall may, instead of losing them silently."""
 
     def send(
         self,
@@ -32,7 +32,7 @@ class SimNetwork:
         deliver: Callable[[], None],
         on_refused: Callable[[], None] | None = None,
     ) -> None:
-        """Deliver a message later, twice, or never; or tell the sender that it was refused."""
+        """Deliver a message later, twice or never, or tell the sender that it was refused."""
         if (source, target) in self.cut:
             if self.rejects and on_refused is not None:
                 self.scheduler.after(self._delay(), on_refused)

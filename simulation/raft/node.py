@@ -1,7 +1,7 @@
 """One raft node of the simulation: the state machine, its disk, and turns that take time.
 
-Effects of events that arrive while a turn is being synced wait for the next turn, as under
-:mod:`kwire.drive`; a crash in between loses unsynced data and unsent outcomes.
+If events arrive while a turn is being synced, their effects wait for the next turn, as in
+:mod:`kwire.drive`. A crash in between loses unsynced data and unsent outcomes.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import RaftResponse
 
 CRC_POSITION = 17
-"""The position in a batch of its checksum, which the protected bytes follow."""
+"""The position of a batch's checksum, which is followed by the bytes that it protects."""
 DISK_ERRORS = (OSError, KafkaStorageError)
 DELIVERY_BYTES = 4000
 WALL_MS = 1_700_000_000_000
@@ -54,7 +54,7 @@ WALL_MS = 1_700_000_000_000
 
 @attrs.frozen
 class Caller:
-    """The sender of a request that waits for an answer: one call of a node's incarnation."""
+    """The sender of a request that waits for a response: one call by one node incarnation."""
 
     node: int
     call_id: int
@@ -82,13 +82,13 @@ class SimNode:
     sync_max: float = 0.005
     is_paused: bool = False
     is_refused: bool = False
-    """Whether its last start found damage on its disk."""
+    """True if the last start found damage on the disk."""
     delivered: int = 0
     _pending: list[Effect] = attrs.field(factory=list)
     _is_busy: bool = False
     _wake_at: float = inf
     _backlog: list[Event] = attrs.field(factory=list)
-    """Events that have arrived while the node is paused."""
+    """Events that arrived while the node was paused."""
 
     @property
     def id(self) -> int:
@@ -100,7 +100,7 @@ class SimNode:
 
     # Start and end --------------------------------------------------------------------------
     def start(self) -> None:
-        """Start the process; it ends at once if its disk does not work."""
+        """Start the process, which ends at once if its disk does not work."""
         self.incarnation += 1
         self.delivered, self.is_refused = 0, False
         try:
@@ -142,7 +142,7 @@ class SimNode:
 
     # Events ---------------------------------------------------------------------------------
     def feed(self, event: Event | None) -> Sequence[Effect]:
-        """Step the state machine with an event; None: its deadline has come."""
+        """Pass an event to the state machine, or None when its deadline has come."""
         if self.raft is None:
             return ()
         if self.is_paused:
@@ -150,7 +150,7 @@ class SimNode:
                 self._backlog.append(event)
             return ()
         now = self.local_now
-        if event is None:  # The alarm's rounding must not leave the deadline in the future.
+        if event is None:  # Rounding the alarm's time must not leave the deadline in the future.
             now = max(now, min(self.raft.deadline, now + 1e-6))
         effects = self.raft.step(event, now, WALL_MS + int(now * 1000))
         self._pending += effects
@@ -176,7 +176,7 @@ class SimNode:
         )
 
     def note_down(self, event: str) -> None:
-        """Add an event to the trace that is not one of the state machine."""
+        """Add an event from outside the state machine to the trace."""
         self.trace.add(TraceLine(self.scheduler.now, self.id, "down", 0, 0, 0, event))
 
     def _set_alarm(self) -> None:
@@ -251,7 +251,7 @@ class SimNode:
                     pass
 
     def _deliver(self, end_offset: int) -> bool:
-        """Read what is committed, as the service does for its listeners; False: it is damaged."""
+        """Read committed batches, as the service does for its listeners; False if damaged."""
         start = max(self.delivered, self.storage.cache.start_offset)
         while start < end_offset:
             try:
@@ -307,7 +307,7 @@ class SimNode:
 
 
 def corrupt_records(response: "RaftResponse", random: Random) -> "RaftResponse":
-    """Return the answer with one bit changed in the checksummed part of its records."""
+    """Return the response with one bit flipped in the checksummed part of its records."""
     if not isinstance(response, FetchResponse | FetchSnapshotResponse):
         return response
     part = messages.answer_of(response)
@@ -324,7 +324,7 @@ def corrupt_records(response: "RaftResponse", random: Random) -> "RaftResponse":
 
 
 def _features() -> ApiVersionsResponse:
-    """Return the features that every node of the simulation supports."""
+    """Return the features that every simulated node supports."""
     feature = ApiVersionsResponse.SupportedFeatureKey
     return ApiVersionsResponse(
         api_keys=[],

@@ -1,8 +1,8 @@
-"""The operators of a simulated quorum: they change voters, replace disks, move and stop nodes.
+"""The operators of a simulated quorum, who change voters, replace disks, move and stop nodes.
 
-Rules: they stay within the faults that raft tolerates: one disk is lost or rots at a time, of a
-voter set of at least three, and one voter moves at a time; the next change of either kind waits
-until the voter set has the node's current disk and address.
+Rules: they stay within the faults that raft tolerates. In a voter set of at least three, one disk
+at a time is lost or rots, and one voter at a time moves. The next change of either kind waits until
+the voter set has the node's current disk and address.
 """
 
 from kwire import attrs
@@ -16,24 +16,24 @@ from simulation.raft.node import SimNode
 from simulation.raft.world import RaftWorld, directory_of, endpoints_of
 
 ROTTEN_SNAPSHOTS = 0.3
-"""The share of rot that is in a snapshot."""
+"""The share of bit rot that damages a snapshot instead of the log."""
 ADD_SECONDS = 3
-"""The time within which a node becomes a voter that a leader was asked to add, or never."""
+"""The time after which a request to add a voter can no longer take effect."""
 STOP_SECONDS = 1.5
-"""The time that a stopping node goes on voting."""
+"""The time for which a stopping node still votes."""
 
 
 @attrs.define(eq=False)
 class Operators:
-    """The operators of one simulated quorum, and the changes that they have under way."""
+    """The operators of one simulated quorum, and their pending changes."""
 
     world: RaftWorld
     healing: int | None = None
-    """A node whose disk was lost and that is not a voter again yet."""
+    """The node whose disk was lost and whose new replica is not a voter yet."""
     rotten: int | None = None
-    """A node with damage on its disk."""
+    """The node with damage on its disk."""
     moving: int | None = None
-    """A node that has a new address which the voter set does not have yet."""
+    """The node whose new address is not in the voter set yet."""
     _rots_voter: bool = False
     _add_requests: dict[int, float] = attrs.field(factory=dict)
     """The time of the last request to add each node."""
@@ -42,11 +42,11 @@ class Operators:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every voter has the disk and the address that the voter set names."""
+        """True while every voter has the disk and the address that the voter set names."""
         return self.healing is None and self.moving is None and self.rotten is None
 
     def change_voters(self) -> None:
-        """Continue a change of the voters, or begin one."""
+        """Continue a change of the voters, or start one."""
         leaders = self.world.leaders()
         if not leaders or self.rotten is not None:
             return
@@ -78,7 +78,7 @@ class Operators:
 
     @staticmethod
     def is_settled(leader: SimNode) -> bool:
-        """Whether the leader's voter set is in a committed record."""
+        """Return whether the leader's voter set is in a committed record."""
         assert leader.raft is not None
         state = leader.raft.state
         return (
@@ -117,14 +117,14 @@ class Operators:
             self.replace_disk(node)
 
     def _settled_voters(self) -> VoterSet | None:
-        """Return the voter set if exactly one leader has it committed; else None."""
+        """Return the voter set if exactly one leader has committed it, else None."""
         leaders = [n for n in self.world.leaders() if self.is_settled(n)]
         if len(leaders) != 1 or leaders[0].raft is None:
             return None
         return leaders[0].raft.state.voters
 
     def finds_others(self, node: SimNode) -> bool:
-        """Whether a node with an empty disk can find others, from its configuration."""
+        """Return whether a node with an empty disk can find others through its configuration."""
         moved = max(self.world.voter_ids) if self._addresses else None
         return any(node_id not in (node.id, moved) for node_id in self.world.voter_ids)
 
@@ -145,9 +145,10 @@ class Operators:
     def rot(
         self, node: SimNode, start_offset: int = 0, snapshot_share: float = ROTTEN_SNAPSHOTS
     ) -> bool:
-        """Flip a bit on a running node's disk; of a voter's, only where one may be lost.
+        """Flip a bit on a running node's disk, if the quorum could tolerate the loss of the disk.
 
-        Return whether a bit was flipped, of a snapshot or of a batch from ``start_offset`` on.
+        The bit is in a snapshot, or in a batch at or after ``start_offset``. Return whether a bit
+        was flipped.
         """
         voters = self._settled_voters()
         if voters is None or not self.is_idle or node.raft is None:
@@ -173,7 +174,7 @@ class Operators:
         return is_done
 
     def _watch(self, node: SimNode) -> None:
-        """Start the node whenever it is down; replace its disk once it refuses that."""
+        """Start the node whenever it is down; replace its disk once the node rejects it."""
         if self.rotten != node.id:
             return
         if node.raft is None:
@@ -189,7 +190,7 @@ class Operators:
             self.replace_disk(node, is_voter=self._rots_voter)
 
     def end_rot(self) -> bool:
-        """Restart a rotten node that nothing has noticed yet; whether there is one."""
+        """Restart a node whose damage nobody has noticed; return whether there is one."""
         if self.rotten is None:
             return False
         node = self.world.nodes[self.rotten]
@@ -201,7 +202,7 @@ class Operators:
 
     # Addresses ------------------------------------------------------------------------------
     def move(self) -> None:
-        """Start the last of the initial voters at another address; no other voter ever moves."""
+        """Restart the last initial voter at another address; no other voter ever moves."""
         voters = self._settled_voters()
         node = self.world.nodes[max(self.world.voter_ids)]
         if voters is None or len(voters) < 3 or not self.is_idle:
@@ -237,7 +238,7 @@ class Operators:
             leader.feed(UpgradeKraftVersion(("upgrade", self.world.scheduler.events), 1))
 
     def stop(self, node: SimNode) -> None:
-        """Shut a node down: it resigns, ends after STOP_SECONDS, and starts again later."""
+        """Shut a node down: it resigns, ends after STOP_SECONDS and is restarted later."""
         if node.raft is None or node.is_paused:
             return
         node.note_down("stops")

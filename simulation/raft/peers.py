@@ -1,4 +1,4 @@
-"""Several running quorums in one process, joined by a network of direct calls."""
+"""Several running quorum nodes in one process, connected by direct calls."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +36,7 @@ class Members:
     members: dict[int, Member]
 
     async def call(self, node: Node, request: "OwnRequest") -> "RaftResponse | None":
-        """Send a request; it takes 1 ms. ConnectionRefusedError if the node is not running."""
+        """Send a request, which takes 1 ms; raises ConnectionRefusedError if the node is down."""
         await trio.sleep(0.001)
         member = self.members.get(node.id)
         if member is None or member.quorum is None:

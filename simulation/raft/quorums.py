@@ -1,4 +1,4 @@
-"""Quorums for tests: one node in memory that leads at once, and a listener that records it."""
+"""Quorums for tests: one node in memory that leads at once, and a recording listener."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class TestClock:
-    """trio's clock (which a test may mock), and a wall clock that follows it."""
+    """trio's clock (which a test may mock), and a wall clock that advances with it."""
 
     __test__ = False
 
@@ -35,7 +35,7 @@ class TestClock:
 
 @attrs.define
 class Watcher:
-    """A listener that records what it is given."""
+    """A quorum listener that records what it receives."""
 
     batches: list[CommittedBatch] = attrs.field(factory=list)
     snapshots: list[SnapshotReader] = attrs.field(factory=list)
@@ -77,7 +77,7 @@ def voters_of(*node_ids: int) -> VoterSet:
 async def quorum_of_one(
     *listeners: Listener, storage: MetadataStorage | None = None
 ) -> AsyncIterator[RaftService]:
-    """Run a quorum of node 1 alone inside the context; it leads after its first turn."""
+    """Run a quorum of only node 1 inside the context; the node leads after its first turn."""
     quorum = RaftService(
         config_of(1),
         storage or MemoryStorage(),

@@ -1,8 +1,8 @@
 """A script interpreter for raft: commands in, all observable events out.
 
-The network is manual: messages wait until the script delivers or drops them, time moves only by a
-command, and disks work at once. Random numbers are one half plus a hundredth of the node's number,
-so that the lower number's timers run out first.
+The network is manual: messages wait until the script delivers or drops them. Time advances only by
+a command, and disks work instantly. A node's random numbers are always 0.5 plus its number / 100,
+so the timers of lower numbers expire first.
 """
 
 from collections.abc import Callable, Hashable
@@ -80,7 +80,7 @@ class Script:
     out: list[str] = attrs.field(factory=list)
 
     def run(self, line: str) -> str:
-        """Run one command; return the events it caused, a line each, or ``ok``."""
+        """Run one command; return the events that it caused, one per line, or ``ok``."""
         self.out = []
         name, *words = line.split()
         command: Callable[..., None] = getattr(self, f"do_{name}")
@@ -107,7 +107,7 @@ class Script:
             self._start(config_of(number))
 
     def do_join(self, number: str, directory: str = "") -> None:
-        """Start a node with auto-join; with another ``directory`` its disk is empty."""
+        """Start a node with auto-join; with a new ``directory`` its disk is empty."""
         config = config_of(int(number), auto_join=True)
         if directory:
             self.disks[int(number)] = MemoryStorage()
@@ -123,14 +123,14 @@ class Script:
         self._feed(number, Started())
 
     def do_kill(self, number: str) -> None:
-        """Kill a node; its disk and the messages it has sent remain."""
+        """Kill a node; its disk and the messages that it has sent remain."""
         del self.nodes[int(number)]
 
     def do_stop(self, number: str) -> None:
         self._feed(int(number), Shutdown())
 
     def do_wait(self, seconds: str) -> None:
-        """Let time pass; timers expire in order, messages wait."""
+        """Let time pass: timers expire by time, and messages wait."""
         until = self.now + float(seconds)
         while True:
             number, raft = min(
@@ -300,13 +300,13 @@ def _describe(message: object) -> str:
 
 
 def _part(message: object) -> object:
-    """Return a message's data of its one partition; None if it has none."""
+    """Return a message's data for its only partition, or None if it has no partition."""
     topics = getattr(message, "topics", None) or getattr(message, "responses", None)
     return topics[0].partitions[0] if topics else None
 
 
 def play(text: str) -> str:
-    """Run the commands of a transcript; return it with their present output."""
+    """Run the commands of a transcript; return the transcript with their current output."""
     script = Script()
     blocks = []
     for block in text.strip().split("\n\n"):

@@ -13,7 +13,7 @@ from simulation.raft.node import SimNode
 DRILL_SHARE = 0.9
 """The probability that a drill follows a period of calm."""
 FIRST_SHARE = 0.7
-"""The probability that a run begins with a drill."""
+"""The probability that a run starts with a drill."""
 
 
 @attrs.define(eq=False)
@@ -55,7 +55,7 @@ class RaftSim(FaultyQuorum):
 
 
 class SimFailure(AssertionError):
-    """A run that broke an invariant; the message has the invariant, the seed and the trace."""
+    """A run that violated an invariant; the message has the invariant, the seed and the trace."""
 
 
 def simulate(seed: int, events: int, *, trace_length: int = 400) -> RaftSim:

@@ -17,17 +17,17 @@ from simulation.raft.memory_storage import MemoryStorage
 
 
 def with_flipped_bit(data: bytes, start: int, end: int, random: Random) -> bytes:
-    """Return a copy of which one bit between two positions is another."""
+    """Return a copy with one bit flipped between ``start`` and ``end``."""
     changed = bytearray(data)
     changed[random.randrange(start, end)] ^= 1 << random.randrange(8)
     return bytes(changed)
 
 
 class SimStorage:
-    """A storage in two copies: the page cache, and the data that survives a loss of power.
+    """A storage in two copies: the page cache, and the data that survives a power loss.
 
-    Calls reach the platter in their order. After a crash, a prefix of the calls since the last
-    sync has reached it; an append may be cut after any of its batches.
+    Calls reach the platter in order: a crash keeps a prefix of the calls since the last sync, and
+    may cut an append after any of its batches.
     """
 
     blocks = False
@@ -43,7 +43,7 @@ class SimStorage:
         self.pending.append(call)
 
     def load(self, configured: VoterSet) -> Recovered:
-        """Refuse damage, as a node's files do; the batches and snapshots here are whole else."""
+        """Load the storage, rejecting damage as a node's real files do."""
         for base, _, data in self.cache.batches:
             if first_damaged(data, base) is not None:
                 raise CorruptMessage(f"the metadata log is damaged at offset {base}")
@@ -124,7 +124,7 @@ class SimStorage:
         return False
 
     def rot_batch(self, random: Random, start_offset: int) -> bool:
-        """Flip a bit of a synced batch from an offset on, on the platter too."""
+        """Flip a bit of a synced batch at or after ``start_offset``, in the cache and on disk."""
         synced = set(self.durable.batches)
         batches = [b for b in self.cache.batches if b[0] >= start_offset and b in synced]
         if self.pending or not batches:
@@ -136,7 +136,7 @@ class SimStorage:
         return True
 
     def rot_snapshot(self, random: Random) -> bool:
-        """Flip a bit of a snapshot, on the platter too."""
+        """Flip a bit of a snapshot, in the cache and on disk."""
         if self.pending or not self.cache.snapshots:
             return False
         snapshot = random.choice(sorted(self.cache.snapshots))
@@ -147,7 +147,7 @@ class SimStorage:
         return True
 
     def crash(self, random: Random, *, power: bool = True) -> None:
-        """Keep a prefix of the unsynced calls; all of them if only the process has died."""
+        """Keep a prefix of the unsynced calls, or all of them if only the process dies."""
         call_count = random.randrange(len(self.pending) + 1) if power else len(self.pending)
         del self.pending[call_count:]
         self.sync()
@@ -159,7 +159,7 @@ class SimStorage:
         disk.partial.clear()
 
     def survivor(self, random: Random, *, power: bool) -> "SimStorage":
-        """Return the storage as it is after a crash; later writes to this one are lost."""
+        """Return the storage after a crash; later writes to this object are lost."""
         self.crash(random, power=power)
         survivor = SimStorage()
         survivor.cache, survivor.durable = self.cache, self.durable

@@ -1,7 +1,7 @@
 """The nodes of a simulated quorum with their network, disks and time, all from one seed.
 
-It has what may happen to them from outside: time passes, links are cut, nodes start, clients append
-and snapshots are taken. The faults are in :mod:`simulation.raft.faults`.
+It also has what happens to the nodes from outside: time passes, links are cut, nodes start, clients
+append and snapshots are taken. The faults are in :mod:`simulation.raft.faults`.
 """
 
 from random import Random
@@ -45,7 +45,7 @@ class RaftWorld:
     # Building -------------------------------------------------------------------------------
     @classmethod
     def of(cls, seed: int, *, trace_length: int = 400) -> Self:
-        """Make the voters, observers and kind of voter set that follow from the seed."""
+        """Build the world whose voters, observers and kind of voter set follow from ``seed``."""
         random = Random(seed)
         scheduler = Scheduler()
         network = SimNetwork(scheduler, random)
@@ -100,7 +100,7 @@ class RaftWorld:
         self.nodes[node_id] = node
 
     def empty_disk(self) -> SimStorage | Files:
-        """Return an empty storage: by the seed, the real one on a simulated disk, or a model."""
+        """Return an empty storage: a model or, for some seeds, the real one on a simulated disk."""
         return Files(SimDisk()) if self.seed % FILES_EVERY == 0 else SimStorage()
 
     # Time and nodes -------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class RaftWorld:
         ]
 
     def propose(self) -> int | None:
-        """Append on a leader, maybe a stale one; return the end offset, None if refused."""
+        """Append on a leader, maybe a stale one; return the end offset, or None if rejected."""
         leaders = self.leaders()
         if not leaders:
             return None
@@ -170,7 +170,7 @@ class RaftWorld:
         except Killed:
             node.die()
             return
-        except DISK_ERRORS:  # A later call tries again.
+        except DISK_ERRORS:  # A later call retries.
             return
         node.feed(SnapshotTaken(snapshot))
 
