@@ -1,7 +1,7 @@
 """The invariants of the metadata after every decision of the controller.
 
-The checks keep books of their own: an image that takes the records one by one, the replicas that
-hold everything committed, the target of each reassignment, and the ids that were given out.
+The checks keep their own records: an image to which every record is applied, the replicas that
+hold everything committed, the target of each reassignment, and the ids that were allocated.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ def demand(holds: bool, *words: object) -> None:
 
 
 def _may_lead(brokers: Mapping[int, BrokerImage], replica: int, partition: PartitionImage) -> bool:
-    """Whether a replica's broker is active, and the replica's directory online."""
+    """Return whether a replica's broker is active and the replica's directory online."""
     broker, directory = brokers.get(replica), partition.directory(replica)
     return (
         broker is not None
@@ -39,10 +39,10 @@ def _may_lead(brokers: Mapping[int, BrokerImage], replica: int, partition: Parti
 
 
 def _without_records(old: PartitionImage, new: PartitionImage) -> int:
-    """Return the replica that counts as safe even with an empty log, since no records are left.
+    """Return the replica that is safe even with an empty log, because no records are left.
 
-    It is the only replica when its new directory is assigned, or the records were given up before,
-    as the partition was still recovering from an unclean election. NO_LEADER if there is none.
+    Either it is the only replica and gets a new directory, or the partition was still recovering
+    from an unclean election, which had given up the records. NO_LEADER if there is no such replica.
     """
     if len(new.replicas) == 1 and new.directories != old.directories:
         return new.replicas[0]
@@ -52,35 +52,35 @@ def _without_records(old: PartitionImage, new: PartitionImage) -> int:
 
 @attrs.frozen
 class Written:
-    """The controller's state after a batch of its own, which may not be committed yet."""
+    """The controller's state after a batch that it wrote, which may not be committed yet."""
 
     image: MetadataImage
     pending_updates: dict[int, frozenset[TopicIdPartition]]
-    """The partitions in the queue of leader updates, by the broker that left them."""
+    """The partitions that wait for a leader update, by the broker that left them."""
     index: PartitionIndex | None
     """The partition index; None if later batches may have changed it."""
 
 
 @attrs.define
 class ControllerChecks:
-    """The books, and the checks against them."""
+    """The expected state of the cluster, and the checks against it."""
 
     own_id: int
-    """The node id of the controller; its broker settings are in force for topics."""
+    """The node id of the controller, whose broker settings apply to topics."""
     image: MetadataImage = attrs.field(factory=MetadataImage)
     safe: dict[TopicIdPartition, set[int]] = attrs.field(factory=dict)
     """The replicas that hold every record committed to a partition."""
     targets: dict[TopicIdPartition, tuple[int, ...]] = attrs.field(factory=dict)
-    """The target replicas of reassignments under way."""
+    """The target replicas of ongoing reassignments."""
     requested_elections: set[TopicIdPartition] = attrs.field(factory=set)
     """Partitions for which an operator requested an unclean election."""
     move_offsets: dict[int, int] = attrs.field(factory=dict)
-    """The last offset of the newest batch that moved a leadership off each stopping broker."""
+    """By stopping broker, the last offset of the newest batch that moved a leadership off it."""
     elections: int = 0
     unclean: int = 0
     completed: int = 0
     lost: set[tuple[TopicIdPartition, int]] = attrs.field(factory=set)
-    """Partitions, each with a broker that began with an empty log after its disk was replaced."""
+    """Partitions, each with a broker whose log became empty because its disk was replaced."""
     _topic_ids: set[bytes] = attrs.field(factory=set)
     _broker_epochs: dict[int, int] = attrs.field(factory=dict)
     _last_epoch: int = -1
@@ -94,9 +94,9 @@ class ControllerChecks:
         written: "Written",
         vouched: frozenset[int] = frozenset(),
     ) -> None:
-        """Check committed records that brought the controller to the state ``written``.
+        """Check committed records, after which the controller had the state ``written``.
 
-        ``vouched``: replicas that, by their leader's word, hold everything the leader holds.
+        ``vouched``: replicas that, according to their leader, hold everything the leader holds.
         """
         after = written.image
         self._vouched = vouched
@@ -213,8 +213,8 @@ class ControllerChecks:
     ) -> None:
         """Check an operator's unclean election of one partition (KIP-460).
 
-        It leaves a leader alone. Without one, an in-sync or eligible replica leads if one can,
-        otherwise any replica that can; only where none can, the partition stays without leader.
+        An existing leader stays. Otherwise an in-sync or eligible replica that may lead is elected,
+        or else any replica that may lead. Without any, the partition stays without a leader.
         """
         if old.leader != NO_LEADER:
             demand(new == old, "an unclean election of a partition with a leader:", old, "->", new)
@@ -230,7 +230,7 @@ class ControllerChecks:
     # The whole -------------------------------------------------------------------------------
 
     def end_step(self) -> None:
-        """Drop the operator's election requests, whose records are written."""
+        """Drop the operator's election requests, because their records have been written."""
         self.requested_elections.clear()
 
     def _check_partition(
@@ -267,9 +267,9 @@ class ControllerChecks:
         demand(broker.has_online(directory), name, "led from a directory that is offline")
 
     def check_leaders_are_active(self) -> None:
-        """Check that no inactive broker leads or is in an ISR, with no leader updates pending.
+        """Check that no inactive broker leads or is in an ISR; no leader update may be pending.
 
-        Without ELR, it may be the only member of an ISR.
+        Without ELR, an inactive broker may be the only member of an ISR.
         """
         elr = self.image.features.get(ELR, 0) > 0
         active = {broker.id for broker in self.image.brokers.values() if broker.is_active}
@@ -286,15 +286,15 @@ class ControllerChecks:
         demand(len(set(directories)) == len(directories), "two brokers with one directory")
 
     def check_snapshot(self) -> None:
-        """Check that an image written as a snapshot and loaded again is the same image."""
+        """Check that an image is unchanged after writing it as a snapshot and loading that."""
         back = [unpack(pack(record)) for record in image_records(self.image)]
         loaded, _ = ImageLoader().load_snapshot(back, self.image.applied)
         demand(loaded == self.image, "a snapshot gives another image")
 
     def check_stop(self, stopping: int, reported_offsets: Mapping[int, int]) -> None:
-        """Check that all other active brokers know the new leaders when a broker may stop.
+        """Check that a broker is told to stop only once all active brokers know the new leaders.
 
-        ``reported_offsets`` are the metadata offsets that each broker has reported last.
+        ``reported_offsets``: the last metadata offset that each broker reported.
         """
         move_offset = self.move_offsets.get(stopping, -1)
         for broker in self.image.brokers.values():
@@ -305,7 +305,7 @@ class ControllerChecks:
     # Committed data --------------------------------------------------------------------------
 
     def setting(self, topic: str, name: str, default: str) -> str:
-        """Return the setting in force: the topic's, else the controller's, else the cluster's."""
+        """Return the effective setting: the topic's, else the controller's, else the cluster's."""
         for resource in ((TOPIC, topic), (BROKER, str(self.own_id)), (BROKER, "")):
             value = self.image.config(*resource).get(name)
             if value is not None:
@@ -313,13 +313,14 @@ class ControllerChecks:
         return default
 
     def is_unclean(self, topic: str) -> bool:
-        """Whether a replica outside the ISR may become the topic's leader."""
+        """Return whether the topic allows leaders from outside the ISR."""
         return self.setting(topic, "unclean.leader.election.enable", "false") == "true"
 
     def on_data(self, is_alive: Callable[[int], bool]) -> None:
-        """Let live leaders commit new records, if all of the ISR is alive.
+        """Let live leaders commit new records if their whole ISR is alive.
 
-        Only the ISR holds the new records if it has the minimum size that ELR demands.
+        Afterwards only the ISR is safe. With ELR, an ISR below the minimum size commits nothing,
+        so other replicas stay safe.
         """
         elr = self.image.features.get(ELR, 0) > 0
         for topic in self.image.topics.values():
@@ -338,19 +339,19 @@ class ControllerChecks:
                     self.safe[topic.id, number] = set(partition.isr) | (set() if enough else safe)
 
     def on_crash(self, broker: int) -> None:
-        """Drop a broker that ended without flushing from the safe replicas; only with ELR."""
+        """Remove a broker that died without flushing from the safe replicas; only with ELR."""
         if self.image.features.get(ELR, 0):
             for safe in self.safe.values():
                 safe.discard(broker)
 
     def on_disk_replaced(self, broker: int, directory: bytes) -> None:
-        """Drop a broker from the safe replicas of the partitions that lay in a directory."""
+        """Remove a broker from the safe replicas of the partitions in a replaced directory."""
         for topic_id, topic in self.image.topics.items():
             for number, partition in topic.partitions.items():
                 if partition.directory(broker) == directory:
                     self.on_log_lost((topic_id, number), broker)
 
     def on_log_lost(self, place: TopicIdPartition, broker: int) -> None:
-        """Drop a broker from the safe replicas of a partition, as it has no log any more."""
+        """Remove a broker, which has lost its log, from the safe replicas of a partition."""
         self.safe[place].discard(broker)
         self.lost.add((place, broker))

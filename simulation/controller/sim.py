@@ -22,13 +22,13 @@ _STEPS = [step for _, step in steps.STEPS]
 
 @attrs.define(eq=False)
 class ControllerSim:
-    """One simulated cluster, without network and data: the controller and its brokers."""
+    """One simulated cluster without network and data: the controller and its brokers."""
 
     seed: int
     world: World
     elr_later: bool
     taken: int = 0
-    """Steps so far."""
+    """The number of steps taken so far."""
 
     @classmethod
     def of(cls, seed: int) -> "ControllerSim":
@@ -100,7 +100,7 @@ class ControllerSim:
     def _wake_the_leaderless(self) -> None:
         """Request an unclean election, as an operator would, for partitions without a leader.
 
-        Their ISR and ELR must be empty.
+        These partitions must have an empty ISR and ELR.
         """
         world = self.world
         for topic_id, number in steps.leaderless(world):

@@ -1,7 +1,7 @@
 """The steps of the controller simulation: one function each, chosen by weight.
 
-Brokers start, fall silent, crash and shut down; leaders report their ISR, sometimes with old
-epochs; clients create, delete, grow, configure and move topics; disks fail.
+Brokers start, stop sending heartbeats, crash and shut down; leaders report their ISR, sometimes
+with stale epochs; clients create, delete, expand, configure and move topics; disks fail.
 """
 
 from collections.abc import Callable
@@ -147,7 +147,7 @@ def fail_directory(world: World, process: SimBroker) -> None:
 
 
 def replace_disk(world: World, process: SimBroker) -> None:
-    """Kill a broker and replace one of its disks: the replicas in that directory begin empty."""
+    """Kill a broker and replace one of its disks: the replicas in that directory become empty."""
     crash(world, process)
     process.clean_epoch = -1
     number = world.random.randrange(len(process.directories))
@@ -162,12 +162,12 @@ def assign(world: World, process: SimBroker) -> None:
     if place is None or not world.is_alive(process.id):
         return
     if world.partition(place).directory(process.id) not in process.online_directories():
-        return  # Nothing can be moved out of it.
+        return  # Replicas cannot be moved out of a failed directory.
     report_directory(world, process, place, world.random.choice(process.directories))
 
 
 def assign_lost(world: World, process: SimBroker) -> None:
-    """Report where the replicas lie whose directories a broker does not have, as it does itself."""
+    """Report new directories, as a broker does, for replicas whose directory it does not have."""
     if not process.running or process.silent or process.epoch < 0:
         return
     for place in world.partitions_where(lambda p: process.id in p.replicas):
@@ -232,9 +232,9 @@ def alter_isr(world: World, process: SimBroker) -> None:
 
 
 def claim_isr(world: World, process: SimBroker) -> None:
-    """Let a leader add a replica that must not join the ISR: inactive, or of an old incarnation.
+    """Let a leader add a replica that must not join the ISR: inactive or of an old incarnation.
 
-    The leader has not learned yet that the broker was fenced, or was restarted.
+    The leader does not know yet that the replica's broker was fenced or restarted.
     """
     place = _draw_partition(
         world, lambda p: p.leader == process.id and set(p.isr) < set(p.replicas)
@@ -273,9 +273,9 @@ def claim_isr(world: World, process: SimBroker) -> None:
 def report_isr(
     world: World, place: TopicIdPartition, replicas: list[int], *, old: bool = False
 ) -> None:
-    """Send the leader's AlterPartition request: the brokers of ``replicas`` that are alive.
+    """Send the leader's AlterPartition request with those of ``replicas`` that are alive.
 
-    With ``old``, its epochs are stale. A recovering leader reports itself alone.
+    With ``old``, the request has stale epochs. A recovering leader reports only itself.
     """
     before = world.partition(place)
     isr = [b for b in replicas if world.is_alive(b)]
@@ -344,7 +344,7 @@ def grow(world: World, process: SimBroker) -> None:
 
 
 def configure(world: World, process: SimBroker) -> None:
-    """Alter a setting of a topic or the cluster default, rarely of the controller's own node."""
+    """Alter a setting of a topic, of the cluster default or, rarely, of the controller's node."""
     del process
     random = world.random
     setting = random.choice((MIN_ISR, UNCLEAN_ENABLE))
@@ -368,7 +368,7 @@ def alter_config(world: World, of: tuple[int, str], setting: str, value: str | N
 def lower_minimum(world: World, process: SimBroker) -> None:
     """Lower min.insync.replicas from 2 to 1, let the leader commit alone, and crash it.
 
-    The followers that left the ISR before miss the records committed afterwards.
+    Followers that had left the ISR do not have the records committed afterwards.
     """
     place = _draw_partition(world, lambda p: p.leader == process.id and len(p.isr) > 1)
     if place is None or not world.is_alive(process.id):
@@ -415,13 +415,13 @@ def reassign(world: World, process: SimBroker) -> None:
     world.ask(decide_reassign, request, once=True)
     after = world.partition(place)
     if after.is_reassigning and after == before and previous_target is not None:
-        targets[place] = previous_target  # The controller refused the request.
+        targets[place] = previous_target  # The controller rejected the request.
     elif not after.is_reassigning:
         targets.pop(place, None)
 
 
 def elect(world: World, process: SimBroker) -> None:
-    """Request the election of a topic's leaders: mostly the preferred ones, sometimes any."""
+    """Request an election for a topic's partitions: mostly preferred, sometimes unclean."""
     del process
     topic = _draw_topic(world)
     if topic is None or not topic.partitions:
@@ -469,7 +469,7 @@ def elr(world: World, process: SimBroker) -> None:
 
 
 def fence(world: World) -> None:
-    """Fence every broker whose session has expired; none unfenced may be silent for 9 s."""
+    """Fence every broker whose session expired; no unfenced broker may be silent for 9 s."""
     while world.ask(decide_fence_stale, None):
         pass
     for broker in world.state.image.brokers.values():
@@ -484,7 +484,7 @@ def balance(world: World, process: SimBroker) -> None:
 
 
 def pass_time(world: World, process: SimBroker) -> None:
-    """Let up to three seconds pass, and send the heartbeats of most brokers."""
+    """Let up to three seconds pass, and send heartbeats of most brokers."""
     del process
     world.now += 3 * world.random.random()
     for broker in world.brokers.values():
@@ -504,7 +504,7 @@ def fence_one(world: World, process: SimBroker) -> None:
 
 
 def end_early(world: World, process: SimBroker) -> None:
-    """Fence a broker because its process ended; sometimes that is an error."""
+    """Fence a broker because its process has ended; sometimes this report is wrong."""
     if process.running and world.random.random() < 0.8:
         return
     existing = world.state.image.brokers.get(process.id)
@@ -514,7 +514,7 @@ def end_early(world: World, process: SimBroker) -> None:
 
 
 def several(world: World, process: SimBroker) -> None:
-    """Send two to five requests whose decisions are under way at the same time."""
+    """Send two to five requests whose decisions are pending at the same time."""
     del process
     brokers = list(world.brokers.values())
 
@@ -540,7 +540,7 @@ AT_ONCE: Final[tuple[Callable[[World, SimBroker], None], ...]] = (
     end_early,
     heartbeat,
 )
-"""Steps that may be taken while other decisions are under way."""
+"""Steps that may be taken while other decisions are pending."""
 
 
 def begin_stop(world: World, process: SimBroker) -> None:

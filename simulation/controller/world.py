@@ -1,11 +1,11 @@
 """A simulated controller, its log and its brokers, without network.
 
-Decisions are committed to a log one after the other, or several are under way at a time. Sometimes
-the controller fails over in the middle of a request: before its records are committed, which loses
-them, or after, and then the sender repeats the request because it got no answer. Of several
-decisions under way a prefix is committed and the others are lost together. The next controller
-starts from the log or from a snapshot, and must reach the same image; the previous one may go on
-for a while without knowing that, and must not answer.
+Decisions are committed to a log one at a time, or several are pending together. Sometimes the
+controller fails over during a request. If this happens before its records are committed, they are
+lost; otherwise the sender got no answer and repeats the request. Of several pending decisions, a
+prefix is committed and the rest is lost together. The next controller starts from the log or from
+a snapshot, and must reach the same image. The previous controller may continue for a while because
+it does not know of the failover, but it must not answer.
 """
 
 from collections import deque
@@ -49,7 +49,7 @@ SETTINGS: Final = {
 
 @attrs.define
 class SimBroker:
-    """The actual state of a broker's process, which the controller's image may lag behind."""
+    """The actual state of a broker's process; the controller's image may lag behind it."""
 
     id: int
     directories: list[bytes]
@@ -58,9 +58,9 @@ class SimBroker:
     stopping: bool = False
     epoch: int = -1
     clean_epoch: int = -1
-    """The epoch of its previous process if that was shut down cleanly; else -1."""
+    """The epoch of the previous process if it was shut down cleanly, else -1."""
     last_epoch: int = -1
-    """The epoch of its previous process."""
+    """The epoch of the previous process."""
     lives: int = 0
     offline: set[bytes] = attrs.field(factory=set)
 
@@ -75,7 +75,7 @@ class SimBroker:
 
 @attrs.frozen(eq=False)
 class Batch:
-    """Records that were written, and the controller's state with them."""
+    """Records that were written, and the controller's state after them."""
 
     records: tuple[MetadataRecord, ...]
     applied: Applied
@@ -85,7 +85,7 @@ class Batch:
 
 
 def _is_answered(commit: Commit | None) -> bool:
-    """Whether a request that waits for this commit is answered: :meth:`Commit.wait` succeeds."""
+    """Return whether :meth:`Commit.wait` succeeds, so that the waiting request is answered."""
     return commit is None or (commit._event.is_set() and commit._error is None)
 
 
@@ -108,13 +108,13 @@ class World:
     slices: int = 1_000
     """The number of partitions that one decision handles."""
     under_way: "list[Batch] | None" = None
-    """Batches that are written and not committed; None if batches are committed at once."""
+    """Batches that are written but not committed; None if batches are committed immediately."""
     pending_answers: list[tuple[Commit | None, Callable[[], object]]] = attrs.field(factory=list)
     """The commits that requests wait for, and the calls that repeat those requests."""
     old: ControllerState | None = None
-    """The previous controller, while it does not know that it was replaced."""
+    """The previous controller, as long as it does not know that it was replaced."""
     reported_offsets: dict[int, int] = attrs.field(factory=dict)
-    """The metadata offset that each broker has reported last."""
+    """The last metadata offset that each broker reported."""
     failovers: int = 0
     repeated: int = 0
 
@@ -137,9 +137,9 @@ class World:
         once: bool = False,
         vouched: frozenset[int] = frozenset(),
     ) -> R | None:
-        """Return a request's reply, None if it was refused or is under way.
+        """Return a request's reply, or None if the request was rejected or is pending.
 
-        ``once``: repeated after a failover, the request must write nothing.
+        ``once``: the request must not write anything when it is repeated after a failover.
         """
         if self.under_way is not None:
             self._set_out(decide, request, once=once, vouched=vouched)
@@ -229,7 +229,7 @@ class World:
     def write(
         self, records: Sequence[MetadataRecord], why: str, *, vouched: frozenset[int] = frozenset()
     ) -> None:
-        """Write one batch; commit it at once unless several are under way."""
+        """Write one batch, and commit it immediately unless several are pending."""
         if not records:
             return
         state = self.state
@@ -251,10 +251,10 @@ class World:
         batch.commit.complete()
 
     def several(self, requests: Sequence[Callable[[], None]]) -> None:
-        """Send requests whose decisions are under way together; the last ones may be lost.
+        """Send requests whose decisions are pending together; the last ones may be lost.
 
-        Records are lost together with the leadership. A lost request must not be answered, and is
-        repeated.
+        Records are lost only when the leadership is lost. A request whose records are lost must not
+        be answered; it is repeated.
         """
         self.under_way, self.pending_answers = [], []
         for request in requests:
@@ -281,7 +281,7 @@ class World:
                 demand(is_committed and not is_lost, "answered, though it was lost", commit)
 
     def update_leaders(self, *, whole: bool = False) -> None:
-        """Continue the leader updates: by one slice, or with ``whole`` to their end."""
+        """Continue the leader updates by one slice, or with ``whole`` until they are done."""
         while self.state.leader_update_queue:
             decision = self._decide(decide_leader_updates, None)
             assert decision is not None
@@ -313,7 +313,7 @@ class World:
     def partitions_where(
         self, condition: Callable[[PartitionImage], bool]
     ) -> list[TopicIdPartition]:
-        """Return the partitions for which ``condition`` is true, in the order of topic names."""
+        """Return the partitions for which ``condition`` is true, sorted by topic name."""
         image = self.state.image
         return [
             (topic_id, number)
@@ -328,14 +328,14 @@ class World:
         return self.state.image.topics[topic_id].partitions[number]
 
     def is_alive(self, broker: int) -> bool:
-        """Whether a broker is running, and active in the controller's image with its epoch."""
+        """Return whether a broker runs, and the image has its current epoch as active."""
         process, image = self.brokers[broker], self.state.image.brokers.get(broker)
         if not process.running or process.silent or image is None:
             return False
         return image.epoch == process.epoch and image.is_active
 
     def note(self, *what: object) -> None:
-        """Add an event to the story of the run; it is formatted only for a failure."""
+        """Add an event to the story of the run, which is formatted only after a failure."""
         self.lines.append((self.now, self.state.next_offset, what))
 
     def story(self) -> str:
@@ -360,7 +360,7 @@ def _directory(broker: int, number: int) -> bytes:
 
 
 def new_directory(broker: int, random: Random) -> bytes:
-    """Return the id of a directory on a disk that replaces another one of a broker."""
+    """Return a directory id for a disk that replaces one of a broker's disks."""
     return b"\xdf" + random.randbytes(11) + broker.to_bytes(4)
 
 
