@@ -1,7 +1,7 @@
 """The invariants of replication that a simulation checks all the time.
 
-Rules: a check looks at the controller's image and at the logs of living brokers alone; it visits
-what is new since the last look, or all of a log that was truncated meanwhile.
+Rules: a check uses only the controller's image and the logs of running brokers. It reads what was
+added to a log since the last check, or the whole log if it was truncated since.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,19 +21,19 @@ TOPIC: Final = "t"
 
 @attrs.define(eq=False)
 class ReplicationChecks:
-    """The records that producers were promised, and checks that the replicas have them."""
+    """The acknowledged records, and checks that the replicas have them."""
 
     brokers: Mapping[int, SimMachine]
     history: History
     contents: Contents = attrs.field(factory=Contents)
     emptied: set[int] = attrs.field(factory=set)
-    """Brokers that came back with an empty disk."""
+    """The brokers that were restarted with an empty disk."""
     _watermarks: dict[tuple[int, int, int, int], int] = attrs.field(factory=dict)
-    """The high watermark by broker, life, partition and leader epoch."""
+    """The high watermark by broker, number of its process, partition and leader epoch."""
     _complete: dict[tuple[int, int], tuple[int, int]] = attrs.field(factory=dict)
-    """By broker and partition: the generation of a log, and the number of records it had."""
+    """By broker and partition: the generation of the log, and the number of its records."""
     _equal: dict[tuple[int, int, int], tuple[int, int, int]] = attrs.field(factory=dict)
-    """By partition and two brokers: their logs' generations, and the end up to which they agree."""
+    """By partition and two brokers: the generations of both logs, and the end of their equality."""
 
     def living(self, topic: str, index: int) -> Iterator[tuple[SimMachine, Partition]]:
         for broker in self.brokers.values():
@@ -48,7 +48,7 @@ class ReplicationChecks:
         for broker, partition in self.living(topic, index):
             log = partition.log
             if broker.id not in committed.replicas:
-                continue  # Its removal is on the way.
+                continue  # The replica will be removed.
             # A power loss can undo a truncation but keep the high watermark stored after it; the
             # replica serves no consumer before its leader has confirmed its log.
             watermark = log.high_watermark if partition.is_confirmed else 0
@@ -57,9 +57,9 @@ class ReplicationChecks:
                 self._check_leader(broker, partition, index, leaders)
         for node, _, decoded in logs:
             if not self.brokers[node].is_registered:
-                continue  # What its machine lost with the power takes it out of the ISR then.
+                continue  # Registering after a power loss removes the broker from the ISR.
             if node in self.emptied and committed.leader < 0:
-                continue  # It may be in the ISR as the last one, but it must not lead.
+                continue  # It may be the last member of the ISR, but it must not lead.
             if node in (*committed.isr, *committed.elr):
                 self._check_start(index, node, decoded)
                 self._check_complete(index, node, decoded)
@@ -71,7 +71,7 @@ class ReplicationChecks:
     def _check_leader(
         self, broker: SimMachine, partition: Partition, index: int, leaders: dict[int, int]
     ) -> None:
-        """Check that an epoch has one leader, and that its high watermark only grows."""
+        """Check that an epoch has one leader, whose high watermark never decreases."""
         assert partition.leader is not None
         epoch, watermark = partition.leader.leader_epoch, partition.high_watermark
         demand(epoch not in leaders, f"two leaders in epoch {epoch}")
@@ -83,7 +83,7 @@ class ReplicationChecks:
         self._watermarks[key] = watermark
 
     def _check_offsets(self, broker: SimMachine, partition: Partition, index: int) -> None:
-        """Check the order of a leader's offsets, and that deleted records stay deleted."""
+        """Check the order of a leader's start, last stable, high watermark and end offsets."""
         log, watermark = partition.log, partition.high_watermark
         stable = partition.last_stable_offset
         where = f"partition {index} on {broker.id}"
@@ -94,7 +94,7 @@ class ReplicationChecks:
         )
 
     def _check_start(self, index: int, node: int, decoded: Decoded) -> None:
-        """Check that an in-sync or eligible replica lacks what was deleted."""
+        """Check that an in-sync or eligible replica does not have deleted records."""
         start_offset, deleted_end = decoded.start_offset, self.history.deleted_end[index]
         demand(
             start_offset >= deleted_end,
@@ -103,7 +103,7 @@ class ReplicationChecks:
         )
 
     def _check_complete(self, index: int, node: int, decoded: Decoded) -> None:
-        """Check that an in-sync or eligible replica has all that was acknowledged."""
+        """Check that an in-sync or eligible replica has all acknowledged records."""
         history = self.history
         start_offset, delete_end = decoded.start_offset, history.delete_end[index]
         demand(
@@ -124,9 +124,9 @@ class ReplicationChecks:
         self._complete[node, index] = decoded.generation, len(acknowledged)
 
     def has_all(self, node: int, topic: str, index: int) -> bool:
-        """Whether a living broker has all that was acknowledged of a partition.
+        """Return whether a running broker has all acknowledged records of a partition.
 
-        The records of internal topics are not counted; their replicas must be as long as any other.
+        Records of internal topics are not tracked; there a log must be as long as any other.
         """
         partition = self.brokers[node].partition(topic, index)
         if partition is None:
@@ -142,7 +142,7 @@ class ReplicationChecks:
         )
 
     def open_partitions(self) -> list[str]:
-        """Return the partitions with a leader whose last stable offset is not its end."""
+        """Return the partitions whose leader's last stable offset is below its log end."""
         return [
             f"{partition.topic}-{partition.partition} on {machine.id}"
             for machine in self.brokers.values()

@@ -1,7 +1,7 @@
-"""Clients of the simulated cluster: what they share, producers, and those that delete records.
+"""Clients of the simulated cluster: shared parts, producers, and clients that delete records.
 
-Rules: a client knows the cluster by its answers alone, but for the metadata, which it reads from a
-random broker. Every request has a bound; a request without an answer may have been carried out.
+Rules: a client knows the cluster only from responses, and from metadata that it reads from a random
+broker. Every request has a time limit; a request without a response may have been executed.
 """
 
 from collections.abc import Callable
@@ -29,15 +29,15 @@ ANSWER_S: Final = 8.0
 BEFORE_TOPIC_IDS: Final = 12
 """The last version of Fetch and Produce that names topics."""
 BATCH_RECORDS: Final = (1, 1, 1, 1, 2, 3)
-"""The numbers of records in a batch, one of which a producer draws."""
+"""The numbers of records in a batch, from which a producer draws one."""
 VALUE_BYTES: Final = 16
-"""The size of every value: what follows a truncation then often has the size of what was there."""
+"""The size of every value, so that records written after a truncation often fit the old ones."""
 TIME_MS: Final = 1_699_980_000_000
-"""The timestamp of records: hours ago, also when wall clocks are set back."""
+"""The timestamp of records, which is hours in the past even when wall clocks are set back."""
 _ATTEMPTS: Final = 12
-"""The attempts of an idempotent producer at one batch."""
+"""The number of times that an idempotent producer sends one batch."""
 _UNKNOWN: Final = -99
-"""In place of an error code: there was no answer."""
+"""The code for a missing response, in place of an error code."""
 RETRIABLE: Final = frozenset(
     error.code
     for error in (
@@ -60,12 +60,12 @@ RETRIABLE: Final = frozenset(
         errors.UnknownTopicId,
     )
 ) | {_UNKNOWN}
-"""Codes after which a client sends the request again."""
+"""The error codes after which a client retries the request."""
 
 
 @attrs.define(eq=False)
 class World:
-    """The cluster as clients see it."""
+    """The cluster as seen by clients."""
 
     wire: Wire
     machines: dict[int, SimMachine]
@@ -74,9 +74,9 @@ class World:
     partition_count: int
     note: Callable[..., None]
     rivals: set[str] = attrs.field(factory=set)
-    """Transactional ids with which a second client has begun."""
+    """The transactional ids that a second client has also used."""
     is_quiet: bool = False
-    """Whether producers begin nothing new."""
+    """True while producers must not start anything new."""
 
     def image(self, random: Random) -> MetadataImage | None:
         """Return the metadata of a random broker."""
@@ -90,7 +90,7 @@ class SimClient:
     """One client with its connections."""
 
     id: int
-    """Its number in the network, which is negative."""
+    """The client's number in the network, which is negative."""
     world: World
     random: Random
     pool: FramePool = attrs.field(init=False)
@@ -100,7 +100,7 @@ class SimClient:
         self.pool = FramePool(self.world.wire, self.id, ANSWER_S)
 
     def leader_of(self, topic: str, index: int) -> int | None:
-        """Return the broker that leads a partition, at times a former leader."""
+        """Return the leader of a partition, or sometimes a former leader."""
         if self.random.random() < 0.2:
             former = [
                 machine.id
@@ -122,7 +122,7 @@ class SimClient:
         return self._epochs[topic, index]
 
     async def call(self, node: int | None, request: Body, *, version: int | None = None) -> Body:
-        """Return a broker's response, None if there is none."""
+        """Return a broker's response, or None without a response."""
         if node is None:
             await trio.sleep(0.1)
             return None
@@ -132,7 +132,7 @@ class SimClient:
             return None
 
     def demand_unfenced(self) -> None:
-        """Check that the last answer came from a broker that was not fenced (invariant 34)."""
+        """Check that the last response came from an unfenced broker (invariant 34)."""
         demand(not self.pool.was_fenced, f"client {-self.id}: a fenced broker serves")
 
     def any_broker(self) -> int:
@@ -145,11 +145,11 @@ class SimClient:
             await trio.sleep(0.2)
 
     async def pause(self) -> None:
-        """Wait before a request is repeated."""
+        """Wait before a retry."""
         await trio.sleep(0.05 + 0.2 * self.random.random())
 
     async def new_producer_id(self) -> int:
-        """Return the id of an idempotent producer."""
+        """Return a new id for an idempotent producer."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         while True:
             answer = await self.call(self.any_broker(), request)
@@ -180,7 +180,7 @@ class SimClient:
 
 @attrs.define(eq=False)
 class Producer(SimClient):
-    """A producer of acks=all, idempotent or not."""
+    """A producer with acks=all, idempotent or not."""
 
     is_idempotent: bool = False
     _count: int = 0
@@ -202,7 +202,7 @@ class Producer(SimClient):
                 await self._try(index, values, -1, -1)
 
     async def _produce_once(self, index: int, values: list[bytes]) -> None:
-        """Repeat a batch until it is acknowledged; take another producer id if that is refused."""
+        """Resend a batch until it is acknowledged; get a new producer id if it is rejected."""
         if self._producer_id < 0:
             self._producer_id = await self.new_producer_id()
             self._sequences.clear()
@@ -235,7 +235,7 @@ class Producer(SimClient):
 
 @attrs.define(eq=False)
 class Deleter(SimClient):
-    """A client that deletes records from the start of partitions, often while followers are out."""
+    """A client that deletes a partition's oldest records, often while followers are not in sync."""
 
     async def run(self) -> None:
         while True:
@@ -243,7 +243,7 @@ class Deleter(SimClient):
             await self._delete(self._choose())
 
     def _choose(self) -> int:
-        """Return any partition, or one of those with the fewest in-sync replicas."""
+        """Return a random partition, sometimes among those with the fewest in-sync replicas."""
         indexes = range(self.world.partition_count)
         image = self.world.image(self.random)
         topic = None if image is None else image.topic(TOPIC)

@@ -1,8 +1,8 @@
 """Consumers of the simulated cluster, and clients that commit offsets of groups.
 
-Each consumer reads one partition from its start with one isolation level, as one that assigns its
-partitions itself. Invariants 7, 8, 13, 14, 15, 19 and 27 are checked with each answer, 11 with each
-offset that is fetched.
+Each consumer reads one partition from its start with one isolation level, without a group.
+Invariants 7, 8, 13, 14, 15, 19 and 27 are checked with each response, and 11 with each fetched
+offset.
 """
 
 from collections import deque
@@ -39,14 +39,14 @@ class Consumer(SimClient):
 
     index: int = 0
     is_committed: bool = False
-    """Whether it reads with read_committed."""
+    """True if the consumer reads with read_committed."""
     position: int = 0
     values: dict[int, bytes] = attrs.field(factory=dict)
-    """The records that it has read, by offset."""
+    """The values of the records read so far, by offset."""
     _open: dict[int, SimTransaction] = attrs.field(factory=dict)
-    """The transaction of each producer id that no marker has ended so far."""
+    """By producer id, the transaction that no marker has ended so far."""
     _seen_end: int = 0
-    """The largest end of the readable records that an answer has shown."""
+    """The highest end of readable offsets in any response so far."""
 
     async def run(self) -> None:
         while True:
@@ -85,7 +85,7 @@ class Consumer(SimClient):
         return False
 
     def _reset(self) -> None:
-        """Go on behind deleted records; nothing else may put a position out of range."""
+        """Skip deleted records; nothing else may put a position out of range."""
         end = self.world.history.delete_end[self.index]
         demand(
             self.position < end,
@@ -124,7 +124,7 @@ class Consumer(SimClient):
             self.position = header.next_offset
 
     def _check_marked(self, data: bytes, place: int, header: BatchHeader) -> None:
-        """Check that a marker has ended a producer's transaction before its next one begins."""
+        """Check that a marker ended a producer's transaction before its next one starts."""
         if header.is_control:
             self._open.pop(header.producer_id, None)
             return
@@ -143,10 +143,10 @@ class Consumer(SimClient):
         self.values[offset] = value
 
     def _see_end(self, end: int) -> None:
-        """Remember an end, below which no later answer may be.
+        """Remember the end of readable offsets in a response; later responses must not be below it.
 
-        But a last stable offset where a client asked to delete records may be the log start, which
-        passes open transactions as in Kafka: another leader without that deletion has them again.
+        A last stable offset at or below a requested deletion is ignored. It may be the log start,
+        which passes open transactions as in Kafka, and move back on a leader without the deletion.
         """
         if self.is_committed and end <= self.world.history.delete_end[self.index]:
             return
@@ -155,7 +155,7 @@ class Consumer(SimClient):
             self.world.history.on_latest(self.index, end)
 
     async def list_end(self) -> None:
-        """Ask for the latest offset, which must not be below what any client knows committed."""
+        """Request the latest offset, which must not be below any committed end known to clients."""
         history = self.world.history
         known_end = self._seen_end if self.is_committed else history.latest[self.index]
         topic = ListOffsetsRequest.ListOffsetsTopic
@@ -188,7 +188,7 @@ def _list_aborted(answer: Answer) -> list[Answer.AbortedTransaction]:
 
 
 def _is_abort(data: bytes, place: int, header: BatchHeader) -> bool:
-    """Whether a batch is the marker of an abort."""
+    """Return whether a batch is an abort marker."""
     if not header.is_control:
         return False
     control = parse_key(next(iter(records(data, place, header))).key)
@@ -197,7 +197,7 @@ def _is_abort(data: bytes, place: int, header: BatchHeader) -> bool:
 
 @attrs.define(eq=False)
 class Committer(SimClient):
-    """The only client that commits offsets of one group: each one larger than the last."""
+    """The only client that commits offsets of one group; each offset is larger than the last."""
 
     group: str = "g"
     _offset: int = 0
@@ -246,7 +246,7 @@ class Committer(SimClient):
 
 
 async def fetch_offset(client: SimClient, group: str, *, is_stable: bool = False) -> int | None:
-    """Return a group's committed offset of partition 0, -1 if there is none; None on an error."""
+    """Return a group's committed offset of partition 0, -1 without one, or None on an error."""
     topic = OffsetFetchRequest.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
     request = OffsetFetchRequest(group_id=group, topics=[topic], require_stable=is_stable)
     coordinator = client.leader_of(CONSUMER_OFFSETS, partition_for(group, GROUP_PARTITIONS))

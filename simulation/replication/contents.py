@@ -1,7 +1,7 @@
-"""The records of simulated logs, decoded once: most checks see a log that only grew.
+"""The records of simulated logs, each decoded once, because most logs only grow between checks.
 
 Rules: ``generation`` changes when records disappear or change, so a check of everything below an
-offset holds for a log as long as its generation stays.
+offset stays valid for a log as long as the generation is the same.
 """
 
 from typing import Final, cast
@@ -18,7 +18,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 def raw(log: PartitionLog, start_offset: int) -> bytes:
-    """Return the batches of a log that can be read, from an offset on."""
+    """Return the readable batches of a log from ``start_offset`` onwards."""
     data = bytearray()
     offset, end_offset = start_offset, log.writer.written_offset
     while offset < end_offset:
@@ -32,7 +32,7 @@ def raw(log: PartitionLog, start_offset: int) -> bytes:
 
 
 def decode(data: bytes) -> Content:
-    """Return the records of batches."""
+    """Return the records in ``data``, which has whole batches."""
     content: Content = {}
     for position, header in headers(data):
         for record in records(data, position, header):
@@ -53,7 +53,7 @@ def read_stored(disk: SimDisk, topic: str, index: int) -> Content:
 
 @attrs.define(eq=False)
 class Decoded:
-    """The records of one replica's log as it was at the last look."""
+    """The records of one replica's log at the time of the last check."""
 
     content: Content = attrs.field(factory=dict)
     generation: int = 0
@@ -63,9 +63,9 @@ class Decoded:
     _epochs: list[tuple[int, int]] = attrs.field(factory=list)
 
     def look(self, log: PartitionLog) -> None:
-        """Decode what is new in a log; all of it if records may have gone since the last look.
+        """Decode the new records of a log, or all if records may have been removed since.
 
-        After a truncation a new leader epoch begins below the former end.
+        A truncation is detected by a new leader epoch that starts below the former end.
         """
         epochs = log.epochs.entries()
         end_offset = log.writer.written_offset
@@ -94,7 +94,7 @@ class Contents:
     _logs: dict[tuple[int, str, int], Decoded] = attrs.field(factory=dict)
 
     def of(self, node: int, topic: str, index: int, log: PartitionLog) -> Decoded:
-        """Return the records of a replica, as they are now."""
+        """Return the current records of a replica."""
         decoded = self._logs.setdefault((node, topic, index), Decoded())
         decoded.look(log)
         return decoded

@@ -9,7 +9,7 @@ from kwire import attrs
 from simulation.replication.clients import World
 
 CUT_OFF_S: Final = (2.0, 6.0)
-"""The minimum and maximum time that a controller is cut off."""
+"""The minimum and maximum time for which a controller is cut off."""
 
 
 @attrs.define(eq=False)
@@ -19,10 +19,10 @@ class ControllerFaults:
     world: World
     random: Random
     mended_at: float = float("-inf")
-    """The time at which a controller that was cut off was connected again."""
+    """The time at which the last controller that was cut off was reconnected."""
 
     def resign(self, nursery: trio.Nursery) -> None:
-        """Let the active controller hand its leadership over."""
+        """Let the active controller resign its leadership."""
         for machine in self.world.machines.values():
             server = machine.server
             if server is not None and machine.is_active:
@@ -32,7 +32,7 @@ class ControllerFaults:
     def cut_off(self, nursery: trio.Nursery) -> None:
         """Cut the active controller off for so long that another one may be elected meanwhile.
 
-        Brokers and clients may still wait for its answers when it is connected again.
+        Brokers and clients may still wait for its responses when it is reconnected.
         """
         active = [machine.id for machine in self.world.machines.values() if machine.is_active]
         if active and not self.world.wire.hidden:
@@ -50,7 +50,7 @@ class ControllerFaults:
     async def isolate(self, node: int) -> None:
         """Cut a controller off from the other controllers for a while.
 
-        It decides on requests meanwhile, and loses its decisions with the leadership.
+        Meanwhile it decides on requests, and it loses these decisions with its leadership.
         """
         machines = self.world.machines.values()
         others = [m.id for m in machines if m.config.is_controller and m.id != node]

@@ -1,4 +1,4 @@
-"""Staged faults of disks: full and slow ones, and brokers that come back without their logs."""
+"""Staged disk faults: full and slow disks, and brokers that restart without their logs."""
 
 import errno
 import sys
@@ -18,13 +18,13 @@ from simulation.replication.settings import (
 
 SESSION_S: Final = SESSION_MS / 1000
 _WRITTEN_S: Final = 10.0
-"""The time in which queued records are written when there is room again."""
+"""The time in which queued records must be written once the disk has room."""
 
 
 async def fill_slow_disk(scene: Scene, nursery: trio.Nursery) -> None:
-    """Let the thread that writes to a slow disk find no room, and then enough again.
+    """Fill a slow disk while writes are queued, and then free it.
 
-    No append follows: what waits must be written nevertheless.
+    The queued records must be written even if no append follows.
     """
     index = scene.random.randrange(scene.world.partition_count)
     replicas = await scene.prepare(nursery, TOPIC, index)
@@ -53,9 +53,10 @@ async def fill_slow_disk(scene: Scene, nursery: trio.Nursery) -> None:
 
 
 async def return_without_log(scene: Scene, nursery: trio.Nursery) -> None:
-    """Let the last replica in sync come back with another disk, or without one directory.
+    """Restart the broker of the last in-sync replica with another disk or without one directory.
 
-    It must not lead with an empty log. After a replaced disk an operator elects another one.
+    It must not lead with an empty log. After the replacement of a disk, an operator elects another
+    replica.
     """
     index = scene.random.randrange(scene.world.partition_count)
     replicas = await scene.prepare(nursery, TOPIC, index)
@@ -88,9 +89,10 @@ async def return_without_log(scene: Scene, nursery: trio.Nursery) -> None:
 def _may_lose(
     scene: Scene, machine: SimMachine, place: int, ends: dict[tuple[str, int], int]
 ) -> bool:
-    """Whether others have what was acknowledged of all partitions on a disk.
+    """Return whether other replicas have the acknowledged records of all partitions on a disk.
 
-    If the machine alone is in sync, all of them have: an operator may elect any.
+    If only this machine is in sync, all other replicas must have them, because an operator may
+    elect any replica.
     """
     directory = machine.directory_ids[place]
     for topic, image in ((t.name, t) for t in scene.books.image.topics.values()):
@@ -113,7 +115,7 @@ def _may_lose(
 
 
 def _has_all(scene: Scene, machine: SimMachine, topic: str, index: int, end_offset: int) -> bool:
-    """Whether a machine's disks have all that was acknowledged, and all below an offset."""
+    """Return whether a machine has all acknowledged records, and all records below an offset."""
     content: Content = {}
     for disk in machine.disks:
         content |= read_stored(disk, topic, index)
@@ -129,7 +131,7 @@ def _has_all(scene: Scene, machine: SimMachine, topic: str, index: int, end_offs
 async def _replace_disk(
     scene: Scene, nursery: trio.Nursery, machine: SimMachine, place: int
 ) -> None:
-    """Start a machine with an empty disk, then the others; elect leaders if need be."""
+    """Start a machine with an empty disk, then the others; elect leaders if necessary."""
     scene.world.note("another disk", machine.id, place)
     machine.replace_disk(place)
     scene.checks.emptied.add(machine.id)
@@ -152,7 +154,7 @@ async def _replace_disk(
 async def _leave_directory(
     scene: Scene, nursery: trio.Nursery, machine: SimMachine, place: int
 ) -> None:
-    """Start a machine without a directory, then the others; give the directory back."""
+    """Start a machine without one of its directories, then the others; restore the directory."""
     scene.world.note("without directory", machine.id, place)
     machine.disks[place].fail_at("*", OSError(errno.EIO, "i/o error"), times=sys.maxsize)
     machine.start(nursery)

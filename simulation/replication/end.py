@@ -1,4 +1,4 @@
-"""The end of a run: every client gets an answer, and what they see then is whole.
+"""The end of a run: every client gets a response, and what clients then see must be complete.
 
 Invariants 1, 3, 4, 6, 10, 11, 12, 61, 62 and 70 are checked here.
 """
@@ -18,7 +18,7 @@ from simulation.replication.members import Member, are_assigned
 from simulation.replication.transactions import TransactionalProducer
 
 HEAL_S: Final = 90.0
-"""The time in which the cluster is whole, and in which clients end, once all faults are mended."""
+"""The time in which the cluster must recover and clients must end, once all faults have ended."""
 _READER: Final = -500
 
 
@@ -27,7 +27,7 @@ class _Deadline:
     at: float
 
     async def wait(self, is_reached: Callable[[], bool], text: Callable[[], str]) -> None:
-        """Wait until something is reached; AssertionError after the deadline."""
+        """Wait until ``is_reached`` returns True; raises AssertionError after the deadline."""
         while not is_reached():
             demand(trio.current_time() < self.at, text())
             await trio.sleep(0.5)
@@ -36,7 +36,7 @@ class _Deadline:
 async def check_end(
     world: World, clients: Sequence[SimClient], checks: ReplicationChecks, seed: int
 ) -> None:
-    """Let transactions end, and check what every client sees then."""
+    """Let transactions end, and then check what every client sees."""
     deadline = _Deadline(trio.current_time() + HEAL_S)
     producers = [client for client in clients if isinstance(client, TransactionalProducer)]
     for producer in producers:

@@ -1,8 +1,8 @@
 """The faults of the simulated cluster; each is drawn from the run's source of randomness.
 
-Rule: a fault may take away anything that the cluster promises to survive, and no more. So a machine
-loses power only while other replicas in sync or eligible have all that was acknowledged, and until
-it is out of all ISRs nothing else fails.
+Rule: a fault may destroy anything whose loss the cluster promises to survive, and no more. So a
+machine loses power only while other in-sync or eligible replicas have all acknowledged records, and
+nothing else fails until the machine has left all ISRs.
 """
 
 import errno
@@ -29,7 +29,7 @@ from simulation.replication.staged_faults import StagedFaults
 
 SESSION_S: Final = SESSION_MS / 1000
 CLOCK_JUMPS_S: Final = (5, 60, 600, 3_600)
-"""By how much a wall clock is set forward or back: less than the time that producers expire in."""
+"""The seconds by which a wall clock is set forward or back: less than producers' expiration."""
 _ADMIN: Final = -900
 
 
@@ -44,10 +44,10 @@ class Faults:
     staged: StagedFaults = attrs.field(init=False)
     controllers: ControllerFaults = attrs.field(init=False)
     is_staged_only: bool = False
-    """Whether nothing else fails in this run."""
+    """True if staged faults are the only faults of this run."""
     _mended_at: float = float("-inf")
     _fragile: int = -1
-    """The machine that lost power last, while it may be in an ISR."""
+    """The machine that lost power last, as long as it may be in an ISR; else -1."""
 
     def __attrs_post_init__(self) -> None:
         self.staged = StagedFaults(Scene(self.world, self.books, self.random, self.checks))
@@ -55,7 +55,7 @@ class Faults:
 
     @property
     def has_elr(self) -> bool:
-        """Whether eligible leader replicas are finalized (KIP-966)."""
+        """True if eligible leader replicas are enabled (KIP-966)."""
         return self.books.image.features.get(ELR, 0) > 0
 
     @property
@@ -63,11 +63,11 @@ class Faults:
         return self.world.machines
 
     def play_only(self, stage: str) -> None:
-        """Make no fault but this staged one, again and again."""
+        """Repeat this staged fault, and cause no other."""
         self.staged.names, self.is_staged_only = (stage,), True
 
     def act(self, nursery: trio.Nursery) -> None:
-        """Make one fault, or mend some."""
+        """Cause one fault, or end some."""
         if self.staged.is_running:
             return
         if self.is_staged_only:
@@ -125,7 +125,7 @@ class Faults:
             machine.start(nursery)
 
     def _pause(self, nursery: trio.Nursery) -> None:
-        """Stop a process for a time, often for longer than its session."""
+        """Pause a process for some time, often for longer than its session."""
         machine = self._draw(alive=True)
         if machine is not None and not machine.is_paused:
             nursery.start_soon(self._hold, machine, self.random.uniform(0.2, 3 * SESSION_S))
@@ -147,7 +147,7 @@ class Faults:
             machine.stop()
 
     def _stop_followers(self, nursery: trio.Nursery) -> None:
-        """Stop all replicas of a partition but the leader in order."""
+        """Cleanly shut down the brokers of all followers of a partition."""
         state = self.books.image.partition(TOPIC, self.random.randrange(self.world.partition_count))
         followers = [] if state is None else [n for n in state.isr if n != state.leader]
         self.world.note("stop followers", *followers)
@@ -155,7 +155,7 @@ class Faults:
             self.machines[node].stop()
 
     def _install(self, nursery: trio.Nursery) -> None:
-        """Install the new release on a machine, and stop its process in order, or kill it."""
+        """Install the new release on a machine, and shut its process down cleanly or kill it."""
         machines = [m for m in self.machines.values() if m.installed != SUPPORTED]
         if machines:
             machine = self.random.choice(machines)
@@ -167,7 +167,7 @@ class Faults:
                 machine.kill(self.random)
 
     def _set_clock(self, nursery: trio.Nursery) -> None:
-        """Set the wall clock of a machine, or of all of them, forward or back."""
+        """Set the wall clock of one machine or of all machines forward or back."""
         machines = list(self.machines.values())
         chosen = machines if self.random.random() < 0.5 else [self.random.choice(machines)]
         seconds = self.random.choice((-1, 1)) * self.random.choice(CLOCK_JUMPS_S)
@@ -183,7 +183,7 @@ class Faults:
         mended_at = max(self._mended_at, self.controllers.mended_at)
         is_steady = self.world.wire.is_whole and trio.current_time() > mended_at + SESSION_S
         if machine is None or not (is_steady or self.has_elr):
-            return  # Without eligible replicas the others may be about to leave the ISR.
+            return  # Without ELR, the other replicas may be about to leave the ISR.
         for topic, index, partition in self._partitions():
             members = {*partition.isr, *partition.elr} - {machine.id}
             if not any(self.checks.has_all(node, topic, index) for node in members):
@@ -193,7 +193,7 @@ class Faults:
             disks = [disk for n in members for disk in self.machines[n].disks]
             if any(failure.times > 0 for disk in disks for failure in disk._failures):
                 return
-        # Until the broker is out of all ISRs nothing else fails: the others are the last resort.
+        # Nothing else fails until the broker has left all ISRs: the others have the only copies.
         self._mend(nursery)
         self.world.note("power loss", machine.id)
         machine.lose_power(self.random)
@@ -207,7 +207,7 @@ class Faults:
             machine.start(nursery)
 
     def _is_calm_needed(self) -> bool:
-        """Whether a broker that lost power may still count as in sync, or be eligible."""
+        """Return whether the broker that lost power may still be in sync or eligible."""
         for _, _, partition in self._partitions():
             if self._fragile in (*partition.isr, *partition.elr, *partition.last_known_elr):
                 return True
@@ -222,7 +222,7 @@ class Faults:
     # -- disks
 
     def _break_directory(self, nursery: trio.Nursery) -> None:
-        """Let a log directory fail; it is whole again when its process is started anew."""
+        """Let a log directory fail; it works again after a restart of its process."""
         machine = self._draw(alive=True)
         if machine is not None and machine.disks:
             index = self.random.randrange(len(machine.disks))
@@ -231,7 +231,7 @@ class Faults:
             machine.disks[index].fail_at(kind, OSError(errno.EIO, "input/output error"), times=1)
 
     def _fill_disk(self, nursery: trio.Nursery) -> None:
-        """Let a volume be full for a while."""
+        """Fill a volume for a while."""
         machine = self._draw(alive=True)
         if machine is not None and machine.disks:
             nursery.start_soon(self._keep_full, machine, self.random.uniform(0.5, 5.0))
@@ -241,7 +241,7 @@ class Faults:
         self.world.note("full disk", machine.id, round(seconds, 1))
         disk.capacity = disk._used_bytes() + self.random.randrange(3000)
         await trio.sleep(seconds)
-        for survivor in machine.disks:  # Of this process or of a later one.
+        for survivor in machine.disks:  # The process may have been restarted.
             survivor.capacity = PLENTY
 
     # -- connections
@@ -255,7 +255,7 @@ class Faults:
         self.world.wire.cut.update(pairs)
 
     def _split(self, nursery: trio.Nursery) -> None:
-        """Cut all connections between two groups of machines; clients reach both."""
+        """Cut all connections between two groups of machines; clients still reach both groups."""
         nodes = list(self.machines)
         group = self.random.sample(nodes, self.random.randint(1, len(nodes) - 1))
         others = [node for node in nodes if node not in group]
@@ -276,19 +276,19 @@ class Faults:
         self.world.wire.slow.add(node)
 
     def _lose_messages(self, nursery: trio.Nursery) -> None:
-        """Let the network lose some of all messages."""
+        """Let the network lose a share of all messages."""
         self.world.wire.loss = self.random.choice((0.01, 0.1))
         self.world.note("lose messages", self.world.wire.loss)
 
     def mend_all(self) -> None:
-        """End all faults but those of processes that do not live."""
+        """End all faults; processes that do not run stay down."""
         self.world.wire.calm()
         for machine in self.machines.values():
             machine.gate.open()
             for disk in machine.disks:
                 disk.mend()
             if any(disk.failed is not None for disk in machine.disks):
-                machine.kill(self.random)  # Only another process uses the directory again.
+                machine.kill(self.random)  # Only a restarted process uses the directory.
 
     # -- administration
 

@@ -1,10 +1,10 @@
-"""The check of what refuses a transactional producer for good: it must have happened.
+"""The check that a transactional producer is fenced only because of committed state.
 
-A client whose producer is fenced ends its transaction and its work. So the state
-that fences it must be committed when the answer comes: had it been on the coordinator alone, it
-would be gone with the coordinator, and the client would have been stopped for nothing. And nothing
-else may stop a producer: moves of leaders and new leader epochs are no fault of the transaction.
-The one exception is a gap that deleted records leave, which :func:`_check_gap` describes.
+A client whose producer is fenced gives up its transaction and stops. So the state that fences it
+must be committed before the response: if only the coordinator had the state, it would be lost with
+the coordinator, and the client would have stopped for no reason. Nothing else may stop a producer,
+in particular no leader change and no new leader epoch. The only exception is a gap left by deleted
+records (:func:`_check_gap`).
 """
 
 from collections.abc import Iterator
@@ -27,18 +27,18 @@ from simulation.replication.history import demand
 from simulation.replication.settings import TIMEOUT_MS, TRANSACTION_PARTITIONS
 
 _EARLY_S: Final = 0.5
-"""By how much a transaction may time out early: clocks are read in milliseconds."""
+"""The time by which a transaction may time out early, because clocks are read in milliseconds."""
 FENCED: Final = frozenset((errors.InvalidProducerEpoch.code, errors.ProducerFenced.code))
 REFUSED: Final = FENCED | {errors.InvalidTxnState.code}
-"""Errors that end a producer's work.
+"""The error codes after which a producer stops.
 
-The last one answers the commit of a transaction that has timed out: its abort raised the epoch by
-one, so the commit looks like the repetition of an end with the other outcome, as in Kafka.
+INVALID_TXN_STATE rejects the commit of a transaction that has timed out: the abort increased the
+epoch by one, so the commit looks like a retried end with the opposite outcome, as in Kafka.
 """
 
 
 class Beginning(NamedTuple):
-    """The beginning of a transaction."""
+    """The start of a transaction."""
 
     at: float
     coordinator_epoch: int
@@ -50,7 +50,7 @@ class Beginning(NamedTuple):
 
 
 class LastBatch(NamedTuple):
-    """The last acknowledged batch of a producer in a partition; its offset is -1 without one."""
+    """The last acknowledged batch of a producer in a partition; without one, the offset is -1."""
 
     partition: int
     offset: int
@@ -64,12 +64,12 @@ def check_refusal(
     begun: Beginning,
     after: LastBatch | None = None,
 ) -> None:
-    """Check that an error that ends a producer's work comes from committed state.
+    """Check that an error that stops a producer comes from committed state.
 
-    ``after``: the batch before the one that was refused.
+    ``after``: the batch before the rejected one.
 
-    What ends a transaction without a rival is its time-out. A coordinator that has led since the
-    transaction began may not take a clock that was set for the passing of time.
+    Without a rival, only its timeout ends a transaction. A coordinator that has led since the start
+    of the transaction must not time it out because a wall clock was set forward.
     """
     if after is not None and code == errors.OutOfOrderSequenceNumber.code:
         _check_gap(world, name, producer, after)
@@ -97,12 +97,12 @@ def check_refusal(
 def _check_gap(world: World, name: str, producer: tuple[int, int], after: LastBatch) -> None:
     """Check OUT_OF_ORDER_SEQUENCE_NUMBER for the batch after an acknowledged one.
 
-    A producer that sends one batch after the other leaves no gap, so a leader that finds one must
-    have lost what it knew of the producer. That is right in one case: the records were deleted, and
-    the leader's replica was made later, behind them. It knows the producer from a transaction
-    marker at most, so it cannot tell deleted batches from lost ones, and refuses, as Kafka does.
-    A client (Java, librdkafka) is not fenced by that: it aborts the transaction and goes on with a
-    new epoch (KIP-360).
+    A producer that sends one batch at a time leaves no gap, so a leader that finds one has lost the
+    producer's state. This is allowed in one case: the records were deleted, and the leader's
+    replica was created later and starts after them. It knows the producer at most from a
+    transaction marker, so it cannot distinguish deleted batches from lost ones, and rejects the
+    batch, as Kafka does. This does not fence a client (Java, librdkafka): it aborts the transaction
+    and continues with a new epoch (KIP-360).
     """
     producer_id, epoch = producer
     for machine in world.machines.values():
@@ -122,7 +122,7 @@ def _coordinator_epoch(world: World, name: str) -> int:
 
 
 def _later(log: PartitionLog, name: str, producer: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the producers of a transactional id that are not older than this one."""
+    """Yield the producers of a transactional id in the log, from ``producer`` onwards."""
     with cast("SimDisk", log.disk).without_faults():
         data = raw(log, log.start_offset)
     has_begun = False

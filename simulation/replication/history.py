@@ -1,6 +1,6 @@
-"""The answers that clients of the simulated cluster got, and the rules for them.
+"""The responses that clients of the simulated cluster received, and the rules for them.
 
-A rule is checked when the answer comes: invariants 2, 3, 5, 9, 11, 13, 15 and 39.
+Each response is checked when it arrives: invariants 2, 3, 5, 9, 11, 13, 15 and 39.
 """
 
 from enum import Enum, auto
@@ -15,14 +15,14 @@ def demand(condition: bool, text: str) -> None:
 
 
 class Outcome(Enum):
-    """The state of a transaction, as far as its client knows."""
+    """The state of a transaction as known to its client."""
 
     OPEN = auto()
     COMMITTING = auto()
-    """The commit was requested; from now on its records may be visible."""
+    """The commit was requested, so the records may be visible from now on."""
     COMMITTED = auto()
     ABORTED = auto()
-    """It was never asked to commit, and its producer is fenced or has aborted it."""
+    """No commit was requested, and the producer was fenced or has aborted the transaction."""
 
 
 @attrs.define(eq=False)
@@ -33,28 +33,28 @@ class SimTransaction:
     values: list[tuple[int, bytes]] = attrs.field(factory=list)
     """The partition and value of each acknowledged record."""
     offset: int | None = None
-    """The group's offset that it commits."""
+    """The group offset that the transaction commits."""
     outcome: Outcome = Outcome.OPEN
 
 
 @attrs.define(eq=False)
 class History:
-    """The answers that clients got."""
+    """The responses that clients received."""
 
     acknowledged: dict[int, dict[int, bytes]]
-    """The values that acks=all acknowledged, by partition and offset, in the order of answers."""
+    """The values acknowledged with acks=all, by partition and offset, in the order of responses."""
     once: set[bytes] = attrs.field(factory=set)
-    """The values of idempotent producers."""
+    """The values of idempotent producers, which must not appear twice."""
     read: dict[int, dict[int, bytes]] = attrs.field(factory=dict)
     """The values that consumers read, by partition and offset."""
     delete_end: dict[int, int] = attrs.field(factory=dict)
     """The offset below which a client asked to delete records, by partition."""
     deleted_end: dict[int, int] = attrs.field(factory=dict)
-    """The offset below which records are deleted for certain."""
+    """The offset below which records are certainly deleted, by partition."""
     transactions: dict[bytes, SimTransaction] = attrs.field(factory=dict)
-    """The transaction of each transactional value."""
+    """By value, the transaction that produced it."""
     latest: dict[int, int] = attrs.field(factory=dict)
-    """The largest committed end offset of each partition that any client knows."""
+    """By partition, the largest committed end offset that any client knows."""
     acknowledgement_count: int = 0
 
     @classmethod
@@ -67,7 +67,7 @@ class History:
         return history
 
     def on_acknowledged(self, index: int, base_offset: int, values: list[bytes]) -> None:
-        """Record a produce that was acknowledged."""
+        """Record an acknowledged batch."""
         self.acknowledgement_count += 1
         for offset, value in enumerate(values, base_offset):
             demand(offset >= 0, f"partition {index}: {value!r} is acknowledged at {offset}")
@@ -79,11 +79,11 @@ class History:
         self.latest[index] = max(self.latest[index], end_offset)
 
     def on_deleted(self, index: int, low_watermark: int) -> None:
-        """Record a deletion of records that was acknowledged."""
+        """Record an acknowledged deletion of records."""
         self.deleted_end[index] = max(self.deleted_end[index], low_watermark)
 
     def on_read(self, index: int, offset: int, value: bytes, *, is_committed: bool) -> None:
-        """Check one record that a consumer got; ``is_committed``: with read_committed."""
+        """Check one record that a consumer read; ``is_committed``: with read_committed."""
         where = f"partition {index} offset {offset}"
         former = self.read[index].setdefault(offset, value)
         demand(former == value, f"{where}: {former!r} was read, now {value!r}")

@@ -1,7 +1,7 @@
-"""The connections of simulated nodes: requests cross the network as the bytes of their frames.
+"""The connections of simulated nodes, which carry requests as encoded frames.
 
-Each part replaces one of a running node: :class:`SimNetwork` its connections to other nodes,
-:class:`SimListeners` its listeners. Dispatcher, codec and handlers are the product's.
+:class:`SimNetwork` replaces a node's connections to other nodes, and :class:`SimListeners` its
+listeners. The dispatcher, the codec and the handlers are those of the product.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,30 +29,30 @@ _SIZE_BYTES = 4
 
 
 def address_of(host: str, port: int) -> str:
-    """Return the name of a listener in the network."""
+    """Return the name by which the network knows a listener."""
     return f"{host}:{port}"
 
 
 @attrs.frozen
 class SentFrame:
-    """A request on its way."""
+    """A request in transit."""
 
     source: int
     data: bytes
 
 
 class FramePool(ConnectionPool):
-    """One node's or client's connections for one purpose."""
+    """The connections of one node or client for one purpose."""
 
     def __init__(self, wire: Wire, source: int, timeout_s: float) -> None:
         self.wire, self.source, self.timeout_s = wire, source, timeout_s
         self.was_fenced = False
-        """Whether the last answer came from a broker that was fenced when it answered."""
+        """True if the last response came from a broker that was fenced when it answered."""
 
     async def call(
         self, host: str, port: int, request: Body, *, version: int | None = None
     ) -> Body:
-        """Send a request and return its response; OutOfReach if none comes."""
+        """Send a request and return its response; raises OutOfReach if none arrives."""
         key = spec_of(type(request)).api_key
         assert key is not None
         version = BY_KEY[key].stable if version is None else version
@@ -66,7 +66,7 @@ class FramePool(ConnectionPool):
         raise OutOfReach(f"{host}: no answer for {self.timeout_s} s")
 
     def drop(self, host: str, port: int) -> None:
-        """Do nothing: requests share no connection."""
+        """Do nothing, because requests do not share connections."""
 
 
 class SimNetwork(Network):
@@ -82,7 +82,7 @@ class SimNetwork(Network):
 
 @attrs.frozen
 class SimListener:
-    """One listener, as the server uses it."""
+    """One listener, with the interface that the server uses."""
 
     address: Address
     dispatcher: Dispatcher
@@ -95,7 +95,7 @@ class SimListeners:
     wire: Wire
     node: int
     is_fenced: Callable[[], bool]
-    """Whether the committed metadata have this broker as fenced."""
+    """Returns whether this broker is fenced in the committed metadata."""
     listeners: dict[str, SimListener] = attrs.field(factory=dict)
     _served: dict[str, Serve] = attrs.field(factory=dict)
     _nursery: trio.Nursery | None = None
@@ -121,7 +121,7 @@ class SimListeners:
         self.wire.servers[host] = self.node, serve
 
     def stop_accepting(self) -> None:
-        """Refuse all further requests."""
+        """Reject all further requests."""
         for host, serve in self._served.items():
             if self.wire.servers.get(host, (0, None))[1] is serve:
                 del self.wire.servers[host]
@@ -129,10 +129,10 @@ class SimListeners:
         self.wire.closed.notify()
 
     def relimit(self, limits: Limits) -> None:
-        """Do nothing: there are no limits of connections here."""
+        """Do nothing, because simulated connections have no limits."""
 
     async def _serve(self, name: str, frame: object) -> object:
-        """Answer a request in a task of this process; OutOfReach if that ends meanwhile."""
+        """Answer a request in a task of this process; raises OutOfReach if the process ends."""
         if self._nursery is None:
             raise OutOfReach(self.node)
         assert isinstance(frame, SentFrame)
@@ -149,11 +149,11 @@ class SimListeners:
 
 @attrs.define(eq=False)
 class Answer:
-    """The answer of a process to one request; its frame is empty if there is none."""
+    """A process's response to one request; the frame is empty without a response."""
 
     is_fenced: Callable[[], bool]
     wait_writable: Callable[[], Awaitable[None]]
-    """Waits until the socket takes the answer."""
+    """Waits until the socket accepts the response."""
     done: trio.Event = attrs.field(factory=trio.Event)
     frame: bytes = b""
     was_fenced: bool = False
@@ -164,15 +164,15 @@ class Answer:
             self.was_fenced = self.is_fenced()
             self.frame = (await self._send(parts or []))[_SIZE_BYTES:]
         except (Disconnect, OSError):
-            self.frame = b""  # The connection ends, also if the records cannot be read.
+            self.frame = b""  # The connection is closed, even if the records cannot be read.
         finally:
             self.done.set()
 
     async def _send(self, parts: list[Part]) -> bytes:
-        """Return the bytes of an answer as they are when the socket takes them.
+        """Return the bytes of a response as they are when the socket accepts them.
 
-        Records are read from the file only then: the log may have been truncated meanwhile, and
-        other records written in their place.
+        Records are read from the file only at that time: meanwhile the log may have been truncated,
+        and other records written in their place.
         """
         try:
             await self.wait_writable()
@@ -185,7 +185,7 @@ class Answer:
 
 
 def join_parts(parts: list[Part]) -> bytes:
-    """Return the bytes of a response; records are read now, as sending them does."""
+    """Return the bytes of a response; its records are read only now, as in a real send."""
     data = bytearray()
     for part in parts:
         if isinstance(part, FileRegion):

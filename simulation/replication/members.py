@@ -1,9 +1,9 @@
-"""Members of a group of the simulated cluster: they join, share partitions, commit, leave, vanish.
+"""Members of a group in the simulated cluster: they join, share partitions, commit, leave, vanish.
 
-The group is of the classic protocol; the members assign the partitions of the topic themselves.
-Invariants 11, 66, 69 and 72 are checked with each answer: a partition has one owner a generation;
-a commit or a heartbeat of an older generation than some member has is refused, whichever broker
-coordinates; a new owner finds every commit that was acknowledged. In the end all are members of one
+The group uses the classic protocol, in which members assign the topic's partitions themselves.
+Invariants 11, 66, 69 and 72 are checked with each response. A partition has one owner per
+generation. A commit or heartbeat is rejected if any member has a newer generation, whichever broker
+coordinates. A new owner finds every acknowledged commit. In the end all members are in the same
 generation (invariant 70).
 """
 
@@ -32,26 +32,26 @@ _SESSION_MS: Final = 6_000
 _REBALANCE_MS: Final = 4_000
 _NONE: Final = -1
 _UNKNOWN: Final = -99
-"""In place of an error code: there was no answer."""
+"""The code for a missing response, in place of an error code."""
 _NO_MEMBER: Final = frozenset({errors.UnknownMemberId.code, errors.FencedInstanceId.code})
-"""Codes after which a member joins as a new one."""
+"""The error codes after which a member rejoins as a new member."""
 _REJOIN: Final = _NO_MEMBER | {errors.IllegalGeneration.code, errors.RebalanceInProgress.code}
 
 
 @attrs.define(eq=False)
 class GroupBook:
-    """The assignments and acknowledgements that the members of the group have got."""
+    """The assignments and acknowledgements that the members of the group received."""
 
     partition_count: int
     owners: dict[int, dict[int, str]] = attrs.field(factory=dict)
     """The member that owns each partition, by generation."""
     generation: int = _NONE
-    """The newest generation that a member has its assignment of."""
+    """The newest generation for which a member has received its assignment."""
     acknowledged: dict[int, int] = attrs.field(factory=dict)
-    """The largest acknowledged commit by partition."""
+    """The largest acknowledged commit, by partition."""
 
     def on_assigned(self, generation: int, member_id: str, partitions: tuple[int, ...]) -> None:
-        """Record a member's assignment of a generation."""
+        """Record a member's assignment; raise AssertionError if a partition gets two owners."""
         owners = self.owners.setdefault(generation, {})
         for partition in partitions:
             owner = owners.setdefault(partition, member_id)
@@ -64,16 +64,16 @@ class GroupBook:
 
 @attrs.define(eq=False)
 class Member(SimClient):
-    """One member; it vanishes and joins again as a new one at times."""
+    """One member, which sometimes vanishes and rejoins as a new member."""
 
     book: GroupBook
     is_ending: bool = False
-    """Whether it stays in the group from now on."""
+    """True once the member must stay in the group."""
     assignment: tuple[int, ...] | None = None
     generation: int = _NONE
     _member_id: str = ""
     _offsets: dict[int, int] = attrs.field(factory=dict)
-    """The offset to commit next of each partition that it owns."""
+    """By owned partition, the next offset to commit."""
 
     async def run(self) -> None:
         while True:
@@ -86,7 +86,7 @@ class Member(SimClient):
         return self.leader_of(CONSUMER_OFFSETS, partition_for(GROUP, GROUP_PARTITIONS))
 
     def _demand_current(self, newest: int, what: str) -> None:
-        """Check an answer: when its request was sent, a member had the generation ``newest``."""
+        """Check that an accepted request was not older than ``newest``, known when it was sent."""
         demand(
             self.generation >= newest,
             f"{what} of generation {self.generation} is accepted after generation {newest}",
@@ -95,7 +95,7 @@ class Member(SimClient):
     # -- joining
 
     async def _join(self) -> bool:
-        """Join and get the assignment; return whether that succeeded."""
+        """Join the group and get an assignment; return whether that succeeded."""
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name=_PROTOCOL, metadata=b"")
         request = JoinGroupRequest(
             group_id=GROUP,
@@ -136,7 +136,7 @@ class Member(SimClient):
     def _assign(
         self, joined: JoinGroupResponse
     ) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
-        """Share the partitions among the members, one byte for each."""
+        """Assign the partitions to the members; an assignment has one byte per partition."""
         members = sorted(member.member_id for member in joined.members)
         partitions = range(self.book.partition_count)
         return [
@@ -173,7 +173,7 @@ class Member(SimClient):
     # -- working
 
     async def _work(self) -> None:
-        """Commit and send heartbeats until the generation is over or it goes away."""
+        """Commit and send heartbeats until the generation or the membership ends."""
         while True:
             await trio.sleep(self.random.uniform(0.1, 0.6))
             dice = self.random.random()
@@ -187,7 +187,7 @@ class Member(SimClient):
                 return
 
     async def _go_away(self) -> None:
-        """Leave the group, or vanish so that its session ends; a paused one comes back late."""
+        """Leave the group, vanish without leaving, or pause past the session's end and commit."""
         dice = self.random.random()
         if dice < 0.3:
             request = LeaveGroupRequest(group_id=GROUP, member_id=self._member_id)
@@ -212,7 +212,7 @@ class Member(SimClient):
         return int(answer.error_code)
 
     async def _commit(self) -> int:
-        """Commit the next offset of a partition that it owns; return the error code."""
+        """Commit the next offset of an owned partition; return the error code."""
         if not self.assignment:
             return errors.NONE
         partition, newest = self.random.choice(self.assignment), self.book.generation
@@ -241,7 +241,7 @@ class Member(SimClient):
 
 
 def are_assigned(members: Sequence[Member], partition_count: int) -> bool:
-    """Whether all members have their assignments of one generation, with every partition."""
+    """Return whether all members have assignments of the same generation for all partitions."""
     partitions = [p for member in members for p in member.assignment or ()]
     return (
         len({member.generation for member in members}) == 1

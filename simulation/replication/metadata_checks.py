@@ -1,12 +1,12 @@
-"""The invariants of a cluster simulation, checked at every moment by books that no node can see.
+"""The metadata invariants of a cluster simulation, checked against state that no node can see.
 
-* A batch that any node takes as committed is the same at the same offset on every node, and is on
-  the disks of a majority of the voters, who change one at a time.
+* All nodes have the same committed batch at an offset. Every committed batch is on the disks of a
+  majority of the voters, which change one at a time.
 * Only one controller writes in an epoch.
-* Every published image equals the committed log replayed up to its offset; it never goes back.
-* A topic is created only while no topic has its name, and a removed topic id is not used again.
+* Every published image equals the committed log replayed up to its offset, which never decreases.
+* A topic is created only while no topic has its name, and a removed topic id is never reused.
 * No record makes a fenced or unknown broker a leader, or adds one to an ISR (invariant 31).
-* A change that a client has an acknowledgement of is in the committed log at that moment.
+* A change is in the committed log before a client receives its acknowledgement.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -86,19 +86,19 @@ class Books:
     reference: ImageLoader = attrs.field(factory=ImageLoader)
     """The metadata image replayed from the committed log."""
     changes: list[Change] = attrs.field(factory=list)
-    """The committed changes of topics, in their order."""
+    """The committed changes of topics, in log order."""
     failures: list[Violation] = attrs.field(factory=list)
-    """Violations found inside a node, where an exception would end only that node."""
+    """The violations found inside a node, where an exception would end only that node."""
     voter_sets: list[tuple[int, ...]] = attrs.field(factory=list)
-    """All committed voter sets, in their order."""
+    """All committed voter sets, in log order."""
     kraft_version: int = 0
     """The committed level of kraft.version."""
     _decisions: list[tuple[int, tuple[int, ...]]] = attrs.field(factory=list)
-    """The end offsets that leaders decided to be committed, each with the leader's voters."""
+    """The end offsets that leaders have declared committed, each with the leader's voters."""
     _batches: dict[int, tuple[int, int, int]] = attrs.field(factory=dict)
-    """Base offset to end offset, epoch and digest."""
+    """By base offset: the end offset, epoch and digest of each committed batch."""
     _images: dict[int, int] = attrs.field(factory=dict)
-    """Offset to the digest of the image up to there."""
+    """By offset: the digest of the image up to that offset."""
     _writers: dict[int, int] = attrs.field(factory=dict)
     _topic_ids: set[bytes] = attrs.field(factory=set)
 
@@ -118,9 +118,10 @@ class Books:
     def on_step(
         self, node_id: int, state: RaftState, effects: Sequence[Effect], *, leads: bool
     ) -> None:
-        """Record the voters with which a leader commits, which are those of its log.
+        """Record the voters with which a leader commits: those in its log.
 
-        ``leads``: before the step; a leader that commits its own removal resigns in the same one.
+        ``leads``: whether the node led before the step, because a leader resigns in the same step
+        in which it commits its own removal.
         """
         try:
             Checks.check_voters(node_id, state)
@@ -139,7 +140,7 @@ class Books:
                 self.note(node_id, f"has committed voters {voters.ids}")
 
     def on_commit(self, node_id: int, batch: CommittedBatch) -> None:
-        """Record a committed batch at its first delivery; compare it at later ones."""
+        """Record a committed batch at its first delivery, and compare later deliveries with it."""
         entry = (batch.end_offset, batch.epoch, crc32(repr(batch.records).encode()))
         if batch.base_offset in self._batches:
             if self._batches[batch.base_offset] != entry:
@@ -201,7 +202,7 @@ class Books:
                 self.fail(f"fenced broker {node} joins an ISR: {record}")
 
     def on_image(self, node_id: int, image: MetadataImage, before: int) -> None:
-        """Check an image that a node has published; ``before`` is its previous image's offset."""
+        """Check a published image; ``before`` is the offset of the node's previous image."""
         offset = image.applied.offset
         if offset < before:
             self.fail(f"n{node_id}: its image went back from {before} to {offset}")
@@ -215,7 +216,7 @@ class Books:
 class Watch:
     """The quorum listener that reports one process of a node to the books.
 
-    It is added after the publisher.
+    It must be added after the publisher, which then has applied the batches already.
     """
 
     books: Books
@@ -263,7 +264,7 @@ def changes_by(
 
 
 def digest(image: MetadataImage) -> int:
-    """Return a checksum of everything that clients see of an image."""
+    """Return a checksum of everything in an image that clients can see."""
     topics = [
         (topic.name, topic.id, sorted((n, str(p)) for n, p in topic.partitions.items()))
         for topic in sorted(image.topics.values(), key=lambda topic: topic.name)
@@ -280,5 +281,5 @@ def kinds(batch: CommittedBatch) -> str:
 
 
 def setting(image: MetadataImage, topic: str, name: str) -> str | None:
-    """Return a topic's own setting; None if it has none."""
+    """Return a setting of the topic itself, or None without one."""
     return image.config(TOPIC, topic).get(name)

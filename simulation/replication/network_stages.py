@@ -1,4 +1,4 @@
-"""Staged faults of connections: answers read late, early epochs, decisions that are lost."""
+"""Staged faults of connections: responses read late, early epochs, lost decisions."""
 
 import trio
 
@@ -18,10 +18,10 @@ from simulation.replication.settings import (
 
 
 async def read_late(scene: Scene, nursery: trio.Nursery) -> None:
-    """Let a follower read its answer late, when its leader follows another one already.
+    """Let a follower read a fetch response late, when its leader already follows another leader.
 
-    The next leader has fewer records, and gets others in their place; the reader does not hear
-    of it in time.
+    The next leader has fewer records, and gets other records at their offsets. The follower does
+    not learn of the next leader in time.
     """
     index = scene.random.randrange(scene.world.partition_count)
     replicas = await scene.prepare(nursery, TOPIC, index)
@@ -46,9 +46,9 @@ async def read_late(scene: Scene, nursery: trio.Nursery) -> None:
 
 
 async def fence_in_vain(scene: Scene, nursery: trio.Nursery) -> None:
-    """Let a second client with a transactional id begin, of which no other broker ever hears.
+    """Let a second client start with a transactional id, of which only the coordinator learns.
 
-    The coordinator's answers to its followers wait until its process ends.
+    The coordinator's responses to its followers wait until its process ends.
     """
     name = scene.random.choice(TRANSACTIONAL_IDS)
     index = partition_for(name, TRANSACTION_PARTITIONS)
@@ -72,7 +72,7 @@ async def _ask(scene: Scene, node: int, request: InitProducerIdRequest) -> None:
 async def move_during_verification(scene: Scene, nursery: trio.Nursery) -> None:
     """Move a follower to another broker while coordinators answer slowly.
 
-    When the move completes, a leader epoch begins under the same leader.
+    When the move completes, a new leader epoch begins with the same leader.
     """
     index = scene.random.randrange(scene.world.partition_count)
     replicas = await scene.prepare(nursery, TOPIC, index)
@@ -94,7 +94,7 @@ async def move_during_verification(scene: Scene, nursery: trio.Nursery) -> None:
 async def lose_decisions(scene: Scene, nursery: trio.Nursery) -> None:
     """Cut the active controller off from the other controllers until another one is elected.
 
-    What it decides meanwhile is lost, and must not be confirmed to an administrator.
+    Its decisions during that time are lost, and must not be confirmed to an administrator.
     """
     if not await scene.prepare(nursery, TOPIC, 0):
         return

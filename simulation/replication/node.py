@@ -1,4 +1,4 @@
-"""A simulated machine: disks that outlive its processes, and one node of the product at a time.
+"""A simulated machine: disks that outlive its processes, and at most one running kwire node.
 
 The node is :class:`kwire.node.server.Server` itself, with a core whose quorum storage, log
 directories, connections, listeners and clock are simulated.
@@ -55,14 +55,14 @@ from simulation.replication.wire import Wire
 
 CONTROLLER: Final = "CONTROLLER"
 SNAPSHOT_BYTES: Final = 6000
-"""The size of records after which a node writes a snapshot."""
+"""The number of bytes of records after which a node writes a snapshot."""
 _METADATA: Final = 0xFF
-"""The number of the directory of the metadata log."""
+"""The number of the metadata log's directory."""
 _START: Final = SnapshotId(0, 0)
 _ENDS: Final = (BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError)
-"""Errors that end a process: a lost registration, and no log directory that works."""
+"""Errors that end a process: a lost registration, or no working log directory."""
 _PROBED_S: Final = 0.01
-"""The time that a connection to a broker's process takes, or its refusal."""
+"""The time until a connection to a broker's process is accepted or refused."""
 
 
 @attrs.define(eq=False)
@@ -74,7 +74,7 @@ class Cluster:
     books: Books
     bootstrap: list[MetadataRecord]
     initial_voters: VoterSet | None = None
-    """The voters that a dynamic quorum begins with; None if the voters are configured."""
+    """The initial voters of a dynamic quorum; None if the voters are configured."""
 
 
 @attrs.define(eq=False)
@@ -82,7 +82,7 @@ class SimClock(TestClock):
     """The clocks of one machine, whose wall clock can be set."""
 
     ahead_ms: int = 0
-    """Milliseconds by which the wall clock is ahead of the world's."""
+    """The milliseconds by which the wall clock is ahead of the world's."""
 
     def now_ms(self) -> int:
         return super().now_ms() + self.ahead_ms
@@ -90,7 +90,7 @@ class SimClock(TestClock):
 
 @attrs.define(eq=False)
 class SimMachine:
-    """One machine: its disks always, its process while that lives."""
+    """One machine: its disks, and its process while one runs."""
 
     id: int
     config: BrokerConfig
@@ -99,11 +99,11 @@ class SimMachine:
     disks: list[SimDisk]
     directory_ids: list[bytes] = attrs.field(init=False)
     installed: Features = SUPPORTED
-    """The features of the release that the next process runs."""
+    """The features of the release that the next process will run."""
     features: Features = SUPPORTED
-    """The features of the release that the last process runs."""
+    """The features of the release that the current or last process runs."""
     lives: int = 0
-    """The number of processes so far."""
+    """The number of processes started so far."""
     server: Server | None = None
     is_stopping: bool = False
     gate: Gate = attrs.field(factory=Gate)
@@ -118,7 +118,7 @@ class SimMachine:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the process runs another release than the installed one."""
+        """True while the process runs another release than the installed one."""
         return self.is_alive and self.features != self.installed
 
     @property
@@ -131,12 +131,12 @@ class SimMachine:
 
     @property
     def is_serving(self) -> bool:
-        """Whether the process would answer every request, unless it is paused."""
+        """True while the process answers every request, except while it is paused."""
         return self.server is not None and self.server.is_serving
 
     @property
     def is_active(self) -> bool:
-        """Whether the process takes its own controller for the active one."""
+        """True while the process considers its own controller active."""
         return self.server is not None and self.server.core.controller.is_active
 
     @property
@@ -144,34 +144,34 @@ class SimMachine:
         return None if self.server is None else self.server.services
 
     def is_fenced(self) -> bool:
-        """Whether the committed metadata have this incarnation of the broker as fenced."""
+        """Return whether this incarnation of the broker is fenced in the committed metadata."""
         if self.is_stopping or not self.is_registered:
             return False
         return self.cluster.books.image.brokers[self.id].fenced
 
     @property
     def is_registered(self) -> bool:
-        """Whether the committed metadata have this incarnation of the broker."""
+        """True while this incarnation of the broker is registered in the committed metadata."""
         server, broker = self.server, self.cluster.books.image.brokers.get(self.id)
         if server is None or server.broker is None or broker is None:
             return False
         return broker.epoch == server.broker.lifecycle.epoch
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """Return a partition if a broker's process lives and has it."""
+        """Return a partition if the broker's process runs and has it, else None."""
         services = self.services
         if services is None or not self.config.is_broker:
             return None
         return services.replicas.partitions.find(topic, index)
 
     def partitions(self) -> list[Partition]:
-        """Return all partitions of a broker whose process lives."""
+        """Return all partitions of the broker if its process runs."""
         services = self.services
         is_broker = services is not None and self.config.is_broker
         return list(services.replicas.partitions) if services and is_broker else []
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Start a process unless one lives; it runs until it is killed or stopped."""
+        """Start a process unless one is running; it runs until it is killed or stopped."""
         if self.server is not None:
             return
         self.lives += 1
@@ -194,17 +194,17 @@ class SimMachine:
                 self._end([disk.after_kill() for disk in self.disks])
 
     def kill(self, random: Random) -> None:
-        """End the process at once; the page cache stays."""
+        """Kill the process; the page cache survives."""
         self.storage = self.storage.survivor(random, power=False)
         self._end([disk.after_kill() for disk in self.disks])
 
     def lose_power(self, random: Random) -> None:
-        """End the machine at once; what was not synced may be lost."""
+        """Cut the power; unsynced data may be lost."""
         self.storage = self.storage.survivor(random, power=True)
         self._end([disk.power_loss(random) for disk in self.disks])
 
     def replace_disk(self, place: int) -> None:
-        """Put an empty disk, whose directory has a new id, in the place of another one."""
+        """Replace a disk by an empty one, whose directory has a new id."""
         assert self.server is None
         self.disks[place] = SimDisk()
         self.directory_ids[place] = directory_id(self.id, self.lives << 8 | place)
@@ -216,12 +216,12 @@ class SimMachine:
         self.gate.end()
         self._scope.cancel()
         for disk in self.disks:
-            disk.root = Directory()  # What the process does before its end reaches no disk.
+            disk.root = Directory()  # Later writes of the ending process reach no disk.
         self.disks = survivors
         self.cluster.books.disks[self.id] = self.storage
 
     def stop(self) -> None:
-        """Begin a stop in order."""
+        """Start a clean shutdown."""
         if self.server is not None:
             self.is_stopping = True
             self.server.stop()
@@ -241,7 +241,7 @@ class SimServer(Server):
 
 
 class SimBrokerWatch(BrokerWatch):
-    """One simulated connection to each broker; it ends with the broker's process."""
+    """One simulated connection to each broker, which ends with the broker's process."""
 
     wire: Wire
 
@@ -342,7 +342,7 @@ def initial_voters(nodes: Iterable[int]) -> VoterSet:
 
 
 def metadata_directory(node: int) -> bytes:
-    """Return the id of the directory of a machine's metadata log."""
+    """Return the id of the directory with a machine's metadata log."""
     return directory_id(node, _METADATA)
 
 
@@ -358,7 +358,7 @@ def _first_snapshot(voters: VoterSet) -> Iterator[bytes]:
 
 
 def _make_listeners(machine: SimMachine, services: Services) -> SimListeners:
-    """Return the listeners of a node, which accept nothing yet."""
+    """Return the listeners of a node, which do not accept requests yet."""
     config = machine.config
     listeners = SimListeners(machine.cluster.wire, config.node_id, machine.is_fenced)
     for endpoint in config.endpoints:
@@ -379,7 +379,7 @@ def _make_logs(machine: SimMachine, clock: TestClock, random: Random) -> LogMana
 
 
 def directory_id(node: int, number: int) -> bytes:
-    """Return the id of a machine's directory."""
+    """Return the id of a machine's log directory."""
     return b"direct" + number.to_bytes(4) + node.to_bytes(6)
 
 

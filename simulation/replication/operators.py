@@ -1,6 +1,6 @@
-"""The operator of the simulated cluster, who changes voters and raises the levels of features.
+"""The operator of the simulated cluster, who changes voters and raises feature levels.
 
-Each answer is checked against the committed metadata: what it confirms is there at that moment.
+Each response is checked: the change that it confirms must be in the committed metadata already.
 """
 
 from collections.abc import Sequence
@@ -27,15 +27,15 @@ _TIMEOUT_MS: Final = 3_000
 
 @attrs.define(eq=False)
 class Operator(SimClient):
-    """One operator with one request at a time."""
+    """One operator, who sends one request at a time."""
 
     books: Books
     changes_voters: bool
     raises_levels: bool
     spared: Sequence[str] = ()
-    """The features whose levels it leaves as they are until :meth:`raise_all`."""
+    """The features whose levels are not raised before :meth:`raise_all`."""
     is_resting: bool = False
-    """Whether it begins no further change."""
+    """True while the operator must not start another change."""
     is_busy: bool = False
 
     async def run(self) -> None:
@@ -51,7 +51,7 @@ class Operator(SimClient):
             self.is_busy = False
 
     async def rest(self) -> None:
-        """Begin no further change, and wait for the end of the one under way."""
+        """Start no further change, and wait for the end of the current one."""
         self.is_resting = True
         while self.is_busy:  # noqa: ASYNC110
             await trio.sleep(0.1)
@@ -59,7 +59,7 @@ class Operator(SimClient):
     # -- voters
 
     async def _change_voters(self) -> None:
-        """Add a controller to the voters, or remove one of them."""
+        """Add a controller to the voters, or remove a voter."""
         voters = self.books.voters
         controllers = [m.id for m in self.world.machines.values() if m.config.is_controller]
         outsiders = [node for node in controllers if node not in voters]
@@ -108,7 +108,7 @@ class Operator(SimClient):
         return self.books.image.features.get(name, 0)
 
     async def _raise_any(self) -> None:
-        """Ask for a higher level of a feature, also one that not every node supports."""
+        """Request a higher level of a feature, which some nodes may not support."""
         lower = [name for name in RAISED if self._level(name) < SUPPORTED[name][1]]
         names = [name for name in lower if name not in self.spared]
         if names:
@@ -131,7 +131,7 @@ class Operator(SimClient):
             )
 
     async def raise_all(self, deadline: float) -> None:
-        """Raise all levels to the newest, which every node supports by now."""
+        """Raise all levels to the newest, which every node must support."""
         while names := [name for name in RAISED if self._level(name) < SUPPORTED[name][1]]:
             demand(trio.current_time() < deadline, f"levels cannot be raised: {names}")
             await self._raise(names[0], SUPPORTED[names[0]][1])

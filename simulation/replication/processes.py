@@ -1,8 +1,8 @@
-"""Simulated processes under trio: they can be paused, and threads' work waits for simulated time.
+"""Simulated processes under trio, which can be paused; thread work takes simulated time.
 
-Every task of a process, and every task that those start, carries its :class:`Gate` in its context.
-While the gate is shut none of them takes a step, though time goes on and timers fire, as with
-SIGSTOP. When the gate is open again they run in the order in which they became ready.
+Every task of a process, and every task that such a task starts, has the process's :class:`Gate` in
+its context. While the gate is shut, these tasks do not run, although time passes and timers fire,
+as with SIGSTOP. When the gate reopens, they run in the order in which they became ready.
 """
 
 import errno
@@ -32,21 +32,21 @@ class Gate:
     is_shut: bool = False
     has_ended: bool = False
     _waiting: list[tuple[_run.Runner, _run.Task]] = attrs.field(factory=list)
-    """The tasks that are ready to run and may not."""
+    """The tasks that are ready but must not run yet."""
 
     def shut(self) -> None:
         """Pause the process."""
         self.is_shut = True
 
     def open(self) -> None:
-        """Let the process go on."""
+        """Resume the process."""
         self.is_shut = False
         for runner, task in self._waiting:
             runner.runq.append(task)
         self._waiting.clear()
 
     def end(self) -> None:
-        """Let the process go on to its end: threads do nothing more."""
+        """Resume the process so that it can end; its threads do nothing more."""
         self.has_ended = True
         self.open()
 
@@ -58,7 +58,7 @@ _GATE: Final[ContextVar[Gate | None]] = ContextVar("gate", default=None)
 
 
 def start_behind(gate: Gate, nursery: trio.Nursery, function: Callable[..., object]) -> None:
-    """Start a task, and with it all tasks that it starts, behind a gate."""
+    """Start a task behind a gate, together with all tasks that it will start."""
     context = copy_context()
     context.run(_GATE.set, gate)
     context.run(nursery.start_soon, function)  # type: ignore[arg-type]
@@ -75,16 +75,16 @@ def _reschedule(runner: _run.Runner, task: _run.Task, next_send: object = _run._
 
 @attrs.define(eq=False)
 class SimThreads:
-    """The threads of all processes: their work is done after a random delay, without a thread."""
+    """The threads of all processes, whose work runs without a thread, after a random delay."""
 
     random: Random
     delay_max_s: float = 0.005
 
     async def run(self, work: Callable[[*Arguments], R], *arguments: *Arguments, **_: object) -> R:
-        """Do a thread's work; like a thread it is not cancelled, but ends with its process.
+        """Run a thread's work, which cannot be cancelled but ends with its process.
 
-        A caller that the end of its process does not cancel, because it must not be cancelled, gets
-        OSError: it would wait for ever.
+        The end of the process cancels the caller, or raises OSError in a caller that is shielded
+        from cancellation and would otherwise wait forever.
         """
         with trio.CancelScope(shield=True):
             await trio.sleep(self.delay_max_s * self.random.random())
@@ -97,7 +97,7 @@ class SimThreads:
 
 @contextmanager
 def simulated_processes(seed: int, threads: SimThreads) -> Iterator[None]:
-    """Make the order of tasks follow from a seed, and let gates and simulated threads work."""
+    """Let a seed determine the order of tasks, and enable gates and simulated threads."""
     with (
         deterministic_trio(seed),
         patch.object(_run.Runner, "reschedule", _reschedule),

@@ -1,7 +1,8 @@
-"""The releases of the simulated nodes, and the check that no node gets what its release lacks.
+"""The releases of the simulated nodes, and the check that a node can read all its metadata.
 
-A release is the range of levels of each feature that it supports. Nodes of an old release are
-restarted with the new one while the cluster runs; levels are raised meanwhile and afterwards.
+A release is defined by the range of levels that it supports for each feature. Nodes of an old
+release are restarted with the new release while the cluster runs; feature levels are raised
+meanwhile and afterwards.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,26 +32,26 @@ RAISED: Final = (METADATA_VERSION, ELR, TRANSACTION_VERSION, KRAFT_VERSION)
 """The features whose levels a run raises."""
 _OLDEST: Final = 14
 _LEVELS: Final = (*(_OLDEST,) * 5, DIRECTORIES, 19, 22, ELIGIBLE_REPLICAS, 25, 29)
-"""The levels of metadata.version that old clusters begin with."""
+"""The initial levels of metadata.version in old clusters."""
 
 
 @attrs.frozen
 class Release:
-    """The levels that a cluster begins with, and the features of the release it runs."""
+    """The initial levels of a cluster, and the features of the release that it runs."""
 
     levels: Mapping[str, int]
     features: Features
 
     @classmethod
     def newest(cls, random: Random) -> "Release":
-        """Return the newest release with all levels at their newest, but perhaps without ELR."""
+        """Return the newest release with all features at their newest level, maybe without ELR."""
         elr = int(random.random() < 0.7)
         levels = {METADATA_VERSION: NEWEST, TRANSACTION_VERSION: 2, ELR: elr}
         return cls(levels, SUPPORTED)
 
     @classmethod
     def old(cls, random: Random) -> "Release":
-        """Return an older release, which may support more than the levels that it begins with."""
+        """Return an older release, which may support higher levels than its initial ones."""
         metadata = random.choice(_LEVELS)
         levels = {
             METADATA_VERSION: metadata,
@@ -65,13 +66,13 @@ class Release:
 
     @property
     def has_directories(self) -> bool:
-        """Whether the metadata name the log directory of a replica (KIP-858)."""
+        """True if the metadata has the log directories of replicas (KIP-858)."""
         return self.levels[METADATA_VERSION] >= DIRECTORIES
 
 
 @attrs.define(eq=False)
 class ReleaseWatch:
-    """The listener that checks that a process can read the metadata that it gets."""
+    """The quorum listener that checks that a process can read the metadata it receives."""
 
     books: Books
     node_id: int
@@ -85,7 +86,7 @@ class ReleaseWatch:
         self._check(reader.records())
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
-        """Do nothing: a leadership is no metadata."""
+        """Do nothing, because a change of leader is not metadata."""
 
     def _check(self, records: Iterable[MetadataRecord]) -> None:
         newest = self.features[METADATA_VERSION][1]

@@ -1,4 +1,4 @@
-"""The shared parts of staged faults: the cluster, and requests of an operator."""
+"""The parts that staged faults share: the cluster, and an operator's requests."""
 
 from collections.abc import Sequence
 from random import Random
@@ -28,7 +28,7 @@ BROKER: Final = "PLAINTEXT"
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 _PREPARED_S: Final = 10.0
-"""The time in which the partition of a staged fault must be whole; otherwise it does not begin."""
+"""The time in which a staged fault's partition must be in sync; otherwise the fault is skipped."""
 
 
 @attrs.define(eq=False)
@@ -40,10 +40,10 @@ class Scene:
     random: Random
     checks: ReplicationChecks
     _count: int = 0
-    """The records that it has produced."""
+    """The number of records produced so far."""
 
     async def prepare(self, nursery: trio.Nursery, topic: str, index: int) -> list[int]:
-        """Return the leader and its followers once all are in sync; nothing if they are not."""
+        """Return the leader and its followers once all are in sync; an empty list if they fail."""
         self.world.wire.calm()
         for machine in self.world.machines.values():
             machine.start(nursery)
@@ -69,7 +69,7 @@ class Scene:
         return state
 
     async def produce(self, node: int, index: int, count: int) -> None:
-        """Let a leader append records that it acknowledges at once."""
+        """Let a leader append records, acknowledged without waiting for followers."""
         topic = ProduceRequest.TopicProduceData
         for _ in range(count):
             self._count += 1

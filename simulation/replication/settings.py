@@ -1,4 +1,4 @@
-"""The nodes of the simulated cluster and their settings: short times, small files."""
+"""The nodes of the simulated cluster and their settings, with short times and small files."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -8,11 +8,11 @@ NODES: Final = (1, 2, 3, 4)
 """The brokers."""
 CONTROLLERS: Final = (1, 2, 3)
 MORE_CONTROLLERS: Final = (1, 2, 3, 4, 105)
-"""The controllers of a growing quorum, any of which may be voters."""
+"""The controllers of a dynamic quorum, each of which may become a voter."""
 REPLICAS: Final = 3
 TRANSACTION_PARTITIONS: Final = 2
 TIMEOUT_MS: Final = 6_000
-"""The time-out of transactions."""
+"""The timeout of transactions."""
 TRANSACTIONAL_IDS: Final = ("tx-0", "tx-1")
 SESSION_MS: Final = 3_000
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -37,7 +37,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
 def settings_of(
     node: int, controllers: Sequence[int], directory_count: int, *, is_dynamic: bool
 ) -> dict[str, str]:
-    """Return the settings of one node; ``is_dynamic``: the log has the voters (KIP-853)."""
+    """Return the settings of one node; with ``is_dynamic``, voters are in the log (KIP-853)."""
     roles = {"broker": node in NODES, "controller": node in controllers}
     listeners = {"broker": f"PLAINTEXT://node-{node}:9092"}
     listeners["controller"] = f"CONTROLLER://node-{node}:9093"

@@ -1,13 +1,15 @@
 """A whole cluster in one deterministic world, from one seed: quorum, brokers, replicas, clients.
 
-Four machines run the product's node: logs, replicas, coordinators and three to five controllers,
-which are also brokers in most runs. Clients produce, also in transactions, consume, delete records
-and commit offsets. Machines are killed, paused, lose power and stop in order; connections are cut,
-split and slow; directories fail and disks are full; partitions are reassigned. Voters are added and
-removed; nodes begin with an old release in some runs, get the new one, and feature levels rise.
-:mod:`simulation.replication.checks` looks at the replicas all the time, the clients at their
-answers. When all faults are mended, all logs become equal and every client goes on. In some runs a
-minority of the voters stays dead for a while, and clients must go on without it.
+Four machines run real kwire nodes: logs, replicas, coordinators and three to five controllers,
+which are also brokers in most runs. Clients produce (some in transactions), consume, delete records
+and commit offsets. Machines are killed, paused, cleanly shut down or lose power. Connections are
+cut, split or slow. Directories fail, disks fill up, and partitions are reassigned. Voters are added
+and removed. In some runs nodes start with an old release and are upgraded, and feature levels rise.
+
+:mod:`simulation.replication.checks` checks the replicas all the time, and clients check their
+responses. Once all faults have ended, all logs must become equal and every client must make
+progress. In some runs a minority of the voters stays dead for a while, and clients must make
+progress without it.
 """
 
 from collections import deque
@@ -51,17 +53,17 @@ from simulation.replication.transactions import TransactionalProducer
 from simulation.replication.wire import Wire
 
 PARTITIONS: Final = (1, 2, 2, 3, 4, 12)
-"""The numbers of partitions, one of which a run draws."""
+"""The numbers of partitions, from which a run draws one."""
 MEMBERS: Final = 3
-"""The members of a group."""
+"""The number of members of the group."""
 OWNERS: Final = 3
-"""The administrators, each with a topic of its own."""
+"""The number of administrators, each with its own topic."""
 ANSWERS: Final = 2
-"""The answers that every administrator must get when the faults are mended."""
+"""The number of responses that every administrator must get once the faults have ended."""
 CHECKED_AT_ONCE: Final = 8
 CHECK_S: Final = 0.05
 SETTLE_S: Final = 5.0
-"""The time after the last fault in which clients need not succeed."""
+"""The time after the last fault during which clients may still fail."""
 _ADMIN: Final = -1000
 TRACE_LINES: Final = 80
 
@@ -103,7 +105,7 @@ class ReplicationSim:
         self._make_clients()
 
     def _make_machines(self, wire: Wire) -> dict[int, SimMachine]:
-        """Return the machines, of which some are voters, and some may become voters."""
+        """Return the machines, of which some are voters and some may become voters."""
         is_dynamic = self.random.random() < 0.5
         controllers: tuple[int, ...] = MORE_CONTROLLERS if is_dynamic else CONTROLLERS
         if self.random.random() < 0.3:  # No node is both controller and broker.
@@ -160,7 +162,7 @@ class ReplicationSim:
             self.clients.append(TopicOwner(*basis(), name=f"own-{number}"))
 
     def partition(self, index: int) -> PartitionImage:
-        """Return a partition as the committed metadata has it."""
+        """Return a partition of the committed metadata."""
         topic = self.books.image.topic(TOPIC)
         assert topic is not None
         return topic.partitions[index]
@@ -175,7 +177,7 @@ class ReplicationSim:
     # -- the run
 
     def simulate(self, steps: int) -> None:
-        """Run; raise ReplicationSimFailure, which names the seed, if a check fails."""
+        """Run the simulation; raise ReplicationSimFailure, which names the seed, if it fails."""
         clock = trio.testing.MockClock(autojump_threshold=0)
         try:
             with simulated_processes(self.seed, self.threads):
@@ -188,7 +190,7 @@ class ReplicationSim:
             ) from error
 
     async def run(self, steps: int) -> None:
-        """Live through ``steps`` faults, then mend everything and check the end."""
+        """Cause ``steps`` faults, then end all faults and check the outcome."""
         async with trio.open_nursery() as nursery:
             for machine in self.machines.values():
                 machine.start(nursery)
@@ -219,7 +221,7 @@ class ReplicationSim:
             await trio.sleep(0.1)
 
     def check(self) -> None:
-        """Raise the first violation that the books of the quorum have recorded."""
+        """Raise the first violation recorded by the metadata checks."""
         if self.books.failures:
             raise self.books.failures[0]
 
@@ -255,9 +257,10 @@ class ReplicationSim:
         await self._heal(nursery)
 
     async def _heal(self, nursery: trio.Nursery, dead: frozenset[int] = frozenset()) -> None:
-        """Mend all faults but dead controllers; the cluster must recover by itself.
+        """End all faults, except that ``dead`` nodes stay down; the cluster must then recover.
 
-        In half of the cases no producer helps it: nothing is appended until all are in sync.
+        In half of the cases it must recover without producers: nothing is appended until all
+        replicas are in sync.
         """
         self.note("heal", *dead)
         owners = [client for client in self.clients if isinstance(client, TopicOwner)]
@@ -282,7 +285,7 @@ class ReplicationSim:
     async def _wait_whole(
         self, nursery: trio.Nursery, deadline: float, dead: frozenset[int] = frozenset()
     ) -> None:
-        """Start what does not run, until all but the dead serve and are in sync."""
+        """Start nodes that do not run, until all except ``dead`` ones serve and are in sync."""
         while not self._is_whole(dead):
             self._start_all(nursery, dead)
             demand(trio.current_time() < deadline, f"not whole after {HEAL_S} s")
@@ -290,7 +293,7 @@ class ReplicationSim:
             self.check()
 
     def _is_current(self, machine: SimMachine) -> bool:
-        """Whether a machine serves, with the committed voters and levels."""
+        """Return whether a machine serves, with the committed voters and feature levels."""
         server = machine.server
         if server is None or not server.is_serving:
             return False
@@ -307,12 +310,12 @@ class ReplicationSim:
                 machine.start(nursery)
 
     def _is_whole(self, dead: frozenset[int]) -> bool:
-        """Whether all machines but the dead are current, and all replicas on them in sync."""
+        """Return whether all machines except ``dead`` are current, and their replicas in sync."""
         image: MetadataImage = self.books.image
         living = [m for m in self.machines.values() if m.id not in dead]
         logs = (partition.log for machine in living for partition in machine.partitions())
         if any(log.writer.written_offset < log.end_offset for log in logs):
-            return False  # What waited for room on a disk is still not written.
+            return False  # Batches that waited for room on a disk are still queued.
         if sum(machine.is_active for machine in living) != 1:
             return False
         return all(map(self._is_current, living)) and all(
@@ -324,14 +327,14 @@ class ReplicationSim:
 
 
 def first(error: BaseException) -> BaseException:
-    """Return the first plain exception in a group."""
+    """Return the first exception in nested groups that is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def describe(sim: ReplicationSim) -> str:
-    """Return the state of all partitions, for a failure."""
+    """Return the state of all partitions, for a failure report."""
     lines = [f"features {dict(sim.books.image.features)}"]
     lines += [
         f"n{machine.id} lives={machine.lives} alive={machine.is_alive} "
@@ -356,7 +359,7 @@ def describe(sim: ReplicationSim) -> str:
 def simulate_replication(seed: int, steps: int = 40, *, stage: str = "") -> ReplicationSim:
     """Run one seed; raise ReplicationSimFailure, which names the seed, if a check fails.
 
-    With ``stage`` the only fault is this staged one, again and again.
+    With ``stage``, this staged fault is repeated and no other fault happens.
     """
     sim = ReplicationSim(seed)
     if stage:

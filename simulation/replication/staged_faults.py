@@ -1,8 +1,8 @@
-"""Faults in several steps: each step is likely by itself, but they seldom meet by chance.
+"""Faults in several steps, each of which is likely alone but seldom coincides with the others.
 
-Rules: a staged fault begins when all machines run and the connections are whole; while it lasts
-nothing else fails. It takes away no more than other faults may: a disk is replaced only while the
-other replicas have what was acknowledged of all partitions on it.
+Rules: a staged fault starts when all machines run and all connections work, and nothing else fails
+until it ends. It destroys no more than other faults may: a disk is replaced only while other
+replicas have the acknowledged records of all partitions on the disk.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ STAGES: Final[Mapping[str, Callable[[Scene, trio.Nursery], Awaitable[None]]]] = 
 }
 """The staged faults by name."""
 DRAWN: Final = ("fence-in-vain", "move-during-verification", "read-late")
-"""Those that every run may have; the others are played alone, with ``simulate_replication``."""
+"""The staged faults that any run may have; the others run alone, with ``simulate_replication``."""
 
 
 @attrs.define(eq=False)
@@ -39,11 +39,11 @@ class StagedFaults:
 
     scene: Scene
     names: Sequence[str] = DRAWN
-    """The faults of which one is drawn."""
+    """The faults from which one is drawn."""
     is_running: bool = False
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Run a fault that is drawn, after which everything it took away is back."""
+        """Run a random fault, and restore everything that it took away."""
         world = self.scene.world
         self.is_running = True
         try:

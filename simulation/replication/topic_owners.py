@@ -1,9 +1,9 @@
 """Administrators of the simulated cluster: each creates, alters, expands and deletes its own topic.
 
-A client repeats a request at another broker until one answers, so the request may be carried out
-more than once, and a request of a paused broker may be carried out late. Every answer is checked
-(invariant 48): the change that it confirms, or the state that it reports, was committed at some
-time since the client began to ask.
+A client retries a request at another broker until a broker answers, so the request may be executed
+more than once, or late by a broker that was paused. Every response is checked (invariant 48): the
+change that it confirms, or the state that it reports, was committed at some time after the first
+attempt began.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from simulation.replication.settings import REPLICAS
 
 SETTING: Final = "retention.ms"
 PACE: Final = 0.7
-"""The changes in a second, about."""
+"""The approximate number of changes per second."""
 _SET: Final = 0
 _TIMEOUT_MS: Final = 3_000
 _AGAIN: Final = frozenset(
@@ -33,10 +33,10 @@ _AGAIN: Final = frozenset(
     for error in (
         errors.NotController,
         errors.RequestTimedOut,
-        errors.InvalidReplicationFactor,  # Too few brokers are unfenced at the moment.
+        errors.InvalidReplicationFactor,  # Too few brokers are unfenced now.
     )
 )
-"""Codes after which an administrator asks again."""
+"""The error codes after which an administrator retries."""
 
 
 class Result(Protocol):
@@ -50,7 +50,7 @@ ResultT = TypeVar("ResultT", bound=Result)
 
 @attrs.define(eq=False)
 class TopicOwner(SimClient):
-    """One administrator with one request at a time."""
+    """One administrator, who sends one request at a time."""
 
     name: str
     answer_count: int = 0
@@ -72,9 +72,9 @@ class TopicOwner(SimClient):
     async def _insist(
         self, request: Body, results: Callable[[Body], Sequence[ResultT]]
     ) -> tuple[ResultT, "_Since"]:
-        """Repeat a request with one item until a broker answers.
+        """Retry a request with one item until a broker answers.
 
-        Return the item's result, and what has been committed since the first attempt.
+        Return the item's result, and the changes committed since the first attempt.
         """
         since = _Since(self)
         while True:
@@ -151,7 +151,7 @@ class TopicOwner(SimClient):
 
 
 class _Since:
-    """The committed changes of an administrator's topic since a moment."""
+    """The committed changes of an administrator's topic since a given moment."""
 
     def __init__(self, owner: TopicOwner) -> None:
         self._books, self._name = owner.world.books, owner.name
@@ -162,10 +162,10 @@ class _Since:
         return self._books.changes[self._first :]
 
     def was_present(self) -> bool:
-        """Whether the topic existed at some time."""
+        """Return whether the topic existed at some time since then."""
         created = (c for c in self.changes() if isinstance(c, Created))
         return self._was_present or any(change.topic == self._name for change in created)
 
     def was_absent(self) -> bool:
-        """Whether the topic did not exist at some time."""
+        """Return whether the topic was missing at some time since then."""
         return not self._was_present or Removed(self._name) in self.changes()

@@ -1,4 +1,4 @@
-"""The topics of the simulated cluster: one of the producers, and those of the coordinators."""
+"""The topics of the simulated cluster: one for producers, and the coordinators' internal topics."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ Creatable = CreateTopicsRequest.CreatableTopic
 
 
 async def create_topics(client: SimClient) -> None:
-    """Create all topics, with replicas that the client draws."""
+    """Create all topics, with replicas chosen at random."""
     counts = {
         TOPIC: client.world.partition_count,
         CONSUMER_OFFSETS: GROUP_PARTITIONS,

@@ -1,8 +1,8 @@
 """Transactional producers of the simulated cluster: begin, produce, commit offsets, commit, abort.
 
-A producer works as a client of `transaction.version` 2, whose records add partitions, or as an
-older one. It may leave its transaction open, and then time out or start again; and it may send late
-records and ends of a former incarnation, which must all be refused (invariants 54, 55 and 57).
+A producer acts as a client of `transaction.version` 2, whose records add partitions, or as an older
+client. It may leave a transaction open, and then time out or restart. It may also send late records
+and transaction ends of a former incarnation, which must all be rejected (invariants 54, 55 and 57).
 """
 
 from collections.abc import Awaitable, Callable
@@ -36,34 +36,34 @@ Attempt: TypeAlias = Callable[[], Awaitable[int]]
 _ATTEMPTS: Final = 15
 _UNKNOWN: Final = -99
 _NEW_LEVEL: Final = 2
-"""The `transaction.version` from which new clients leave it to brokers to add partitions."""
+"""The `transaction.version` from which clients let brokers add partitions to transactions."""
 
 
 class GivenUp(Exception):
-    """The transaction cannot go on: its producer has to start again."""
+    """Raised when the transaction cannot continue and its producer must restart."""
 
 
 @attrs.define(eq=False)
 class TransactionalProducer(SimClient):
-    """One transactional id, with one transaction at a time."""
+    """The producer with one transactional id, which runs one transaction at a time."""
 
     name: str = ""
     done: list[SimTransaction] = attrs.field(factory=list)
     committed_offset: int = -1
-    """The offset of the last transaction that certainly committed it."""
+    """The group offset of the last transaction that is certainly committed."""
     is_ending: bool = False
-    """Whether it begins no further transaction."""
+    """True once the producer must not start another transaction."""
     has_ended: bool = False
     _producer: tuple[int, int] = (-1, -1)
     _former: dict[tuple[int, int], dict[int, int]] = attrs.field(factory=dict)
-    """Producers that were fenced by later ones, with the sequences after those that they sent."""
+    """By fenced producer (id, epoch): the next sequence for each partition."""
     _sequences: dict[int, int] = attrs.field(factory=dict)
     _sent: dict[int, int] = attrs.field(factory=dict)
-    """By partition: the sequence after the last one that was sent, acknowledged or not."""
+    """By partition: the sequence after the last sent record, whether acknowledged or not."""
     _offsets: dict[int, int] = attrs.field(factory=dict)
     """By partition: the offset of the producer's last acknowledged batch."""
     _is_new: bool = True
-    """Whether it works as a client of `transaction.version` 2."""
+    """True if the producer acts as a client of `transaction.version` 2."""
     _count: int = 0
     _begun: Beginning = Beginning(0.0, -1)
 
@@ -72,7 +72,7 @@ class TransactionalProducer(SimClient):
         return f"group-of-{self.name}"
 
     async def run(self) -> None:
-        """Start, do transactions, start again after errors; until it has to end."""
+        """Run transactions, restarting after errors, until the producer must end."""
         while not self.is_ending:
             await self._start()
             try:
@@ -90,7 +90,7 @@ class TransactionalProducer(SimClient):
         return self.leader_of(TRANSACTION_STATE, index)
 
     async def _start(self) -> None:
-        """Get a producer; what the former one left open is aborted first."""
+        """Get a producer id and epoch, which aborts a transaction that was left open."""
         request = InitProducerIdRequest(
             transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS
         )
@@ -147,7 +147,7 @@ class TransactionalProducer(SimClient):
             await self._commit_offset(transaction)
 
     async def _insist(self, attempt: Attempt, after: LastBatch | None = None) -> None:
-        """Repeat a request until it succeeds; GivenUp if it is refused or there is no answer."""
+        """Retry a request until it succeeds; raises GivenUp if it is rejected or unanswered."""
         for _ in range(_ATTEMPTS):
             code = await attempt()
             if code == errors.NONE:
@@ -271,13 +271,13 @@ class TransactionalProducer(SimClient):
         return int(answer.error_code)
 
     def _take(self, producer_id: int, epoch: int) -> None:
-        """Go on with the producer that the end of a transaction has given."""
+        """Continue with the producer id and epoch returned by the end of a transaction."""
         demand((producer_id, epoch) != self._producer, f"{self.name}: no epoch bump: {epoch}")
         self._remember_producer()
         self._producer = producer_id, epoch
 
     def _remember_producer(self) -> None:
-        """Keep the last four former producers; the next one's sequences begin anew."""
+        """Remember the last four former producers; the next producer's sequences restart."""
         self._former[self._producer] = dict(self._sent)
         for producer in list(self._former)[:-4]:
             del self._former[producer]
@@ -287,7 +287,7 @@ class TransactionalProducer(SimClient):
     # -- checks
 
     async def check_offset(self) -> bool:
-        """Fetch the group's offset and compare; return whether a coordinator answered."""
+        """Fetch the group's offset and check it; return whether a coordinator answered."""
         least = self.committed_offset
         offset = await fetch_offset(self, self.group, is_stable=True)
         if offset is None:
@@ -304,7 +304,7 @@ class TransactionalProducer(SimClient):
         return True
 
     def check_visible(self, visible: dict[bytes, int]) -> None:
-        """Check that transactions are visible wholly or not at all, given each value's count."""
+        """Check that each transaction is wholly visible or not at all, given each value's count."""
         for transaction in self.done:
             counts = [visible.get(value, 0) for _, value in transaction.values]
             where = f"{transaction.name} {transaction.outcome.name} {transaction.values}: {counts}"
@@ -324,15 +324,15 @@ class TransactionalProducer(SimClient):
         if not transaction.values:
             return
         code = await self._ask_end(self._producer, commit=True)
-        if code == errors.NONE:  # The coordinator may have been unable to abort it for so long.
+        if code == errors.NONE:  # The coordinator may have been unable to abort it until now.
             self._on_committed(transaction)
         elif code in RETRIABLE:
             transaction.outcome = Outcome.COMMITTING
 
     async def _haunt(self) -> None:
-        """Send what a former incarnation of this producer might send late.
+        """Send new records that a former incarnation of this producer might send late.
 
-        It is no repetition: that would get the answer to the batch that was sent before.
+        A retry of an old batch would not be rejected but get the response to the first attempt.
         """
         former, sequences = self.random.choice(list(self._former.items()))
         if self.random.random() < 0.5:

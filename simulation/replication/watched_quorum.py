@@ -1,4 +1,4 @@
-"""The quorum of a simulated node; the checks of the metadata see its steps and its appends."""
+"""The quorum of a simulated node, which reports its steps and appends to the metadata checks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class WatchedRaft:
-    """A raft machine whose steps the books see."""
+    """A raft state machine that reports its steps to the books."""
 
     raft: Raft
     books: Books
@@ -39,13 +39,13 @@ class WatchedRaft:
 
 
 class WatchedQuorum(RaftService):
-    """A quorum that reports to the books what it commits, and who appends in which epoch."""
+    """A quorum service that reports to the books what it commits and in which epoch it appends."""
 
     books: Books
     node_id: int
 
     def watch(self, books: Books, node_id: int) -> None:
-        """Begin to report."""
+        """Start to report to ``books``."""
         self.books, self.node_id = books, node_id
         self._driver._machine = WatchedRaft(self._raft, books, node_id)
 

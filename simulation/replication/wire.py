@@ -1,7 +1,7 @@
-"""The links between the machines of a simulated cluster: delays, losses, cuts in one direction.
+"""The links between the machines of a simulated cluster: delays, losses and one-way cuts.
 
-A request is answered, refused because no node listens, or left without an answer until its sender
-stops waiting.
+A request is answered, refused because no node listens, or left unanswered until its sender stops
+waiting.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,9 +14,9 @@ from kwire.net.connection_pool import ConnectionRefused
 from kwire.waits import Signal
 
 Socket = tuple[int, int, str]
-"""A node's socket for answers, by the node, the node that asks, and the listener's name."""
+"""A node's socket for responses: the node, the requesting node, and the listener's name."""
 Serve = Callable[[object], Awaitable[object]]
-"""Answers a request; raises OutOfReach when the process ends meanwhile."""
+"""Answers a request; raises OutOfReach if the process ends meanwhile."""
 
 
 @attrs.define(eq=False)
@@ -27,19 +27,19 @@ class Wire:
     servers: dict[str, tuple[int, Serve]] = attrs.field(factory=dict)
     """Listening nodes by host: the node's id, and its request handler."""
     closed: Signal = attrs.field(factory=Signal)
-    """Notified when a node listens no more."""
+    """Notified when a node stops listening."""
     delay_max_s: float = 0.005
     loss: float = 0.0
     cut: set[tuple[int, int]] = attrs.field(factory=set)
     """Links, as (source, target), that lose every message."""
     hidden: set[int] = attrs.field(factory=set)
-    """Nodes that are unreachable for a while, independent of ``cut``."""
+    """Nodes that are unreachable for a while, regardless of ``cut``."""
     slow: set[int] = attrs.field(factory=set)
     """Nodes whose messages take up to half a second longer."""
     full: set[Socket] = attrs.field(factory=set)
-    """Sockets that take nothing at the moment: answers wait, and their records are not read."""
+    """Sockets that accept no data now: responses wait, and their records are not read yet."""
     drained: Signal = attrs.field(factory=Signal)
-    """Notified when a socket that was full takes answers again."""
+    """Notified when a full socket accepts responses again."""
 
     async def carry(self, source: int, host: str, request: object) -> object:
         """Deliver a request to a host and return its answer."""
@@ -62,22 +62,22 @@ class Wire:
             await trio.sleep_forever()
 
     async def wait_writable(self, socket: Socket) -> None:
-        """Wait until a socket takes an answer."""
+        """Wait until a socket accepts a response."""
         while socket in self.full:
             await self.drained.wait()
 
     def drain(self, sockets: Iterable[Socket]) -> None:
-        """Let sockets take answers again."""
+        """Let full sockets accept responses again."""
         self.full.difference_update(sockets)
         self.drained.notify()
 
     @property
     def is_whole(self) -> bool:
-        """Whether every message arrives, however late."""
+        """True if every message arrives, however late."""
         return not (self.cut or self.hidden or self.loss)
 
     def is_cut(self, source: int, target: int) -> bool:
-        """Whether nothing passes from one node to another at the moment."""
+        """Return whether messages from ``source`` to ``target`` are lost now."""
         hidden = source != target and bool(self.hidden & {source, target})
         return hidden or (source, target) in self.cut
 

@@ -1,1 +1,1 @@
-"""Mistakes on purpose, by the part that makes them; :mod:`.table` has all."""
+"""Deliberate mistakes, grouped by the part that makes them; :mod:`.table` lists all."""

@@ -15,7 +15,7 @@ _apply_group = GroupShard._apply_group
 
 
 def _accept_all(shard: GroupShard, builder: DecisionBuilder, request: OffsetCommitRequest) -> None:
-    """Accept a commit of any member of any generation."""
+    """Accept a commit from any member and any generation."""
 
 
 def _give_all_to_each(

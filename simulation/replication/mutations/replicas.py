@@ -33,7 +33,7 @@ async def _acknowledge_at_once(
     timeout_s: float,
     epoch: int | None = None,
 ) -> None:
-    """Acknowledge what is stored here only."""
+    """Acknowledge records that only this replica has stored."""
 
 
 def _advance_to_the_log_end(leader: Leader, now: float) -> HighWatermarkChange | None:

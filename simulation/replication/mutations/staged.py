@@ -1,4 +1,4 @@
-"""Mistakes that only staged faults show; the simulation must catch them."""
+"""Mistakes that only staged faults reveal; the simulation must catch them."""
 
 from typing import Final, NoReturn
 
@@ -18,7 +18,7 @@ _lead = Partition.lead
 
 
 def _accept_any_epoch(*_: object) -> None:
-    """Take every batch that has the right offset."""
+    """Accept every batch that has the right offset."""
 
 
 def _is_last_known(partition: PartitionImage, broker: BrokerImage, _: bytes) -> bool:
@@ -26,11 +26,11 @@ def _is_last_known(partition: PartitionImage, broker: BrokerImage, _: bytes) -> 
 
 
 def _retry_never(*_: object) -> None:
-    """Leave queued batches as they are after an error."""
+    """Do not retry the writes of queued batches after an error."""
 
 
 def _create_elsewhere(*_: object) -> None:
-    """Let every replica have a log, also if another one may be in a directory that failed."""
+    """Create a log for every replica, even if its old log may be in a failed directory."""
 
 
 async def _refuse_at_once(coordinator: object, shard: object, error: KafkaError) -> NoReturn:
@@ -43,7 +43,7 @@ def _lead_anew(partition: Partition, leader: Leader, now: float) -> None:
 
 
 def _fail_nothing(commits: PendingCommits, epoch: int | None) -> None:
-    """Leave the commits of a lost leadership waiting; another leader's records complete them."""
+    """Keep the commits of a lost leadership, so that another leader's records complete them."""
 
 
 MUTATIONS: Final = (

@@ -57,7 +57,7 @@ def _prepare_without_bump(
 def _initialize_beside(
     transaction: Transaction, timeout_ms: int, expected: Producer | None, change: Change
 ) -> Transaction:
-    """Give the next producer its epoch, and leave the open transaction as it is."""
+    """Assign an epoch to the next producer without aborting the open transaction."""
     if transaction.state is State.ONGOING:
         transaction = attrs.evolve(transaction, state=State.COMPLETE_ABORT)
     return _initialize(transaction, timeout_ms, expected, change)
@@ -73,7 +73,7 @@ def _any_epoch(transaction: Transaction, producer: Producer, *, is_retry: bool) 
 
 
 def _verify_nothing(*_: object, **__: object) -> None:
-    """Let every batch of a transaction in."""
+    """Accept every transactional batch."""
 
 
 def _to_high_watermark(partition: Partition) -> int:
