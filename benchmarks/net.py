@@ -135,7 +135,12 @@ async def measure(connections: int, requests: int) -> None:
     handler = Handler(HeartbeatRequest, heartbeat, lambda request, error: None)
     route = dispatcher.route(18, 0)
     dispatcher.routes[KEY, VERSION] = attrs.evolve(
-        route, handler=handler, decode=decoder(HeartbeatRequest, VERSION), widen=None, narrow=None
+        route,
+        handler=handler,
+        decode=decoder(HeartbeatRequest, VERSION),
+        widen=None,
+        narrow=None,
+        is_flexible=True,
     )
     service = NetServer()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.for_connection).port

@@ -713,6 +713,7 @@ static PyObject *rewrite(PyObject *module, PyObject *args, PyObject *kwargs) {
 #define HEADER_BYTES 61
 #define LENGTH_END 12
 #define NOT_PLAIN 0x37 /* attributes of compressed, transactional and control batches */
+#define LATEST_RECORDS_MAX 1500
 #define MAX_BASE_OFFSET (INT64_MAX - UINT32_MAX)
 
 static int64_t big_endian(const uint8_t *bytes, int count) {
@@ -772,13 +773,14 @@ static PyObject *latest_records(PyObject *module, PyObject *args, PyObject *kwar
         const uint8_t *batch = (const uint8_t *)buf.buf + pos;
         int64_t size = LENGTH_END + big_endian(batch + 8, 4);
         int64_t base_offset = big_endian(batch, 8), last_delta = big_endian(batch + 23, 4);
+        int64_t count = big_endian(batch + 57, 4);
         if (batch[16] != 2 || batch[22] & NOT_PLAIN || size < HEADER_BYTES || size > buf.len - pos ||
-            base_offset < 0 || base_offset > MAX_BASE_OFFSET || last_delta < 0)
+            count > LATEST_RECORDS_MAX || base_offset < 0 || base_offset > MAX_BASE_OFFSET ||
+            last_delta < 0)
             break;
         int64_t next_offset = base_offset + last_delta + 1;
         if (next_offset > offset) {
-            result = take_batch(latest, batch + HEADER_BYTES, size - HEADER_BYTES,
-                                big_endian(batch + 57, 4));
+            result = take_batch(latest, batch + HEADER_BYTES, size - HEADER_BYTES, count);
             if (result <= 0)
                 break;
             offset = next_offset;

@@ -368,3 +368,12 @@ def test_latest_records_are_ordered_by_the_last_write(code: ModuleType):
     assert code.latest_records(data, 0, 0, latest, 1) == (len(data), 8)
     assert list(latest.items()) == [(b"b", b"2"), (b"a", None)]
     assert code.latest_records(data + data[:70], len(data), 8, latest, 1) == (len(data), 8)
+
+
+def test_latest_records_leaves_large_batches_to_the_caller(code: ModuleType):
+    for count, is_taken in ((1500, True), (1501, False)):
+        data = build.batch([New(b"k", b"v")] * count, timestamp_ms=0, base_offset=0)
+        latest: dict[bytes, bytes | None] = {}
+        expected = (len(data), count) if is_taken else (0, 0)
+        assert code.latest_records(data, 0, 0, latest, 1) == expected
+        assert bool(latest) == is_taken

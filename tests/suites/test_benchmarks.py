@@ -10,6 +10,7 @@ import pytest
 FOLDER: Final = Path(__file__).resolve().parents[2] / "benchmarks"
 HELP: Final = ("--help",)
 WORKLOADS: Final = {
+    "aged_group": HELP,
     "codec": ("--run-ms=0",),
     "compaction": ("--mb=1", "--map-mb=1"),
     "data_path": ("--rounds=10",),
