@@ -405,7 +405,7 @@ class SimDisk(DiskHealth):
                 raise failure.error
 
     def need_descriptor(self, path: str) -> None:
-        """Record that a file is opened; close others if the process has too many open files."""
+        """Record that a file is opened; close other files if the process has too many open."""
         while True:
             try:
                 self.call("open", path)

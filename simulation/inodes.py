@@ -155,7 +155,7 @@ class Directory:
         return self.directory(above), name
 
     def find(self, path: str) -> "Node | None":
-        """Return the node at a path or None; raises FileNotFoundError without its directory."""
+        """Return the node at a path, or None; FileNotFoundError if the directory is missing."""
         above, name = self.parent(path)
         return above.names.get(name)
 

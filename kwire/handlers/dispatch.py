@@ -277,7 +277,7 @@ class ConnectionRequests:
             raise
 
     def only_reads(self, frame: memoryview) -> bool:
-        """Return whether a request changes nothing, so it may be cancelled once its client left."""
+        """Return whether a request changes nothing, so a lost connection may cancel it."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
 
     def may_begin_early(self, frame: memoryview) -> bool:

@@ -63,8 +63,8 @@ _NOT_EVEN_LOOKED: Final = (UnknownTopicOrPartition, UnknownTopicId, TopicAuthori
 _TURN_PARTITIONS: Final = 64
 """The number of partitions read before other tasks get a turn: about a millisecond."""
 _SHARED_BYTES: Final = 64 << 10
-"""The largest answer that is read into memory once for all requests that share it. Larger answers
-are sent with sendfile."""
+"""The largest size in bytes of an answer that is read into memory once for all requests that share
+it. Larger answers are sent with sendfile."""
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 
@@ -360,7 +360,7 @@ class _Reading:
         return self.missing_bytes > 0 and self.may_wait and not self.urgent
 
     def has_changed(self, partition: Partition, end: int) -> bool:
-        """Return whether the readable end is no longer ``end``, or the leader is elsewhere."""
+        """Return whether the readable end is no longer ``end``, or this broker stopped leading."""
         is_lost = partition.leader is None and not self.reads_followers
         return is_lost or partition.readable_end(self.isolation) != end
 
@@ -518,7 +518,7 @@ class _Reading:
             log_start=requested.log_start,
             broker_epoch=self.broker_epoch,
         )
-        # A follower that lags behind the high watermark gets its answer at once (KIP-1166).
+        # A follower that knows only a lower high watermark is answered at once (KIP-1166).
         if requested.known_high_watermark < partition.high_watermark:
             self.urgent = True
 

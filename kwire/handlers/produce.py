@@ -213,7 +213,7 @@ async def _append(
 
 
 def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:
-    """Return the log start offset for an error that idempotent producers check it for, else -1."""
+    """Return the log start offset, which a producer needs after a gap, or -1 for other errors."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
     if topic.name:

@@ -82,8 +82,8 @@ class PartitionLog:
         self.high_watermark = 0
         """All in-sync replicas have the records below this offset. It belongs to the log: it is
         stored in the log directory's checkpoint, bounds retention and survives role changes. A
-        leader advances it when in-sync replicas fetch, a follower when its leader reports a higher
-        one. It decreases only when the log is truncated below it."""
+        leader advances it when in-sync replicas fetch, a follower when its leader's response has a
+        higher value. It decreases only when the log is truncated below it."""
         self.segments = LogSegments(disk, directory)
         self.changes = LogChanges(partition)
         self.clean_state = CleanState()
@@ -293,7 +293,8 @@ class PartitionLog:
         """Remove the oldest segments from the log; return their files, now named ``.deleted``.
 
         Raises KafkaStorageError if the disk refuses to rename a segment. That segment and those
-        after it stay in the log, because its records would reappear after a restart.
+        after it stay in the log: otherwise its records would disappear, but be back after a
+        restart.
         """
         paths: list[str] = []
         for segment in self.segments[:count]:

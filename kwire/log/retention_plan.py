@@ -15,7 +15,7 @@ from kwire.log.segments.segment import Segment
 
 @attrs.frozen
 class Deletion:
-    """The number of segments to delete, oldest first; ``roll``: the log must be rolled before."""
+    """The number of segments to delete, oldest first; with ``roll``, after rolling the log."""
 
     count: int
     roll: bool = False
@@ -70,7 +70,7 @@ def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
 
 
 def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
-    """Return the number of segments before the first with a record younger than the retention."""
+    """Return the number of segments before the first with a record within ``retention_ms``."""
     if retention_ms < 0:
         return 0
     count = 0

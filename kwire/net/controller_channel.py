@@ -133,7 +133,7 @@ class ControllerChannel:
         return answer
 
     async def insist_for(self, request: Body, requester: Requester) -> Body:
-        """Send a request that a client caused but did not send, in that client's name."""
+        """Send a request that a client caused but did not send, on that client's behalf."""
         from kwire.codec.frame import request_frame, response_to
         from kwire.codec.schema import spec_of
 

@@ -26,7 +26,7 @@ class Disconnect(Exception):
 
 
 class PooledBuffer(bytearray):
-    """A buffer that goes back to its :class:`BufferPool`."""
+    """A reusable buffer that belongs to a :class:`BufferPool`."""
 
     __slots__ = ()
 

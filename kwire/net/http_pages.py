@@ -31,7 +31,7 @@ SMALL_BODY_BYTES: Final = 64 << 10
 
 
 class Page(NamedTuple):
-    """An answer: the status and the lines of the body."""
+    """A page to send: the HTTP status and the lines of the body."""
 
     status: int
     lines: Iterable[str]

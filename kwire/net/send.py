@@ -30,7 +30,7 @@ JOINED_BYTES: Final = 64 << 10
 READ_BYTES: Final = 64 << 10
 """The size up to which a cached region is read and sent in one call with its neighbours."""
 PIECE_BYTES: Final = 512 << 10
-"""The most that one call, or one turn of a connection, sends: about 0.15 ms over loopback."""
+"""The most bytes that one call or one turn of a connection sends: about 0.15 ms on loopback."""
 CALL_BYTES: Final = 16 << 10
 """The fixed cost of a call, in bytes, so that a turn of many small regions also ends."""
 _SENDFILE: Final = getattr(os, "sendfile", None) if sys.platform == "linux" else None

@@ -59,7 +59,7 @@ class WaitingAnswers:
         return len(self._queue)
 
     def add(self, answer: UnfinishedAnswer | Sequence[Part], release: Callable[[], None]) -> None:
-        """Send an answer after all that were added earlier, then call ``release``."""
+        """Send an answer after all answers added before it, then call ``release``."""
         self._queue.append(_Waiting(answer, release))
         self._added.unpark()
 

@@ -79,7 +79,8 @@ class FetchWaits:
     ) -> SharedReads | None:
         """Wait until ``missing_bytes`` more are readable, a role changes, or time is up.
 
-        If the append completed other fetches as well, all of them share the returned object.
+        If one append completed several fetches, all of them share the returned reads; otherwise the
+        result is None.
         """
         wait = self.begin(missing_bytes, isolation)
         self.add(wait, partitions)
@@ -107,7 +108,7 @@ class FetchWaits:
         self._bytes.discard(wait)
 
     async def discard_in_turns(self, wait: FetchWait) -> None:
-        """End a wait, and let other tasks run if it has many partitions."""
+        """End a wait, letting other tasks run if it has many partitions."""
         if len(wait.keys) > _REMOVED_AT_ONCE:
             await run_in_slices(self._bytes.discarding(wait))
         else:

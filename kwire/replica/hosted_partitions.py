@@ -179,7 +179,7 @@ class HostedPartitions:
             self.create_pending(topic_id, partition.partition)
 
     def update(self, topic: TopicState, index: int, state: PartitionState) -> None:
-        """Create a partition that the metadata assigns here, if it is new, and update its role."""
+        """Update the role of a partition assigned here, and create the partition if it is new."""
         partition = self._by_id.get((topic.id, index))
         if partition is not None:
             self._update_role(partition, state)

@@ -67,7 +67,7 @@ def append_marker(
 
 @attrs.define(eq=False, kw_only=True)
 class Markers:
-    """The MarkerWriter of one broker."""
+    """The writer of markers to the partitions that one broker leads."""
 
     replicas: ReplicaService
     groups: GroupTransactions

@@ -140,7 +140,7 @@ class Uncommitted(deque[tuple[int, int]]):
         return max(1, size)
 
     def on_role_changed(self, high_watermark: int, end_offset: int) -> None:
-        """Count only batches between these offsets."""
+        """Keep only the batches between these offsets."""
         self.on_committed(high_watermark)
         while self and self[-1][0] > end_offset:
             self.pop()

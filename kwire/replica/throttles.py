@@ -52,7 +52,7 @@ class RateLimit:
         return self._size(now) > self.bytes_per_s * self._elapsed_s(now)
 
     def pause_s(self, now: float) -> float:
-        """Return the seconds until the limit may no longer be exceeded, at most one window."""
+        """Return the seconds until the rate may be back within the limit, at most one window."""
         size, limit = self._size(now), self.bytes_per_s
         if not limit:
             return self.window_s

@@ -114,7 +114,10 @@ class Unpacker:
             raise _refusal(error) from None
 
     async def recompress(self, batch: Buffer, header: BatchHeader, codec: int) -> bytes:
-        """Return the batch with its payload in another codec; raises InvalidRecord if damaged."""
+        """Return the batch with its payload in another codec.
+
+        Raises InvalidRecord if the payload is too large, UnknownServerError if it is damaged.
+        """
         if header.size <= HERE_BYTES:
             try:
                 return build.recompress(batch, header, codec, HERE_BYTES)

@@ -328,7 +328,7 @@ class World:
         return self.state.image.topics[topic_id].partitions[number]
 
     def is_alive(self, broker: int) -> bool:
-        """Return whether a broker runs, and the image has its current epoch as active."""
+        """Return whether a broker runs, and its current incarnation is active in the image."""
         process, image = self.brokers[broker], self.state.image.brokers.get(broker)
         if not process.running or process.silent or image is None:
             return False

@@ -165,7 +165,7 @@ class Files:
         disk.fail_at(kind, error, after=random.randrange(4))
 
     def repair(self) -> bool:
-        """Make the disk work again; return whether it had failed, so the process must end."""
+        """Repair the disk; return True if it had failed, in which case the process must end."""
         disk = self.sim_disk
         disk.mend()
         disk.capacity, disk.changes_left = PLENTY, None

@@ -129,7 +129,7 @@ class Operators:
         return any(node_id not in (node.id, moved) for node_id in self.world.voter_ids)
 
     def replace_disk(self, node: SimNode, *, is_voter: bool = True) -> None:
-        """Crash a node and start it at once with an empty disk."""
+        """Crash a node, and restart it at once with an empty disk."""
         world = self.world
         node.note_down("disk lost")
         self._directories += 1

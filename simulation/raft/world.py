@@ -1,7 +1,7 @@
 """The nodes of a simulated quorum with their network, disks and time, all from one seed.
 
-It also has what happens to the nodes from outside: time passes, links are cut, nodes start, clients
-append and snapshots are taken. The faults are in :mod:`simulation.raft.faults`.
+It also causes what happens to the nodes from outside: time passes, links are cut, nodes start,
+clients append and snapshots are taken. The faults are in :mod:`simulation.raft.faults`.
 """
 
 from random import Random

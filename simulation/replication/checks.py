@@ -33,7 +33,7 @@ class ReplicationChecks:
     _complete: dict[tuple[int, int], tuple[int, int]] = attrs.field(factory=dict)
     """By broker and partition: the generation of the log, and the number of its records."""
     _equal: dict[tuple[int, int, int], tuple[int, int, int]] = attrs.field(factory=dict)
-    """By partition and two brokers: the generations of both logs, and the end of their equality."""
+    """By partition and two brokers: the generations of both logs, which are equal up to the end."""
 
     def living(self, topic: str, index: int) -> Iterator[tuple[SimMachine, Partition]]:
         for broker in self.brokers.values():
@@ -126,7 +126,7 @@ class ReplicationChecks:
     def has_all(self, node: int, topic: str, index: int) -> bool:
         """Return whether a running broker has all acknowledged records of a partition.
 
-        Records of internal topics are not tracked; there a log must be as long as any other.
+        Records of internal topics are not tracked; their logs must reach all high watermarks.
         """
         partition = self.brokers[node].partition(topic, index)
         if partition is None:

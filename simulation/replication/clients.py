@@ -31,7 +31,7 @@ BEFORE_TOPIC_IDS: Final = 12
 BATCH_RECORDS: Final = (1, 1, 1, 1, 2, 3)
 """The numbers of records in a batch, from which a producer draws one."""
 VALUE_BYTES: Final = 16
-"""The size of every value, so that records written after a truncation often fit the old ones."""
+"""The size of every value: records written after a truncation often have the old records' size."""
 TIME_MS: Final = 1_699_980_000_000
 """The timestamp of records, which is hours in the past even when wall clocks are set back."""
 _ATTEMPTS: Final = 12

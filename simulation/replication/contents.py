@@ -63,7 +63,7 @@ class Decoded:
     _epochs: list[tuple[int, int]] = attrs.field(factory=list)
 
     def look(self, log: PartitionLog) -> None:
-        """Decode the new records of a log, or all if records may have been removed since.
+        """Decode the new records of a log, or all records if some may have been removed.
 
         A truncation is detected by a new leader epoch that starts below the former end.
         """

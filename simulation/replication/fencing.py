@@ -38,7 +38,7 @@ epoch by one, so the commit looks like a retried end with the opposite outcome, 
 
 
 class Beginning(NamedTuple):
-    """The start of a transaction."""
+    """The start of a transaction: its time, and the leader epoch of its coordinator."""
 
     at: float
     coordinator_epoch: int

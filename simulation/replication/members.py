@@ -86,7 +86,7 @@ class Member(SimClient):
         return self.leader_of(CONSUMER_OFFSETS, partition_for(GROUP, GROUP_PARTITIONS))
 
     def _demand_current(self, newest: int, what: str) -> None:
-        """Check that an accepted request was not older than ``newest``, known when it was sent."""
+        """Check that no request of a generation before ``newest`` was accepted."""
         demand(
             self.generation >= newest,
             f"{what} of generation {self.generation} is accepted after generation {newest}",

@@ -38,7 +38,7 @@ from simulation.scheduler import Violation
 
 @attrs.frozen
 class Created:
-    """A topic was created."""
+    """The creation of a topic."""
 
     topic: str
     topic_id: bytes
@@ -46,14 +46,14 @@ class Created:
 
 @attrs.frozen
 class Removed:
-    """A topic was removed."""
+    """The removal of a topic."""
 
     topic: str
 
 
 @attrs.frozen
 class Set:
-    """A setting of a topic was changed."""
+    """The change of a topic's setting."""
 
     topic: str
     name: str
@@ -62,7 +62,7 @@ class Set:
 
 @attrs.frozen
 class Expanded:
-    """A topic got another partition."""
+    """The addition of a partition to a topic."""
 
     topic: str
     partition_count: int

@@ -1,4 +1,4 @@
-"""Staged faults of connections: responses read late, early epochs, lost decisions."""
+"""Staged network faults: late reads, fencing that is lost, slow verification, lost decisions."""
 
 import trio
 

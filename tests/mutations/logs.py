@@ -93,7 +93,7 @@ MUTATIONS = (
         name="index-renamed-by-a-failed-flush-is-lost",
         invariants=(79,),
         path="kwire/log/segments/growing_index.py",
-        old="            except FileNotFoundError:  # A flush has given the file its own name.\n"
+        old="            except FileNotFoundError:  # A flush has given the file its final name.\n"
         "                file.close()\n",
         new="            except ZeroDivisionError:\n                file.close()\n",
         test="tests/log/test_growing_index_model.py",

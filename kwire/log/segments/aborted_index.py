@@ -15,7 +15,7 @@ from kwire.log.segments.files import SegmentFiles
 from kwire.records.header import Buffer
 
 SUMMARY_BYTES: Final = 64 << 10
-"""The largest file of aborted transactions summarized on the event loop; 3 MB take 10 ms."""
+"""The size of the largest file that is summarized on the event loop; 3 MB take 10 ms."""
 
 
 class AbortedLoad:
@@ -28,7 +28,7 @@ class AbortedLoad:
         self.entries: PackedEntries | None = None
 
     def run(self) -> PackedEntries:
-        """Read the file, unless that was done before, and return its entries; in a thread."""
+        """Read the file in a thread, unless already done, and return its entries."""
         if self.entries is None:
             entries = PackedEntries(self._files.read(names.TXN_INDEX))
             entries.summarize()

@@ -34,7 +34,7 @@ class SegmentFiles:
 
     @property
     def is_removed(self) -> bool:
-        """True once the files have been renamed for removal."""
+        """True once the files have been renamed because they will be removed."""
         return bool(self._mark)
 
     def name(self, suffix: str) -> str:

@@ -153,7 +153,7 @@ class SegmentIndexes:
     def truncate(self, end_offset: int, relative: int, position: int) -> None:
         """Drop the entries at or after ``end_offset``, where the log is cut.
 
-        ``relative`` is ``end_offset`` minus the base offset, ``position`` that of its batch.
+        ``relative`` is ``end_offset`` minus the base offset, ``position`` where its batch starts.
         """
         self.load()
         assert self.offsets is not None

@@ -79,7 +79,7 @@ class Segment:
     ) -> None:
         self.base_offset = base_offset
         self.last_offset_max = base_offset + INT32_MAX
-        """The largest possible offset in this segment: index entries have 31 bits for offsets."""
+        """The largest possible offset in this segment: indexes store 31-bit relative offsets."""
         self.files = SegmentFiles(disk, directory, base_offset)
         self.file = self.files.open(names.LOG)
         self.space = ReservedSpace()

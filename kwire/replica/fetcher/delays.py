@@ -15,7 +15,7 @@ GRID_S: Final = 0.02
 
 @attrs.define
 class Delays:
-    """The current delays, as times in seconds."""
+    """The skipped partitions, with the time in seconds when each delay ends."""
 
     next_end: float = math.inf
     """A lower bound for the earliest end; infinity only if there are no delays."""

@@ -1,4 +1,4 @@
-"""Mistakes between the quorum, the controller and the images; the simulation must catch them."""
+"""Mistakes of quorum, controller and metadata images; the simulation must catch them."""
 
 from typing import Final, TypeVar
 
