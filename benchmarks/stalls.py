@@ -61,7 +61,7 @@ FAILURES: Final = (
     KafkaException,
     Closed,
 )
-"""What a load raises if a peer is too slow, or breaks."""
+"""The exceptions of a load whose peer is too slow, or breaks."""
 LOADS: Final[dict[str, Prepare]] = {
     load.__name__: on_broker(load)
     for load in (

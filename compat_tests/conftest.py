@@ -62,9 +62,15 @@ def broker(
 
 
 @pytest.fixture
-def own_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
-    """A broker of the test's own, to be killed and restarted."""
-    own = make_broker(broker_kind, tmp_path / "broker")
+def own_broker(
+    broker_kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Broker]:
+    """A broker of the test's own, to be killed and restarted.
+
+    ``BROKER_SETTINGS`` of the test's module replace the defaults.
+    """
+    settings = getattr(request.module, "BROKER_SETTINGS", None)
+    own = make_broker(broker_kind, tmp_path / "broker", settings)
     yield own
     own.close()
 

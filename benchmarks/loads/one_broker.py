@@ -32,7 +32,7 @@ from kwire.records.build import New, batch
 from kwire.testing.wire import WireClient
 
 TIMEOUT_SECONDS: Final = 300.0
-"""How long a client waits for an answer: a slow peer is to be measured, too."""
+"""The time that a client waits for an answer: a slow peer is to be measured, too."""
 SEGMENTS: Final = 300
 STARTING: Final = (3, 5, 6)
 """Error codes of a new topic's partition that its broker does not serve yet."""

@@ -7,8 +7,6 @@ before, and the offsets that must be left are known.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,22 +20,15 @@ from compat_tests.confluent_kafka.clients import (
     partition_of,
     producer,
 )
-from compat_tests.harness.broker import Broker, make_broker
+from compat_tests.harness.broker import Broker
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 
 pytestmark = pytest.mark.single
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 SEGMENT_MS = 5_000
+BROKER_SETTINGS = {"log.cleaner.backoff.ms": "100"}
 Read = tuple[int, bytes | None, bytes | None]
-
-
-@pytest.fixture
-def compacting_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
-    settings = {"log.cleaner.backoff.ms": "100"}
-    running = make_broker(broker_kind, tmp_path / "broker", settings)
-    yield running
-    running.close()
 
 
 class Topic:
@@ -100,9 +91,9 @@ def last_of_each_key(records: list[Read]) -> list[Read]:
     ],
 )
 def test_consumer_reads_the_last_record_of_each_key(
-    compacting_broker: Broker, jvm: Jvm, codec: str
+    own_broker: Broker, jvm: Jvm, codec: str
 ) -> None:
-    topic = Topic(compacting_broker.address, "compacted")
+    topic = Topic(own_broker.address, "compacted")
     records = topic.write([(f"key-{n % 7}", f"value-{n}" * 20) for n in range(500)], codec)
     records += topic.write([("key-3", None)], codec)
     records += topic.close_segment()
@@ -110,19 +101,19 @@ def test_consumer_reads_the_last_record_of_each_key(
     records += topic.write([(f"key-{n % 3}", f"later-{n}") for n in range(30)], codec)
     records += topic.close_segment()
     topic.wait_cleaned(last_of_each_key(records))
-    compacting_broker.stop()
-    files = [p for p in (compacting_broker.data / "compacted-0").glob("*.log") if p.stat().st_size]
+    own_broker.stop()
+    files = [p for p in (own_broker.data / "compacted-0").glob("*.log") if p.stat().st_size]
     ran = jvm.tool(DUMP, "--deep-iteration", "--files", ",".join(map(str, files)))
     printed = ran.ok() + ran.err
     assert "isvalid: true" in printed
     for complaint in ("isvalid: false", "ismatch", "Exception"):
         assert complaint not in printed
-    compacting_broker.restart()
+    own_broker.restart()
     topic.wait_cleaned(last_of_each_key(records))
 
 
-def test_tombstone_goes_after_its_retention(compacting_broker: Broker) -> None:
-    topic = Topic(compacting_broker.address, "tombstones", delete_retention_ms="1")
+def test_tombstone_goes_after_its_retention(own_broker: Broker) -> None:
+    topic = Topic(own_broker.address, "tombstones", delete_retention_ms="1")
     records = topic.write([("a", "1"), ("b", "2"), ("a", None)])
     records += topic.close_segment()
     topic.wait_cleaned(last_of_each_key(records))
@@ -132,8 +123,8 @@ def test_tombstone_goes_after_its_retention(compacting_broker: Broker) -> None:
     topic.wait_cleaned(remaining)
 
 
-def test_aborted_records_do_not_replace_committed_ones(compacting_broker: Broker) -> None:
-    topic = Topic(compacting_broker.address, "transactions")
+def test_aborted_records_do_not_replace_committed_ones(own_broker: Broker) -> None:
+    topic = Topic(own_broker.address, "transactions")
     records = topic.write([("a", "plain"), ("b", "plain")])
     client = producer(topic.address, transactional_id="compacting")
     client.init_transactions(30)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from compat_tests.confluent_kafka.clients import consumer, create, deliver, is_end, producer
-from compat_tests.harness.broker import Broker, make_broker
+from compat_tests.harness.broker import Broker
 from compat_tests.harness.wait import eventually
 
 SEGMENT_BYTES = 20_000
@@ -17,23 +14,18 @@ KEYS = 20
 UPDATES = 4_000
 
 
-@pytest.fixture
-def compacting_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
-    """A broker that looks for dirty logs five times a second."""
-    overrides = {
-        "log.cleaner.backoff.ms": "200",
-        "log.cleaner.dedupe.buffer.size": "4000000",
-        "log.segment.delete.delay.ms": "100",
-    }
-    own = make_broker(broker_kind, tmp_path / "broker", overrides)
-    yield own
-    own.close()
+BROKER_SETTINGS = {
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.dedupe.buffer.size": "4000000",
+    "log.segment.delete.delay.ms": "100",
+}
+"""The broker looks for dirty logs five times a second."""
 
 
 def test_new_reader_finds_the_last_values_before_and_after_a_kill(
-    compacting_broker: Broker, topic: str, unique: partial[str]
+    own_broker: Broker, topic: str, unique: partial[str]
 ) -> None:
-    broker = compacting_broker
+    broker = own_broker
     create(
         broker.address,
         topic,

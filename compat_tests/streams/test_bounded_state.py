@@ -6,13 +6,12 @@ compaction, either would grow for as long as the application runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from compat_tests.confluent_kafka.clients import create
-from compat_tests.harness.broker import Broker, make_broker
+from compat_tests.harness.broker import Broker
 from compat_tests.harness.wait import eventually
 from compat_tests.streams.application import WORDS, Input, Instance, Output
 
@@ -24,7 +23,7 @@ MOST_BYTES = PARTITIONS * 2 * SEGMENT_BYTES
 """In each partition an active segment, and one that waits for the next pass."""
 WRITTEN_BYTES = 2 * MOST_BYTES
 """The least that the changelog must have received for the bound to mean anything."""
-BROKER = {
+BROKER_SETTINGS = {
     "log.cleaner.backoff.ms": "200",
     "log.cleaner.min.cleanable.ratio": "0.2",
     "log.segment.bytes": str(SEGMENT_BYTES),
@@ -34,13 +33,6 @@ BROKER = {
     "transaction.state.log.segment.bytes": str(SEGMENT_BYTES),
 }
 STREAMS = ("max.poll.records=1000", "num.standby.replicas=0", "commit.interval.ms=50")
-
-
-@pytest.fixture
-def compacting_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
-    running = make_broker(broker_kind, tmp_path / "broker", BROKER)
-    yield running
-    running.close()
 
 
 def stored_bytes(broker: Broker, topic: str) -> int:
@@ -60,9 +52,9 @@ def wait_small(broker: Broker, topic: str) -> None:
 
 
 def test_changelog_stays_small_and_restores_exact_totals(
-    compacting_broker: Broker, unique, tmp_path: Path
+    own_broker: Broker, unique, tmp_path: Path
 ) -> None:
-    broker = compacting_broker
+    broker = own_broker
     source, target, name = unique("input"), unique("output"), unique("totals")
     create(broker.address, source, PARTITIONS)
     create(broker.address, target, 2)

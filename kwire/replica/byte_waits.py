@@ -26,7 +26,7 @@ _HEAP_SLACK: Final = 16
 """The number of ended waits that the heap of deadlines may always keep."""
 SHARED_MAX: Final = 16
 """The most reads shared by fetches completed together; most of these request the same."""
-_REMOVED_AT_ONCE: Final = 64
+REMOVED_AT_ONCE: Final = 64
 """The most partitions of a complete wait that are removed at once instead of later."""
 
 
@@ -164,7 +164,7 @@ class ByteWaits(Generic[Key, T]):
         for wait in waits:
             wait.shared_reads = shared_reads
             self.end(wait)
-            if len(wait.keys) <= _REMOVED_AT_ONCE:
+            if len(wait.keys) <= REMOVED_AT_ONCE:
                 self.discard(wait)
             else:
                 self._remove(wait, key)

@@ -19,7 +19,14 @@ import trio
 
 from kwire import attrs
 from kwire.drive import Wakes, run_in_slices
-from kwire.replica.byte_waits import ByteWait, ByteWaits, FetchIsolation, SharedReads, WaitTimes
+from kwire.replica.byte_waits import (
+    REMOVED_AT_ONCE,
+    ByteWait,
+    ByteWaits,
+    FetchIsolation,
+    SharedReads,
+    WaitTimes,
+)
 from kwire.replica.fetch_session_watch import FetchSessionWatch
 from kwire.replica.fetch_sessions import Session
 from kwire.replica.partition import Partition
@@ -30,8 +37,6 @@ FetchWait: TypeAlias = ByteWait[Partition, trio.Event]
 """The wait of one request."""
 _WOKEN_AT_ONCE: Final = 16
 """Fetches answered before other tasks run, which takes about a millisecond."""
-_REMOVED_AT_ONCE: Final = 64
-"""The most partitions that the end of a wait removes without a pause."""
 
 
 @attrs.define(eq=False)
@@ -109,7 +114,7 @@ class FetchWaits:
 
     async def discard_in_turns(self, wait: FetchWait) -> None:
         """End a wait, letting other tasks run if it has many partitions."""
-        if len(wait.keys) > _REMOVED_AT_ONCE:
+        if len(wait.keys) > REMOVED_AT_ONCE:
             await run_in_slices(self._bytes.discarding(wait))
         else:
             self._bytes.discard(wait)
