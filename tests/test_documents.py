@@ -1,0 +1,110 @@
+"""The documents name files, modules, classes and functions that exist, and wrap at 120 columns.
+
+Rules: what stands in backticks is checked, code blocks are not; a name of Kafka, of a client or of
+a user's file is listed below, so that a renamed class of this tree is noticed.
+"""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "compat_tests" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+CODE = ("kwire", "kwire_pipeline", "simulation", "tests", "compat_tests", "benchmarks", "scripts")
+BASES = (ROOT, ROOT / "kwire", ROOT / "docs", ROOT / "compat_tests")
+"""The folders that a path may be relative to, besides the document's own."""
+LINE_LENGTH = 120
+
+NOT_OURS = {
+    "ConsumerPerformance",
+    "CreateTime",
+    "DeadThreadCount",
+    "LogStore",
+    "SunX509",
+    "current_timestamp",
+    "rand",
+}
+"""Names of Kafka, Java, Spark and Delta."""
+NOT_YET = {
+    "kwire/handlers/describe_user_scram_credentials.py",
+    "tests/handlers/test_describe_user_scram_credentials.py",
+}
+"""Files that the example of CONTRIBUTING.md adds."""
+OF_USERS = ("./kwire-", "kwire-cluster/", "lake/")
+"""Folders that the examples make."""
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def prose(path: Path) -> str:
+    """Return a document without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+@cache
+def names_of_the_tree() -> set[str]:
+    """Return every name that is defined or assigned somewhere in the tree."""
+    names = set()
+    for folder in CODE:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                match node:
+                    case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                        names.add(node.name)
+                    case ast.Name(ctx=ast.Store()):
+                        names.add(node.id)
+                    case ast.Attribute(ctx=ast.Store()):
+                        names.add(node.attr)
+                    case ast.alias():
+                        names.add((node.asname or node.name).rpartition(".")[2])
+    return names
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_files_exist(document: Path) -> None:
+    """A path with a folder in it, in backticks, is below the root, kwire/ or the document."""
+    paths = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", prose(document))) - NOT_YET
+    missing = [
+        path
+        for path in paths
+        if not path.startswith(OF_USERS)
+        if not any((base / path).exists() for base in (*BASES, document.parent))
+        if not any((base / f"{path}.py").exists() for base in BASES)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_classes_and_functions_exist(document: Path) -> None:
+    """A name such as `PartitionLog` or `Leader.append()`, in backticks, is one of the tree."""
+    text = prose(document)
+    classes = {
+        name.partition(".")[0]
+        for name in re.findall(r"`([A-Z]\w*[a-z]\w*(?:\.\w+)?)(?:\(\))?`", text)
+    }
+    functions = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)\(\)`", text)}
+    files = {path.stem for path in (ROOT / "compat_tests").rglob("*.java")}
+    missing = (classes | functions) - names_of_the_tree() - NOT_OURS - files - {"Python", "TLSv1"}
+    assert not missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_lines_wrap(document: Path) -> None:
+    """Prose wraps at 120 columns; tables, code and links may be longer."""
+    too_long = [
+        f"{number}: {len(line)} columns"
+        for number, line in enumerate(prose(document).splitlines(), 1)
+        if len(line) > LINE_LENGTH
+        if not line.startswith("|") and "](" not in line and "`" * 2 not in line
+    ]
+    assert not too_long
