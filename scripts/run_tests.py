@@ -81,6 +81,18 @@ STAGES = [
         )
         for mode in ("idempotent", "transactions")
     ),
+    Stage(
+        "nemesis directories",
+        [
+            *PYTHON,
+            "-m",
+            "compat_tests.nemesis.trial",
+            "--mode=transactions",
+            "--directories=4",
+            "--seconds=300",
+        ],
+        long=True,
+    ),
     Stage("mutants", [*PYTHON, "scripts/mutants.py"], long=True),
     Stage("with Apache", [*PYTEST, *WITH_APACHE, "--broker=kwire"], long=True),
     Stage(

@@ -21,13 +21,14 @@ from typing import Final
 import attrs
 
 from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.nemesis import directories
+from compat_tests.nemesis.directories import data, log_directories, partitions
 from compat_tests.nemesis.links import CLIENTS, Links
 from compat_tests.nemesis.replicas import batch_positions
 from compat_tests.nemesis.shifted_node import set_shift
-from kwire.types import METADATA_TOPIC
 
 End = Callable[[], None]
-DESTRUCTIVE: Final = frozenset({"torn tails", "no indexes", "full disk"})
+DESTRUCTIVE: Final = frozenset({"torn tails", "no indexes", "full disk", "replaced directory"})
 NEVER_SECOND: Final = DESTRUCTIVE | {"stop", "rolling restart"}
 """Faults that another one must not precede: a stop needs a controller that it can reach."""
 FILLER: Final = "filler"
@@ -61,6 +62,8 @@ class Nemesis:
     """Waits until all replicas are in sync: between two restarts of a rolling restart."""
     shifts: dict[int, Path] = attrs.field(factory=dict)
     """The files that shift the nodes' wall clocks; empty where none can be shifted."""
+    directories: int = 1
+    """The number of log directories of each node."""
     only: Sequence[str] = ()
     """The names of the faults to draw; empty for all."""
     counts: dict[str, int] = attrs.field(factory=dict)
@@ -98,6 +101,9 @@ class Nemesis:
             faults["all clocks jump"] = self._all_clocks_jump
         if self.has_volumes:
             faults["full disk"] = self._full_disk
+        if self.directories > 1:
+            faults["failed directory"] = self._failed_directory
+            faults["replaced directory"] = self._replaced_directory
         return {name: begin for name, begin in faults.items() if not self.only or name in self.only}
 
     def strike(self) -> None:
@@ -141,6 +147,8 @@ class Nemesis:
         self.links.heal()
         for node in self.cluster.nodes.values():
             self._remove_filler(node)
+            for directory in log_directories(node, self.directories)[1:]:
+                directories.mend(directory)
             if node.process is not None and node.alive:
                 node.process.send_signal(signal.SIGCONT)
             elif node.id not in self._down:
@@ -331,18 +339,13 @@ class Nemesis:
 
     # Disks ---------------------------------------------------------------------------------
 
-    def _partitions(self, node: Node) -> list[Path]:
-        """Return the directories of the node's partitions, not of the metadata log."""
-        folders = sorted(path.parent for path in data(node).glob("*/partition.metadata"))
-        return [folder for folder in folders if METADATA_TOPIC not in folder.name]
-
     def _torn_tails(self) -> End:
         """Kill a broker and cut bytes off the ends of some of its logs."""
         node = self.random.choice(self.cluster.brokers)
         self._bring_down(node)
-        synced = dict(recovery_points(data(node) / CHECKPOINT))
         lengths = {}
-        for folder in self._partitions(node):
+        for folder in partitions(node):
+            synced = dict(recovery_points(folder.parent / CHECKPOINT))
             if self.random.random() < 0.6:
                 size = self._tear(folder, synced.get(folder.name, 0))
                 if size:
@@ -372,7 +375,7 @@ class Nemesis:
         else:
             self._stop_in_order(node)
         count = 0
-        for folder in self._partitions(node):
+        for folder in partitions(node):
             for patterns in (*INDEXES, TRANSACTION_INDEXES[node.kind]):
                 if self.random.random() < 0.5:
                     for path in chain.from_iterable(map(folder.glob, patterns)):
@@ -392,12 +395,35 @@ class Nemesis:
                 file.write(bytes(1 << 20))
         return lambda: self._remove_filler(node)
 
+    def _failing_directory(self) -> tuple[Node, Path]:
+        """Choose a directory without the metadata log."""
+        node = self.random.choice(self.cluster.brokers)
+        return node, self.random.choice(log_directories(node, self.directories)[1:])
+
+    def _failed_directory(self) -> End:
+        """Have a directory fail until its node is restarted; its contents survive."""
+        node, directory = self._failing_directory()
+        self.report(f"failed directory {directory.name} of {node.id}")
+        directories.fail(directory)
+
+        def end() -> None:
+            self._bring_down(node)
+            directories.mend(directory)
+            self._launch(node)
+
+        return end
+
+    def _replaced_directory(self) -> End:
+        """Kill a broker and take the contents of one of its directories away."""
+        node, directory = self._failing_directory()
+        self._bring_down(node)
+        count = len(list(directory.iterdir()))
+        self.report(f"replaced directory {directory.name} of {node.id}: {count} entries")
+        directories.replace(directory)
+        return lambda: self._launch(node)
+
     def _remove_filler(self, node: Node) -> None:
         (data(node) / FILLER).unlink(missing_ok=True)
-
-
-def data(node: Node) -> Path:
-    return node.directory / "data"
 
 
 def recovery_points(path: Path) -> Iterator[tuple[str, int]]:

@@ -1,7 +1,7 @@
 """A cluster of real processes under faults from a seed, and the check of its clients' history.
 
     python -m compat_tests.nemesis.trial [--broker kwire|kafka] [--mode MODE] [--seed N]
-        [--seconds N] [--separate] [--without-elr] [--directory DIR]
+        [--seconds N] [--separate] [--without-elr] [--directories N] [--directory DIR]
 
 Three nodes, or with ``--separate`` three controllers and three brokers, run in Linux network
 namespaces, or behind proxies where those are not permitted; the first line of the output says
@@ -40,7 +40,8 @@ from compat_tests.nemesis.clients import (
     ClusterRun,
     TransactionalRun,
 )
-from compat_tests.nemesis.faults import Nemesis, data
+from compat_tests.nemesis.directories import data, folder_of, log_directories
+from compat_tests.nemesis.faults import Nemesis
 from compat_tests.nemesis.links import CLIENTS, Namespaces, enter_isolation
 from compat_tests.nemesis.proxies import Proxies
 from compat_tests.nemesis.replicas import is_in_sync, read_copy, views
@@ -83,6 +84,8 @@ class LinkedCluster(Cluster):
     """A cluster whose nodes use links that can be cut."""
 
     links: Namespaces | Proxies | None = None
+    directories: int = 1
+    """The number of log directories of each node."""
     shifts: dict[int, Path] = attrs.field(factory=dict)
     """The files that shift the wall clocks of kwire's nodes."""
     proxy_ports: dict[int, int] = attrs.field(factory=dict)
@@ -104,6 +107,7 @@ class LinkedCluster(Cluster):
 
     def properties(self, node: Node) -> dict[str, str]:
         properties = super().properties(node)
+        properties["log.dirs"] = ",".join(map(str, log_directories(node, self.directories)))
         if self.proxy_ports:
             listeners = properties["listeners"]
             properties["advertised.listeners"] = self._behind_proxies(listeners)
@@ -145,7 +149,9 @@ class Trial:
         if self.options.separate:
             roles = {n: BROKER if n <= 3 else CONTROLLER for n in range(1, 7)}
         links = self._links(tuple(roles))
-        self.cluster = LinkedCluster(self.directory, SETTINGS, links=links)
+        self.cluster = LinkedCluster(
+            self.directory, SETTINGS, links=links, directories=self.options.directories
+        )
         for node_id, role in roles.items():
             self.cluster.add(node_id, self.options.broker, role)
         try:
@@ -229,6 +235,7 @@ class Trial:
             self.report,
             self._wait_in_sync,
             self.cluster.shifts,
+            directories=self.options.directories,
             only=self.options.only,
         )
         run.start()
@@ -309,7 +316,7 @@ class Trial:
                 problems.append(f"node {node.id} stopped with exit code {code}")
         for place in history.ends:
             for node in self.cluster.brokers:
-                batches, sessions = read_copy(data(node) / f"{place[0]}-{place[1]}")
+                batches, sessions = read_copy(folder_of(node, f"{place[0]}-{place[1]}"))
                 history.copies.setdefault(place, {})[node.id] = batches
                 history.sessions[place] = sessions
         problems += self._add_metadata_logs(history)
@@ -317,7 +324,8 @@ class Trial:
 
     def _end(self, place: tuple[str, int]) -> int:
         """Return the smallest end of the copies of an internal partition."""
-        copies = [read_copy(data(n) / f"{place[0]}-{place[1]}")[0] for n in self.cluster.brokers]
+        name = f"{place[0]}-{place[1]}"
+        copies = [read_copy(folder_of(node, name))[0] for node in self.cluster.brokers]
         return min((copy[-1].next_offset if copy else 0) for copy in copies)
 
     def _add_metadata_logs(self, history: History) -> list[str]:
@@ -325,7 +333,7 @@ class Trial:
         place = (METADATA_TOPIC, 0)
         copies = {}
         for node in self.cluster.controllers:
-            copies[node.id], _ = read_copy(data(node) / f"{METADATA_TOPIC}-0")
+            copies[node.id], _ = read_copy(folder_of(node, f"{METADATA_TOPIC}-0"))
         if not all(copies.values()):
             return [f"no metadata log on nodes {[n for n, copy in copies.items() if not copy]}"]
         start = max(copy[0].base_offset for copy in copies.values())
@@ -347,6 +355,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", default=[], help="the names of the faults to draw")
     parser.add_argument("--separate", action="store_true", help="3 controllers and 3 brokers")
     parser.add_argument("--without-elr", action="store_true", help="no eligible leader replicas")
+    parser.add_argument("--directories", type=int, default=1, help="log directories of a node")
     parser.add_argument("--proxies", action="store_true", help="no namespaces, as without root")
     parser.add_argument("--directory", type=Path, help="where data and logs lie")
     return parser.parse_args(arguments)
