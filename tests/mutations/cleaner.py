@@ -47,6 +47,14 @@ MUTATIONS = (
         test="tests/log/compaction/test_key_offsets.py",
     ),
     Mutation(
+        name="passes-clean-what-is-not-committed",
+        invariants=(65, 87),
+        path="kwire/log/directories/log_cleaning.py",
+        old="high_watermark = min(log.high_watermark, log.writer.written_offset)",
+        new="high_watermark = log.writer.written_offset",
+        test="tests/log/compaction/test_replicas.py",
+    ),
+    Mutation(
         name="tombstone-goes-at-its-first-pass",
         invariants=(87,),
         path=f"{FOLDER}/retention.py",
