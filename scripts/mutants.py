@@ -110,7 +110,7 @@ def main() -> int:
         code, output = run_tests(tree, sorted({mutation.test for mutation in chosen}))
         trees.put(tree)
         if code != 0:
-            print(output[-4000:])
+            print(output)
             print("the tests fail without a mistake")
             return 1
 

@@ -1,12 +1,14 @@
 """Run every test stage in turn and report them: ``scripts/test [--all] [--only NAME,...]``.
 
 Rules: a stage that could not run is a failure, never a skip; every stage runs even when an
-earlier one failed, so that one run shows all failures; the short run names the stages left out.
+earlier one failed, so that one run shows all failures; a failed stage leaves its files; the short
+run names the stages left out.
 """
 
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -145,23 +147,26 @@ def run(stage: Stage) -> tuple[bool, str, float]:
         "PYSPARK_PYTHON": sys.executable,
     }
     last = ""
-    with tempfile.TemporaryDirectory() as scratch:
-        environment["TMPDIR"] = scratch
-        process = subprocess.Popen(
-            stage.command,
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            if line.strip():
-                last = line.strip()
-        code = process.wait()
+    scratch = tempfile.mkdtemp(prefix=f"kwire-{stage.name.replace(' ', '-')}-")
+    process = subprocess.Popen(
+        stage.command,
+        cwd=ROOT,
+        env={**environment, "TMPDIR": scratch},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        if line.strip():
+            last = line.strip()
+    code = process.wait()
+    if code == 0:
+        shutil.rmtree(scratch, ignore_errors=True)
+    else:
+        print(f"what the stage left behind: {scratch}")
     return code == 0, re.sub(r"^=+ | =+$", "", last), time.monotonic() - started
 
 

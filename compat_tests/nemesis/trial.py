@@ -26,6 +26,7 @@ from pathlib import Path
 from random import Random
 
 import attrs
+from confluent_kafka import KafkaException
 
 from compat_tests.cluster.nodes import BROKER, COMBINED, CONTROLLER, ELR, FEATURES, Cluster, Node
 from compat_tests.confluent_kafka.clients import create
@@ -375,8 +376,8 @@ def main(arguments: Sequence[str]) -> int:
     trial = Trial(options, directory, reason)
     try:
         problems = trial.run()
-    except AssertionError as error:
-        problems = [str(error), *trial.open_calls()]
+    except (AssertionError, KafkaException) as error:
+        problems = [repr(error), *trial.open_calls()]
     if not problems:
         print("no anomaly", flush=True)
         if options.directory is None:
