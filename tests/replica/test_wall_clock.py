@@ -12,11 +12,16 @@ EVICTION_S = 120.0
 JUMPS = pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
 
 
-async def fetch(subject: Broker, session_id: int = 0, epoch: int = 0) -> FetchResponse:
-    """Fetch one empty partition, or go on with a session."""
+async def fetch(
+    subject: Broker, session_id: int = 0, epoch: int = 0, *, count: int = 1
+) -> FetchResponse:
+    """Fetch ``count`` empty partitions, or go on with a session."""
     topic = FetchRequest.FetchTopic
-    partition = topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topics = [topic(topic="t", topic_id=topic_id("t"), partitions=[partition])]
+    partitions = [
+        topic.FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1 << 20)
+        for number in range(count)
+    ]
+    topics = [topic(topic="t", topic_id=topic_id("t"), partitions=partitions)]
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
@@ -50,14 +55,18 @@ async def test_session_in_use_is_not_evicted_when_the_clock_jumps(
 async def test_idle_session_is_evicted_whatever_the_clock_says(
     autojump_clock, jump_ms: int
 ) -> None:
-    """Invariant 107: also after the clock went back, when its last use is in the future."""
+    """Invariant 107: also after the clock went back, when its last use is in the future.
+
+    It has more partitions than the session that replaces it, so only its idle time counts.
+    """
     subject = broker(slots=1)
-    await subject.create("t")
-    session_id = (await fetch(subject)).session_id
+    await subject.create("t", partitions=2)
+    session_id = (await fetch(subject, count=2)).session_id
+    assert (await fetch(subject, session_id, 1)).session_id == session_id
     subject.wall.ms += jump_ms
     await trio.sleep(EVICTION_S + 1)
     assert (await fetch(subject)).session_id not in (0, session_id)
-    answer = await fetch(subject, session_id, 1)
+    answer = await fetch(subject, session_id, 2)
     assert answer.error_code == errors.FetchSessionIdNotFound.code
 
 
