@@ -45,7 +45,7 @@ from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
 from kwire.replica.unpacking import correct_timestamp
 from kwire.replica.verification import Guard, TransactionalBatch
-from kwire.types import INTERNAL_TOPICS, ZERO_UUID
+from kwire.types import INTERNAL_TOPICS
 
 Topic = ProduceRequest.TopicProduceData
 Requested = Topic.PartitionProduceData
@@ -171,12 +171,11 @@ async def _append(
     verified: Verifications,
 ) -> Answer:
     replicas = context.replicas
-    if topic.topic_id != ZERO_UUID or not topic.name:
-        partition = replicas.partitions.get_by_id(topic.topic_id, requested.index)
-        context.check_allowed("Write", "Topic", partition.topic)
-    else:
+    if topic.name:
         context.check_allowed("Write", "Topic", topic.name)
-        partition = replicas.partitions.get(topic.name, requested.index)
+    partition = replicas.partitions.look_up(topic.name, topic.topic_id, requested.index)
+    if not topic.name:
+        context.check_allowed("Write", "Topic", partition.topic)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise InvalidTopicException
     config = partition.config
@@ -216,9 +215,7 @@ def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) ->
     """Return the log start offset, which a producer needs after a gap, or -1 for other errors."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
-    if topic.name:
-        return context.replicas.partitions.get(topic.name, index).log.start_offset
-    return context.replicas.partitions.get_by_id(topic.topic_id, index).log.start_offset
+    return context.replicas.partitions.look_up(topic.name, topic.topic_id, index).log.start_offset
 
 
 async def _verify(
@@ -232,10 +229,7 @@ async def _verify(
             batch = _transactional_batch(requested.records)
             if batch is not None:
                 with suppress(KafkaError):  # The append reports the error.
-                    if topic.topic_id != ZERO_UUID or not topic.name:
-                        partition = partitions.get_by_id(topic.topic_id, requested.index)
-                    else:
-                        partition = partitions.get(topic.name, requested.index)
+                    partition = partitions.look_up(topic.name, topic.topic_id, requested.index)
                     batches.append((partition, batch))
     if not batches:
         return {}

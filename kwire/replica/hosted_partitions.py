@@ -94,6 +94,14 @@ class HostedPartitions:
                 raise self._error_for_id(topic_id, index)
         return partition
 
+    def look_up(self, topic: str, topic_id: bytes, index: int) -> Partition:
+        """Return a partition by its topic's name or, if the name is empty, by the topic's id."""
+        if topic:
+            partition = self._by_name.get((topic, index))
+            return self.get(topic, index) if partition is None else partition
+        partition = self._by_id.get((topic_id, index))
+        return self.get_by_id(topic_id, index) if partition is None else partition
+
     def get_led(self, topic: str, index: int) -> Partition:
         """Return the partition if this broker leads it; raises NotLeaderOrFollower."""
         partition = self.get(topic, index)
