@@ -139,9 +139,10 @@ class ReplicaService:
         """True if another broker may lead this broker's partitions by now (invariant 34)."""
         return self.lease is not None and self.lease.is_over(self.now())
 
-    def check_lease(self) -> None:
+    def check_lease(self, now: float | None = None) -> None:
         """Raise NotLeaderOrFollower if another broker may lead this broker's partitions by now."""
-        if self.is_lease_over:
+        lease = self.lease
+        if lease is not None and lease.is_over(self.now() if now is None else now):
             raise NotLeaderOrFollower("the broker's session may have ended")
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -191,8 +192,7 @@ class ReplicaService:
         verification of a transaction's first batch.
         """
         now = self.now()
-        if self.lease is not None and self.lease.is_over(now):
-            raise NotLeaderOrFollower("the broker's session may have ended")
+        self.check_lease(now)
         is_transactional = header.attributes & TRANSACTIONAL
         if is_transactional:
             partition.check_leader()

@@ -89,7 +89,7 @@ async def test_record_appended_during_the_read_ends_the_wait(
             write(subject, first, b"v")
         await give_way()
 
-    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    monkeypatch.setattr("kwire.replica.fetching.give_way", append_meanwhile)
     started = trio.current_time()
     answer = await subject.call(fetch_all(max_wait_ms=60_000), 12)
     assert trio.current_time() == started
@@ -112,7 +112,7 @@ async def test_record_appended_while_the_wait_begins_ends_it(
             write(subject, subject.replicas.partitions.get("t", partition), b"v")
         await give_way()
 
-    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    monkeypatch.setattr("kwire.replica.fetching.give_way", append_meanwhile)
     started = trio.current_time()
     answer = await subject.call(fetch_all(max_wait_ms=60_000), 12)
     assert trio.current_time() == started
@@ -131,7 +131,7 @@ async def test_large_fetch_that_is_cancelled_while_its_wait_begins_leaves_no_wai
             scope.cancel()
         await give_way()
 
-    monkeypatch.setattr("kwire.handlers.fetch.give_way", cancel_late)
+    monkeypatch.setattr("kwire.replica.fetching.give_way", cancel_late)
     with scope:
         await subject.call(fetch_all(max_wait_ms=60_000), 12)
     assert scope.cancelled_caught
@@ -157,7 +157,7 @@ async def test_only_changed_partitions_are_read_again_before_the_wait(
         reads.append(partition)
         return read(partition, *arguments, **options)
 
-    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    monkeypatch.setattr("kwire.replica.fetching.give_way", append_meanwhile)
     monkeypatch.setattr(Partition, "read", count)
     answer = await subject.call(fetch_all(max_wait_ms=60_000), 12)
     assert len(reads) == MANY + 2
@@ -189,7 +189,7 @@ async def test_other_tasks_run_while_changed_partitions_are_read_again(
         counts[0] += 1
         await give_way()
 
-    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    monkeypatch.setattr("kwire.replica.fetching.give_way", append_meanwhile)
     fetch_request = fetch_all(
         max_wait_ms=60_000, session_id=session_id, session_epoch=1 if has_session else -1
     )

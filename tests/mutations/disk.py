@@ -166,9 +166,9 @@ MUTATIONS = (
     Mutation(
         name="cold-places-are-looked-up-on-the-loop",
         invariants=(91,),
-        path="kwire/handlers/fetch.py",
-        old="isolation, max_bytes, replica, watch, None, False)",
-        new="isolation, max_bytes, replica, watch)",
+        path="kwire/replica/fetch_pass.py",
+        old="waits_for_disk: bool = False",
+        new="waits_for_disk: bool = True",
         test="tests/replica/test_cold_fetch.py",
     ),
     Mutation(

@@ -48,15 +48,15 @@ MUTATIONS = (
     Mutation(
         name="follower-serves-beyond-its-high-watermark",
         invariants=(38,),
-        path="kwire/handlers/fetch.py",
-        old="            isolation=self.isolation,\n            at_least_one",
+        path="kwire/replica/fetch_pass.py",
+        old="            isolation=options.isolation,\n            at_least_one",
         new="            isolation=FetchIsolation.LOG_END,\n            at_least_one",
         test="tests/handlers/test_follower_fetch.py",
     ),
     Mutation(
         name="follower-serves-before-its-leader-confirms-its-log",
         invariants=(38,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/replica/fetch_pass.py",
         old="if not partition.is_confirmed:",
         new="if False:",
         test="tests/handlers/test_follower_fetch.py",
@@ -188,8 +188,8 @@ MUTATIONS = (
     Mutation(
         name="first-batch-larger-than-the-limit-is-kept-back",
         invariants=(18,),
-        path="kwire/handlers/fetch.py",
-        old="at_least_one=not (self.total or holds_back),",
+        path="kwire/replica/fetch_pass.py",
+        old="at_least_one=not (total_bytes or holds_back),",
         new="at_least_one=False,",
         test="tests/handlers/test_fetch.py"
         "::TestLimits::test_first_batch_is_returned_whatever_the_limits",
@@ -198,8 +198,8 @@ MUTATIONS = (
         name="minimum-of-bytes-is-not-waited-for",
         invariants=(18,),
         path="kwire/handlers/fetch.py",
-        old="self.min_bytes = min(request.min_bytes, max_bytes)",
-        new="self.min_bytes = min(1, max_bytes)",
+        old="min_bytes=min(request.min_bytes, max_bytes)",
+        new="min_bytes=min(1, max_bytes)",
         test="tests/handlers/test_fetch.py::TestWaiting::test_bytes_of_all_partitions_count",
     ),
     Mutation(
@@ -261,7 +261,7 @@ MUTATIONS = (
     Mutation(
         name="record-during-a-long-reading-is-missed",
         invariants=(18,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/replica/fetching.py",
         old="                has_changed = reading.has_changed(partition, end)\n",
         new="                has_changed = False\n",
         test="tests/handlers/test_many_partitions.py"
@@ -270,7 +270,7 @@ MUTATIONS = (
     Mutation(
         name="record-while-a-long-wait-begins-is-not-counted",
         invariants=(18,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/replica/fetching.py",
         old="                waits.add(wait, (partition,))\n",
         new="                pass\n",
         test="tests/handlers/test_many_partitions.py"
@@ -279,8 +279,8 @@ MUTATIONS = (
     Mutation(
         name="read-changed-partitions-again-in-one-turn",
         invariants=(10,),
-        path="kwire/handlers/fetch.py",
-        old="    cold.append(each)\n                if count % _TURN_PARTITIONS == 0:",
+        path="kwire/replica/fetching.py",
+        old="    cold.append(each)\n                if count % TURN_PARTITIONS == 0:",
         new="    cold.append(each)\n                if False:",
         test="tests/handlers/test_many_partitions.py"
         "::test_other_tasks_run_while_changed_partitions_are_read_again",
@@ -288,16 +288,16 @@ MUTATIONS = (
     Mutation(
         name="wait-for-a-cold-disk-when-reading-again",
         invariants=(91,),
-        path="kwire/handlers/fetch.py",
-        old="for reading.wait in (False, True):",
-        new="for reading.wait in (True,):",
+        path="kwire/replica/fetching.py",
+        old="for reading.waits_for_disk in (False, True):",
+        new="for reading.waits_for_disk in (True,):",
         test="tests/replica/test_cold_fetch.py"
         "::test_cold_partition_that_changed_before_the_wait_is_read_by_a_thread",
     ),
     Mutation(
         name="share-reads-of-a-partition-that-changed",
         invariants=(24,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/replica/fetch_pass.py",
         old="shared is not None and shared.state == state",
         new="shared is not None",
         test="tests/handlers/test_fanout.py::test_subscriber_woken_after_a_change_gets_its_error",
@@ -305,7 +305,7 @@ MUTATIONS = (
     Mutation(
         name="share-reads-of-other-sizes",
         invariants=(101,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/replica/fetch_pass.py",
         old="            max_bytes,\n            requested.leader_epoch",
         new="            requested.leader_epoch",
         test="tests/handlers/test_fanout.py::test_shared_answer_equals_the_answer_to_one_subscriber",
@@ -313,7 +313,7 @@ MUTATIONS = (
     Mutation(
         name="read-anew-for-each-subscriber",
         invariants=(101,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/replica/fetch_pass.py",
         old="shared_reads.keep(key, SharedRead(",
         new="print(key, SharedRead(",
         test="tests/handlers/test_fanout.py::test_equal_fetches_share_one_read",
@@ -483,8 +483,8 @@ MUTATIONS = (
         name="paused-leader-appends",
         invariants=(34,),
         path="kwire/replica/replicas.py",
-        old="if self.lease is not None and self.lease.is_over(now):",
-        new="if False:",
+        old="        self.check_lease(now)\n",
+        new="",
         test="tests/handlers/test_lease.py::test_produce_is_refused",
     ),
 )

@@ -179,7 +179,7 @@ async def test_cold_partition_that_changed_before_the_wait_is_read_by_a_thread(
             disk.loop_waits.clear()
         await give_way()
 
-    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    monkeypatch.setattr("kwire.replica.fetching.give_way", append_meanwhile)
     others = [at("many", 0, partition=number) for number in range(100)]
     answer, *_ = await fetch(
         subject, at("t", 17, max_bytes=70), *others, min_bytes=10_000, max_wait_ms=100

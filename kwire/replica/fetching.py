@@ -1,0 +1,151 @@
+"""The passes of one fetch: the first, and those after a wait.
+
+A fetch that finds fewer than ``min_bytes`` waits for more (once, or repeatedly for read_committed),
+for at most its maximum wait in total, and then gets what is there. Rules:
+
+* A pass over many partitions lets other tasks run in between. Partitions that changed meanwhile are
+  read again before the wait begins, so no append is missed.
+* Lookups on the event loop wait for no disk: threads read what is not in the page cache.
+"""
+
+from typing import Final
+
+from kwire.drive import give_way
+from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.fetch_pass import CONSUMER, FetchOptions, FetchPass
+from kwire.replica.fetch_sessions import FetchContext, FetchPartition
+from kwire.replica.fetch_waits import EventWatch, FetchWait
+from kwire.replica.replicas import ReplicaService
+
+TURN_PARTITIONS: Final = 64
+"""The number of partitions read before other tasks get a turn: about a millisecond."""
+
+
+async def read_partitions(
+    replicas: ReplicaService,
+    context: FetchContext,
+    options: FetchOptions,
+    watch: EventWatch | None,
+    max_wait_ms: int,
+) -> FetchPass:
+    """Return the pass whose answers are to be sent, in the order of ``context.partitions``.
+
+    The caller drops the pass if it does not send the answers.
+    """
+    reading = await _read(FetchPass(replicas, options, watch), context.partitions)
+    if max_wait_ms <= 0 or not reading.must_wait:
+        return reading
+    deadline = replicas.now() + max_wait_ms / 1000
+    while reading.must_wait and replicas.now() < deadline:
+        wait = await _begin_wait(reading)
+        if wait is None:
+            await _read_again(reading, context)
+            continue
+        reading.drop()
+        timeout_s = max(0.0, deadline - replicas.now())
+        shared_reads = await replicas.fetch_waits.finish(wait, timeout_s)
+        context.add_changed()
+        if options.reader != CONSUMER:
+            shared_reads = None
+        reading = await _read(FetchPass(replicas, options, watch, shared_reads), context.partitions)
+        if options.isolation is not FetchIsolation.STABLE:
+            break  # Only the end of a transaction wakes fetches that still lack bytes.
+    return reading
+
+
+async def _read(reading: FetchPass, requested: list[FetchPartition]) -> FetchPass:
+    """Read all partitions; if a lookup would wait for the disk, return a second pass instead."""
+    if len(requested) <= TURN_PARTITIONS:
+        reading.visit_all(requested)
+    else:
+        await _visit_in_turns(reading, requested)
+    if not reading.cold:
+        return reading
+    reading.drop()
+    replicas, options = reading.replicas, reading.options
+    await replicas.warm(reading.cold)
+    warm = FetchPass(replicas, options, reading.watch, reading.shared_reads, waits_for_disk=True)
+    return await _read(warm, requested)
+
+
+async def _visit_in_turns(reading: FetchPass, requested: list[FetchPartition]) -> None:
+    """Read many partitions, letting other tasks run in between."""
+    for first in range(0, len(requested), TURN_PARTITIONS):
+        reading.visit_all(requested[first : first + TURN_PARTITIONS])
+        try:
+            await give_way()
+        except BaseException:
+            reading.drop()
+            raise
+
+
+async def _begin_wait(reading: FetchPass) -> FetchWait | None:
+    """Start a wait for the partitions of ``reading``; return None if any has changed meanwhile.
+
+    No other task runs between comparing a partition and adding it, so no append is missed: an
+    append either changes the partition before the comparison or counts for the wait.
+    """
+    waits, count = reading.replicas.fetch_waits, 0
+    wait = waits.begin(reading.missing_bytes, reading.options.isolation, reading.watch)
+    try:
+        if reading.watch is not None:
+            has_changed = reading.watch.has_changes
+        else:
+            has_changed = False
+            for partition, end in reading.visits.values():
+                has_changed = reading.has_changed(partition, end)
+                if has_changed or wait.is_over:
+                    break
+                waits.add(wait, (partition,))
+                count += 1
+                if count % TURN_PARTITIONS == 0:
+                    await give_way()
+        if has_changed:
+            await waits.discard_in_turns(wait)
+    except BaseException:
+        waits.discard(wait)
+        reading.drop()
+        raise
+    return None if has_changed else wait
+
+
+async def _read_again(reading: FetchPass, context: FetchContext) -> None:
+    """Reread the partitions that have changed since ``reading``, and replace their answers.
+
+    A session also adds other partitions that have changed. As in the first reading, other tasks run
+    in between, and threads read what lookups would wait for.
+    """
+    reading.on_turn()
+    try:
+        if reading.watch is not None:
+            changed = context.add_changed()
+        else:
+            changed = await _changed_in_turns(reading)
+        positions = {each: position for position, each in enumerate(context.partitions)}
+        for reading.waits_for_disk in (False, True):
+            reading.cold, cold = [], []
+            for count, each in enumerate(changed, 1):
+                cold_count = len(reading.cold)
+                reading.visit_again(each, positions[each])
+                if len(reading.cold) > cold_count:
+                    cold.append(each)
+                if count % TURN_PARTITIONS == 0:
+                    await give_way()
+            if not cold:
+                break
+            await reading.replicas.warm(reading.cold)
+            changed = cold
+    except BaseException:
+        reading.drop()
+        raise
+
+
+async def _changed_in_turns(reading: FetchPass) -> list[FetchPartition]:
+    """Return the partitions that have changed since they were read."""
+    changed = []
+    for count, (requested, visit) in enumerate(reading.visits.items(), 1):
+        if reading.has_changed(*visit):
+            changed.append(requested)
+        if count % TURN_PARTITIONS == 0:
+            await give_way()
+    return changed
