@@ -1,4 +1,7 @@
-"""The protocols through which coordinators use the replica layer."""
+"""The protocols through which coordinators use the replica layer.
+
+Their other implementations are logs in memory, in the tests of coordinators.
+"""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,20 +13,16 @@ if TYPE_CHECKING:
     from kwire.replica.verification import Guard
 
 
-class CoordinatorLog(Protocol):
-    """The part of the replica layer that a coordinator uses."""
-
-    @property
-    def is_lease_over(self) -> bool:
-        """True while another broker may lead this broker's partitions."""
-
-    @property
-    def lease_left_s(self) -> float:
-        """The seconds until the lease ends unless it is extended; infinite if it cannot end."""
+class LeaseTime(Protocol):
+    """The part of a coordinator's log that its deadlines need."""
 
     @property
     def lease_over_s(self) -> float:
         """The total number of seconds for which the lease has been over so far."""
+
+
+class Appender(Protocol):
+    """The part of a coordinator's log that a decision needs."""
 
     def append(self, partition: TopicPartition, batch: bytes, guard: "Guard | None" = None) -> int:
         """Append as the partition's leader; return the log end offset after the batch.
@@ -39,6 +38,18 @@ class CoordinatorLog(Protocol):
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         """Return the largest allowed batch size, the topic's `max.message.bytes`."""
+
+
+class CoordinatorLog(Appender, LeaseTime, Protocol):
+    """The part of the replica layer that a coordinator uses."""
+
+    @property
+    def is_lease_over(self) -> bool:
+        """True while another broker may lead this broker's partitions."""
+
+    @property
+    def lease_left_s(self) -> float:
+        """The seconds until the lease ends unless it is extended; infinite if it cannot end."""
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return start and end offset of the log."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import attrs
 
@@ -29,8 +29,8 @@ from kwire.records.build import New, batch
 from kwire.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kwire.coordinator.ports import Appender
     from kwire.replica.transaction_ports import TransactionMarker
-    from kwire.replica.verification import Guard
 
 M = TypeVar("M", bound=Machine)
 
@@ -102,18 +102,6 @@ class Series:
         self._rest = chain(self._rest, (step,))
 
 
-class Appender(Protocol):
-    """The part of the log that a decision needs."""
-
-    def append(
-        self, partition: TopicPartition, batch: bytes, guard: "Guard | None" = None
-    ) -> int: ...
-
-    def append_marker(self, partition: TopicPartition, marker: "TransactionMarker") -> int: ...
-
-    def max_batch_bytes(self, partition: TopicPartition) -> int: ...
-
-
 @attrs.define(eq=False)
 class Shard(Generic[M]):
     """The state and the waiting requests of one partition while this node leads it."""
@@ -139,7 +127,7 @@ class Shard(Generic[M]):
         """Return the first series that is not waiting after a fault; None if there is none."""
         return next((key for key, steps in self.series.items() if steps is not None), None)
 
-    def perform(self, decision: Decision, to: Appender, wall_ms: int) -> list[Wakeable]:
+    def perform(self, decision: Decision, to: "Appender", wall_ms: int) -> list[Wakeable]:
         """Write, apply and adopt a decision and store its answers; return the events to set.
 
         Raises KafkaError if the records cannot be written. If a batch is larger than the topic
@@ -159,7 +147,7 @@ class Shard(Generic[M]):
                 answered.append(wait)
         return _events(answered)
 
-    def _write(self, decision: Decision, to: Appender, wall_ms: int) -> None:
+    def _write(self, decision: Decision, to: "Appender", wall_ms: int) -> None:
         """Append the decision's batch and apply it; each of several batches before the next."""
         max_batch_bytes = to.max_batch_bytes(self.partition)
         batches_with_effect: list[tuple[bytes, Callable[[], None]]] = []
@@ -188,7 +176,7 @@ class Shard(Generic[M]):
         for _, _, record in piece:
             self.machine.apply(record, producer_id)
 
-    def end_transaction(self, marker: "TransactionMarker", to: Appender) -> None:
+    def end_transaction(self, marker: "TransactionMarker", to: "Appender") -> None:
         """Append the marker of a transaction and apply it; raises KafkaError."""
         self.written = to.append_marker(self.partition, marker)
         self.machine.end_transaction(marker.producer_id, committed=marker.commit)

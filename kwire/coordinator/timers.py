@@ -12,11 +12,14 @@ members could not keep their sessions alive (decision 21).
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from math import inf, nextafter
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from kwire import attrs
 from kwire.clock import Clock, SteadyWall
 from kwire.coordinator.decision import Moment
+
+if TYPE_CHECKING:
+    from kwire.coordinator.ports import LeaseTime
 
 _SLACK = 64
 
@@ -82,20 +85,12 @@ class Timers:
         self._count = len(self._heap)
 
 
-class Lease(Protocol):
-    """The part of a coordinator's log that this clock reads."""
-
-    @property
-    def lease_over_s(self) -> float:
-        """The total number of seconds for which the lease has been over so far."""
-
-
 @attrs.frozen
 class DeadlineClock:
     """The time of one coordinator's deadlines, in seconds."""
 
     clock: Clock
-    lease: Lease
+    lease: "LeaseTime"
     steady: SteadyWall
 
     def now(self) -> float:

@@ -13,8 +13,8 @@ from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog
-from kwire.replica.ports import Directory
 
 Result = DescribeLogDirsResponse.DescribeLogDirsResult
 Topic = Result.DescribeLogDirsTopic
@@ -40,7 +40,7 @@ async def describe_log_dirs(
 
 
 async def _describe(
-    directory: Directory, partitions: set[tuple[str, int]] | None, slices: Slices
+    directory: LogDirectory, partitions: set[tuple[str, int]] | None, slices: Slices
 ) -> Result:
     if directory.disk.failed is not None:
         return Result(log_dir=directory.name, error_code=KafkaStorageError.code)
@@ -69,7 +69,7 @@ async def _describe(
     )
 
 
-def _logs(directory: Directory, partitions: set[tuple[str, int]] | None) -> list[PartitionLog]:
+def _logs(directory: LogDirectory, partitions: set[tuple[str, int]] | None) -> list[PartitionLog]:
     """Return a copy of the list of logs, because the directory may change between slices."""
     logs = directory.logs.values()
     return [log for log in logs if partitions is None or log.partition in partitions]

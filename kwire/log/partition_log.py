@@ -284,10 +284,25 @@ class PartitionLog:
         if offset > self.end_offset:
             raise OffsetOutOfRange(f"{offset} is past the end {self.end_offset}")
         self.start_offset = offset
-        self.high_watermark = max(self.high_watermark, offset)
+        self.advance_high_watermark(offset)
         self.epochs.truncate_start(offset)
         self.changes.mark()
         return True
+
+    def advance_high_watermark(self, offset: int) -> int | None:
+        """Advance the high watermark to ``offset`` if that is higher, and return its former value.
+
+        Return None if it did not move.
+        """
+        before = self.high_watermark
+        if offset <= before:
+            return None
+        self.high_watermark = offset
+        return before
+
+    def limit_high_watermark(self, end_offset: int) -> None:
+        """Lower a high watermark that is above the end of the log."""
+        self.high_watermark = min(self.high_watermark, end_offset)
 
     def drop_segments(self, count: int) -> list[str]:
         """Remove the oldest segments from the log; return their files, now named ``.deleted``.
@@ -389,7 +404,7 @@ def _end_at(log: PartitionLog, offset: int, producers: ProducerStates | None = N
     log.writer.truncate_to(active, offset)
     log.end_offset = offset
     log.start_offset = min(log.start_offset, offset)
-    log.high_watermark = min(log.high_watermark, offset)
+    log.limit_high_watermark(offset)
     log.epochs.truncate_end(offset)
     log.snapshots.remove_after(offset)
     if producers is not None:

@@ -15,11 +15,16 @@ session's partitions; its answer holds only those with a change. Rules, as Kafka
 
 from collections.abc import Callable, Generator, Iterable
 from itertools import islice
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kwire import attrs
 from kwire.drive import run_steps
 from kwire.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+
+if TYPE_CHECKING:
+    from kwire.codec.messages.fetch import FetchResponse
+
+Answer: TypeAlias = "FetchResponse.FetchableTopicResponse.PartitionData"
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -55,21 +60,6 @@ class FetchPartition:
 
     def __attrs_post_init__(self) -> None:
         self.ref = (self.topic_id if self.by_id else self.topic), self.partition
-
-
-class PartitionAnswer(Protocol):
-    """The fields of a partition's answer that a session reads."""
-
-    error_code: int
-    high_watermark: int
-    log_start_offset: int
-    preferred_read_replica: int
-
-    @property
-    def records(self) -> object: ...
-
-
-A = TypeVar("A", bound=PartitionAnswer)
 
 
 @attrs.define(eq=False)
@@ -219,14 +209,14 @@ class FetchSessions:
             self.on_end(session)
 
     def finish(
-        self, context: FetchContext, answers: list[A], now: float
-    ) -> tuple[int, list[tuple[FetchPartition, A]]]:
+        self, context: FetchContext, answers: list[Answer], now: float
+    ) -> tuple[int, list[tuple[FetchPartition, Answer]]]:
         """Return the result of :meth:`finishing`, run without pauses."""
         return run_steps(self.finishing(context, answers, now))
 
     def finishing(
-        self, context: FetchContext, answers: list[A], now: float
-    ) -> Generator[None, None, tuple[int, list[tuple[FetchPartition, A]]]]:
+        self, context: FetchContext, answers: list[Answer], now: float
+    ) -> Generator[None, None, tuple[int, list[tuple[FetchPartition, Answer]]]]:
         """Return the session id for the response, and the partitions' answers to send.
 
         ``answers`` are in the order of ``context.partitions``. The generator pauses after each
@@ -254,7 +244,7 @@ class FetchSessions:
         return session.id, sent
 
     def _opening(
-        self, context: FetchContext, pairs: list[tuple[FetchPartition, A]], now: float
+        self, context: FetchContext, pairs: list[tuple[FetchPartition, Answer]], now: float
     ) -> Generator[None, None, int]:
         partitions: dict[Ref, FetchPartition] = {}
         for partition, answer in pairs:
@@ -304,7 +294,7 @@ class FetchSessions:
         return now - session.created_at > self.eviction_s
 
 
-def _has_changed(partition: FetchPartition, answer: PartitionAnswer) -> bool:
+def _has_changed(partition: FetchPartition, answer: Answer) -> bool:
     """Return whether an answer differs from the partition's last one, so that it must be sent."""
     return bool(
         answer.records
@@ -312,11 +302,11 @@ def _has_changed(partition: FetchPartition, answer: PartitionAnswer) -> bool:
         or answer.log_start_offset != partition.sent_log_start
         or answer.error_code
         or answer.preferred_read_replica >= 0
-        or getattr(getattr(answer, "diverging_epoch", None), "end_offset", -1) >= 0
+        or answer.diverging_epoch.end_offset >= 0
     )
 
 
-def _record_sent(partition: FetchPartition, answer: PartitionAnswer) -> None:
+def _record_sent(partition: FetchPartition, answer: Answer) -> None:
     """Record the offsets sent; after an error the high watermark counts as not sent.
 
     So the first answer after the error is always sent.

@@ -18,10 +18,12 @@ from kwire.errors import (
     UnknownTopicOrPartition,
 )
 from kwire.log.config import LogConfig
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
 from kwire.replica.partition import Partition, Traffic
-from kwire.replica.ports import Directory, Logs, Metadata, PartitionState, TopicState
+from kwire.replica.ports import Metadata, PartitionState, TopicState
 from kwire.replica.roles import Roles
 from kwire.types import TopicPartition
 
@@ -32,7 +34,7 @@ logger = logging.getLogger(__name__)
 class HostedPartitions:
     """The partitions of this broker, by name and by topic id."""
 
-    logs: Logs
+    logs: LogManager
     configs: Callable[[str], LogConfig]
     """Returns a topic's current settings, by topic name."""
     roles: Roles
@@ -276,7 +278,7 @@ class HostedPartitions:
         self._offline.discard(key)
         self._established.discard(key)
 
-    def on_directory_failed(self, directory: Directory) -> None:
+    def on_directory_failed(self, directory: LogDirectory) -> None:
         """Take the partitions of a failed log directory offline.
 
         Requests for them then get KafkaStorageError.

@@ -16,19 +16,9 @@ method. Rules:
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 from kwire import attrs
-
-
-class LedLog(Protocol):
-    """The part of a partition's log that its leader uses."""
-
-    high_watermark: int
-
-    @property
-    def start_offset(self) -> int:
-        """The offset of the first record that is not deleted."""
+from kwire.log.partition_log import PartitionLog
 
 
 @attrs.frozen
@@ -80,7 +70,7 @@ class Leader:
     """The end offset of the records stored as durably as the topic requires."""
     epoch_start: int
     """The log end offset when this epoch began; in-sync followers have reached it (KIP-101)."""
-    log: LedLog
+    log: PartitionLog
     """The owner of the high watermark."""
     isr: frozenset[int]
     followers: dict[int, Follower]
@@ -110,7 +100,7 @@ class Leader:
         partition_epoch: int,
         replicas: Collection[int],
         isr: Collection[int],
-        log: LedLog,
+        log: PartitionLog,
         log_end: int,
         min_isr: int,
         now: float,
@@ -123,7 +113,7 @@ class Leader:
 
         ``former`` is the state of the previous epoch if this broker also led that epoch.
         """
-        log.high_watermark = min(log.high_watermark, log_end)
+        log.limit_high_watermark(log_end)
         return cls(
             node=node,
             leader_epoch=leader_epoch,
@@ -174,11 +164,8 @@ class Leader:
                     node in members or self._is_joining(node, follower, now)
                 ):
                     target = follower.log_end
-        before = self.log.high_watermark
-        if target <= before:
-            return None
-        self.log.high_watermark = target
-        return HighWatermarkChange(before, target)
+        before = self.log.advance_high_watermark(target)
+        return None if before is None else HighWatermarkChange(before, target)
 
     def _is_joining(self, node: int, follower: Follower, now: float) -> bool:
         return (
@@ -200,11 +187,8 @@ class Leader:
         self.log_end = log_end
         if self.followers:
             return self.advance(now)
-        before = self.log.high_watermark
-        if log_end <= before:
-            return None
-        self.log.high_watermark = log_end
-        return HighWatermarkChange(before, log_end)
+        before = self.log.advance_high_watermark(log_end)
+        return None if before is None else HighWatermarkChange(before, log_end)
 
     def on_fetched(
         self,

@@ -38,7 +38,7 @@ WaitCommitted = Callable[[], Awaitable[None]]
 
 
 class GroupTransactions(Protocol):
-    """The part of the group coordinator that ends transactions in its partitions."""
+    """The part of the group coordinator, which is in a layer above, that ends transactions."""
 
     def end_transaction(self, index: int, marker: TransactionMarker) -> WaitCommitted:
         """Append and apply a marker; raises KafkaError."""

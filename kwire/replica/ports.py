@@ -1,6 +1,7 @@
-"""The protocols through which the replica layer uses metadata and log directories.
+"""The protocols through which the replica layer uses what is above it.
 
-They are protocols so that tests can replace both with a few lines.
+The metadata image, the session lease and the connections to other nodes are in layers that import
+this one, so their classes cannot be named here. Tests replace the leader of a fetcher.
 """
 
 from __future__ import annotations
@@ -8,15 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+    from collections.abc import Mapping, Sequence, Set
 
     from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
     from kwire.codec.messages.fetch import FetchRequest, FetchResponse
     from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-    from kwire.log.config import LogConfig
-    from kwire.log.disk import Disk
-    from kwire.log.partition_log import PartitionLog
-    from kwire.types import TopicPartition
 
 
 class PartitionState(Protocol):
@@ -144,66 +141,3 @@ class Cluster(Protocol):
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Send a request to the active controller; raises KafkaError."""
-
-
-class Directory(Protocol):
-    """One log directory, for DescribeLogDirs and for handling its failure."""
-
-    @property
-    def name(self) -> str:
-        """The directory's path, by which Kafka's tools name it."""
-
-    @property
-    def disk(self) -> Disk: ...
-
-    @property
-    def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
-
-
-class Logs(Protocol):
-    """The broker's log directories: the part of ``LogManager`` that the replica layer uses."""
-
-    @property
-    def directories(self) -> Sequence[Directory]: ...
-
-    def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """Return the log of a partition, None if it is not here."""
-
-    async def flush(self, log: PartitionLog, end_offset: int | None = None) -> None:
-        """Return when everything below ``end_offset`` is durable; one fsync serves every waiter."""
-
-    async def truncate(self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]) -> bool:
-        """Remove everything from ``offset`` onwards, unless ``is_wanted`` is false by then.
-
-        Writes that wait for room on a disk are removed too, so the log may end below ``offset``.
-        """
-
-    async def restart_at(
-        self, log: PartitionLog, offset: int, is_wanted: Callable[[], bool]
-    ) -> bool:
-        """Remove all records and continue at ``offset``, unless ``is_wanted`` is false by then."""
-
-    async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
-        """Return once the start offsets of these logs are on disk."""
-
-    def create(
-        self,
-        topic: str,
-        topic_id: bytes,
-        partition: int,
-        config: LogConfig,
-        directory_id: bytes | None,
-        *,
-        is_new: bool,
-    ) -> PartitionLog:
-        """Return the existing log of a partition, or create one; raises KafkaStorageError.
-
-        Unless ``is_new``, no log is created if it may be in a directory that could not be read.
-        """
-
-    @property
-    def unread_directories(self) -> Sequence[str]:
-        """The directories that failed before all their logs were opened."""
-
-    def delete_soon(self, log: PartitionLog) -> None:
-        """Delete a log as soon as no thread works on it."""

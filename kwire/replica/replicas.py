@@ -27,6 +27,7 @@ from kwire.errors import (
 from kwire.log.cold import Job, WouldWait, run_all
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
+from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import THREADS, DiskThreads
 from kwire.metrics import Metrics
@@ -41,7 +42,7 @@ from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.leader import Leader
 from kwire.replica.metadata_applier import MetadataApplier
 from kwire.replica.partition import ACKS_ALL, OffsetLookupResult, Partition, ProduceResult
-from kwire.replica.ports import Cluster, Lease, Logs
+from kwire.replica.ports import Cluster, Lease
 from kwire.replica.replication import Replication
 from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles
@@ -67,7 +68,7 @@ class ReplicaService:
     """The partitions of one broker, and the requests to them."""
 
     node: int
-    logs: Logs
+    logs: LogManager
     configs: Callable[[str], LogConfig]
     """Returns a topic's current settings, by topic name."""
     sessions: FetchSessions

@@ -16,12 +16,13 @@ from kwire.types import NO_LEADER
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kwire.log.manager import LogManager
     from kwire.replica.completion import Completion
     from kwire.replica.fetcher.config import FetcherConfig
     from kwire.replica.fetcher.fetchers import ReplicaFetchers
     from kwire.replica.isr_changes import IsrChanges
     from kwire.replica.partition import Partition
-    from kwire.replica.ports import Cluster, Logs
+    from kwire.replica.ports import Cluster
     from kwire.replica.throttles import Throttles
 
 
@@ -31,7 +32,7 @@ class Replication:
 
     cluster: Cluster
     config: FetcherConfig
-    logs: Logs
+    logs: LogManager
     completion: Completion
     now: Callable[[], float]
     lag_max_s: float

@@ -10,9 +10,9 @@ import trio
 
 from kwire import attrs
 from kwire.errors import KafkaStorageError
+from kwire.log.manager import LogManager
 from kwire.replica.completion import Completion
 from kwire.replica.partition import Partition
-from kwire.replica.ports import Logs
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _RETRY_S: Final = 1.0
 class RequiredSyncs:
     """The tasks that sync logs as ``flush.messages`` requires."""
 
-    logs: Logs
+    logs: LogManager
     completion: Completion
     _nursery: trio.Nursery | None = None
     _syncing: set[Partition] = attrs.field(factory=set)

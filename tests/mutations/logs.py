@@ -653,9 +653,9 @@ MUTATIONS = (
         name="deleted-records-take-their-producers-along",
         invariants=(51,),
         path="kwire/log/partition_log.py",
-        old="        self.high_watermark = max(self.high_watermark, offset)\n"
+        old="        self.advance_high_watermark(offset)\n"
         "        self.epochs.truncate_start(offset)\n",
-        new="        self.high_watermark = max(self.high_watermark, offset)\n"
+        new="        self.advance_high_watermark(offset)\n"
         "        self.epochs.truncate_start(offset)\n"
         "        self.producers.clear()\n",
         test="tests/log/test_producer_expiry.py"

@@ -138,9 +138,9 @@ MUTATIONS = (
     Mutation(
         name="high-watermark-goes-back",
         invariants=(14,),
-        path="kwire/replica/leader.py",
-        old="if target <= before:",
-        new="if target == before:",
+        path="kwire/log/partition_log.py",
+        old="if offset <= before:",
+        new="if offset == before:",
         test="tests/replica/test_leader.py",
     ),
     Mutation(

@@ -1,25 +1,29 @@
 """Fetch sessions: KIP-227, rule by rule (invariant 18)."""
 
 import itertools
+from typing import Any
 
-import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire import errors
+from kwire.codec.messages.fetch import FetchResponse
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition, FetchSessions, Ref
 
+PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
-@attrs.define
-class Reply:
-    """The part of an answer that a session reads."""
 
-    high_watermark: int = 0
-    log_start_offset: int = 0
-    error_code: int = 0
-    preferred_read_replica: int = -1
-    records: bytes = b""
+def reply(
+    high_watermark: int = 0, log_start_offset: int = 0, records: bytes = b"", **fields: Any
+) -> PartitionData:
+    return PartitionData(
+        partition_index=0,
+        high_watermark=high_watermark,
+        log_start_offset=log_start_offset,
+        records=records,
+        **fields,
+    )
 
 
 def fetch_partition(
@@ -57,7 +61,7 @@ def open_session(
 ) -> int:
     partitions = tuple(fetch_partition(topic) for topic in topics)
     context = begin(sessions, partitions=partitions, privileged=privileged, now=now)
-    session_id, sent = sessions.finish(context, [Reply() for _ in topics], now)
+    session_id, sent = sessions.finish(context, [reply() for _ in topics], now)
     assert len(sent) == len(topics)
     return session_id
 
@@ -67,40 +71,41 @@ def test_full_fetch_opens_session_and_incremental_answers_hold_only_changes():
     session_id = open_session(sessions, "a", "b")
     context = begin(sessions, session_id, 1)
     assert [p.topic for p in context.partitions] == ["a", "b"]
-    assert sessions.finish(context, [Reply(), Reply()], 0.0) == (session_id, [])
+    assert sessions.finish(context, [reply(), reply()], 0.0) == (session_id, [])
     context = begin(sessions, session_id, 2)
     a, b = context.partitions
-    moved = Reply(high_watermark=5)
-    assert sessions.finish(context, [Reply(), moved], 0.0) == (session_id, [(b, moved)])
+    moved = reply(high_watermark=5)
+    assert sessions.finish(context, [reply(), moved], 0.0) == (session_id, [(b, moved)])
     context = begin(sessions, session_id, 3)
-    assert sessions.finish(context, [Reply(), moved], 0.0) == (session_id, [])
+    assert sessions.finish(context, [reply(), moved], 0.0) == (session_id, [])
     assert a.topic == "a"
 
 
 @pytest.mark.parametrize(
-    "reply",
+    "changed",
     [
-        Reply(records=b"x"),
-        Reply(error_code=6),
-        Reply(log_start_offset=3),
-        Reply(high_watermark=1),
-        Reply(preferred_read_replica=2),
+        reply(records=b"x"),
+        reply(error_code=6),
+        reply(log_start_offset=3),
+        reply(high_watermark=1),
+        reply(preferred_read_replica=2),
+        reply(diverging_epoch=PartitionData.EpochEndOffset(epoch=1, end_offset=5)),
     ],
 )
-def test_incremental_answer_holds_partition_with_a_change(reply: Reply):
+def test_incremental_answer_holds_partition_with_a_change(changed: PartitionData):
     sessions = session_cache()
     session_id = open_session(sessions, "a")
     context = begin(sessions, session_id, 1)
-    assert len(sessions.finish(context, [reply], 0.0)[1]) == 1
+    assert len(sessions.finish(context, [changed], 0.0)[1]) == 1
 
 
 def test_first_answer_after_an_error_is_sent():
     sessions = session_cache()
     session_id = open_session(sessions, "a")
     context = begin(sessions, session_id, 1)
-    sessions.finish(context, [Reply(error_code=3, high_watermark=-1, log_start_offset=-1)], 0.0)
+    sessions.finish(context, [reply(error_code=3, high_watermark=-1, log_start_offset=-1)], 0.0)
     context = begin(sessions, session_id, 2)
-    assert len(sessions.finish(context, [Reply()], 0.0)[1]) == 1
+    assert len(sessions.finish(context, [reply()], 0.0)[1]) == 1
 
 
 def test_incremental_fetch_adds_changes_and_removes_partitions():
@@ -110,7 +115,7 @@ def test_incremental_fetch_adds_changes_and_removes_partitions():
     context = begin(sessions, session_id, 1, changes, (("b", 0),))
     assert [(p.topic, p.fetch_offset) for p in context.partitions] == [("a", 7), ("c", 0)]
     # The added partition is answered, the changed one is not: its answer was sent before.
-    _, sent = sessions.finish(context, [Reply(), Reply()], 0.0)
+    _, sent = sessions.finish(context, [reply(), reply()], 0.0)
     assert [p.topic for p, _ in sent] == ["c"]
 
 
@@ -118,7 +123,7 @@ def test_partition_that_gave_records_moves_to_the_end():
     sessions = session_cache()
     session_id = open_session(sessions, "a", "b", "c")
     context = begin(sessions, session_id, 1)
-    sessions.finish(context, [Reply(records=b"x"), Reply(), Reply()], 0.0)
+    sessions.finish(context, [reply(records=b"x"), reply(), reply()], 0.0)
     assert [p.topic for p in begin(sessions, session_id, 2).partitions] == ["b", "c", "a"]
 
 
@@ -143,7 +148,7 @@ def test_final_epoch_closes_the_session_and_opens_none():
     sessions = session_cache()
     session_id = open_session(sessions, "a")
     context = begin(sessions, session_id, -1, (fetch_partition("a"),))
-    assert sessions.finish(context, [Reply()], 0.0)[0] == 0
+    assert sessions.finish(context, [reply()], 0.0)[0] == 0
     assert len(sessions) == 0
 
 
@@ -159,7 +164,7 @@ def test_full_fetch_replaces_its_session():
     sessions = session_cache()
     session_id = open_session(sessions, "a")
     context = begin(sessions, session_id, 0, (fetch_partition("b"),))
-    new_id, _ = sessions.finish(context, [Reply()], 0.0)
+    new_id, _ = sessions.finish(context, [reply()], 0.0)
     assert new_id not in (0, session_id)
     assert len(sessions) == 1
 
@@ -235,7 +240,7 @@ def test_client_of_incremental_answers_has_every_high_watermark(requests):
             tuple((topic, 0) for topic in removals),
         )
         assert {p.topic for p in context.partitions} == topics
-        replies = [Reply(broker_watermarks[p.topic]) for p in context.partitions]
+        replies = [reply(broker_watermarks[p.topic]) for p in context.partitions]
         _, sent = sessions.finish(context, replies, 0.0)
         if not topics:
             return

@@ -1,20 +1,21 @@
 """The in-sync replicas and the high watermark of a leader (invariants 14, 28, 29, 30, 35)."""
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwire.log.partition_log import PartitionLog, create
 from kwire.replica.leader import HighWatermarkChange, Leader, Proposal
+from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 
 
-@dataclass
-class Log:
-    """The part of a log that a leader uses."""
-
-    high_watermark: int
-    start_offset: int = 0
+def log_of(high_watermark: int) -> PartitionLog:
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=0)
+    log.high_watermark = high_watermark
+    return log
 
 
 def leader(
@@ -32,7 +33,7 @@ def leader(
         replicas=replicas,
         isr=isr,
         log_end=0,
-        log=Log(high_watermark),
+        log=log_of(high_watermark),
         min_isr=min_isr,
         now=0.0,
     )
@@ -108,7 +109,7 @@ def test_follower_joins_the_isr_only_after_deleting_what_the_leader_deleted():
     """Invariant 39: deleted records do not come back when that follower leads."""
     subject = leader(log_end=10, isr=(1, 2))
     fetch(subject, 2, 10)
-    subject.log.start_offset = 4  # type: ignore[misc]
+    subject.log.start_offset = 4
     fetch(subject, 3, 10)
     assert not subject.may_join(3)
     subject.on_fetched(3, offset=10, log_start=4, now=1.0)
@@ -124,7 +125,7 @@ def test_follower_may_join_the_isr_only_at_the_epoch_start():
         replicas=(1, 2),
         isr=(1,),
         log_end=20,
-        log=Log(5),
+        log=log_of(5),
         min_isr=2,
         now=0.0,
     )
@@ -184,7 +185,7 @@ def test_new_leader_lowers_a_high_watermark_above_its_log_end():
         replicas=(1, 2),
         isr=(1, 2),
         log_end=3,
-        log=Log(8),
+        log=log_of(8),
         min_isr=1,
         now=0.0,
     )

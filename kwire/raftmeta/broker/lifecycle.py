@@ -66,7 +66,7 @@ class Ask(Protocol):
 
 
 class LocalController(Protocol):
-    """The controller in the broker's own process."""
+    """The controller in the broker's own process, whose package this one does not import."""
 
     @property
     def may_wait_for_voters(self) -> bool:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 import trio
 
 from kwire import attrs
+from kwire.log.manager import LogManager
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.leader_fetcher import LeaderFetcher
 from kwire.replica.partition import Partition
-from kwire.replica.ports import LeaderBroker, Logs
+from kwire.replica.ports import LeaderBroker
 from kwire.replica.throttles import RateLimit
 from kwire.types import NO_LEADER
 
@@ -22,7 +23,7 @@ class ReplicaFetchers:
     """All fetchers of one broker."""
 
     config: FetcherConfig
-    logs: Logs
+    logs: LogManager
     connect: Callable[[int], LeaderBroker]
     """Returns the connection to a broker; the first call on it connects."""
     broker_epoch: Callable[[], int]

@@ -117,9 +117,7 @@ class FollowedPartition:
                 self.partition.uncommitted.on_copied(log.end_offset, len(records))
         self.is_caught_up = high_watermark <= log.end_offset
         committed = min(high_watermark, log.writer.written_offset)
-        if committed > log.high_watermark:
-            log.high_watermark = committed
-            if not log.changes.is_marked:
-                log.changes.mark()
+        if log.advance_high_watermark(committed) is not None and not log.changes.is_marked:
+            log.changes.mark()
         if log_start > log.start_offset:
             log.advance_start(min(log_start, log.high_watermark))

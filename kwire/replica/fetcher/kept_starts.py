@@ -15,8 +15,8 @@ import trio
 
 from kwire import attrs
 from kwire.errors import KafkaError
+from kwire.log.manager import LogManager
 from kwire.replica.fetcher.followed_partition import FollowedPartition
-from kwire.replica.ports import Logs
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ RETRY_S: Final = 0.5
 class KeptStarts:
     """Log starts announced by one leader that this broker has not stored yet."""
 
-    logs: Logs
+    logs: LogManager
     on_kept: Callable[[FollowedPartition], None]
     _waiting: dict[FollowedPartition, None] = attrs.field(factory=dict)
     """Partitions whose starts are not stored yet, including those in the current write."""

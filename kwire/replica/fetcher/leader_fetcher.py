@@ -27,6 +27,7 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.drive import Slices, run_by_size
 from kwire.errors import FencedLeaderEpoch, KafkaError
 from kwire.log.fetched_batches import UnexpectedOffset
+from kwire.log.manager import LogManager
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.delays import Delays
 from kwire.replica.fetcher.followed_partition import FollowedPartition
@@ -34,7 +35,7 @@ from kwire.replica.fetcher.kept_starts import KeptStarts
 from kwire.replica.fetcher.log_reconciliation import LogReconciliation
 from kwire.replica.fetcher.session import FetcherSession, Key
 from kwire.replica.partition import Partition
-from kwire.replica.ports import LeaderBroker, LeaderUnreachable, Logs
+from kwire.replica.ports import LeaderBroker, LeaderUnreachable
 from kwire.replica.throttles import RateLimit
 from kwire.waits import Signal
 
@@ -65,7 +66,7 @@ class LeaderFetcher:
 
     config: FetcherConfig
     leader: LeaderBroker
-    logs: Logs
+    logs: LogManager
     broker_epoch: Callable[[], int]
     now: Callable[[], float]
     now_ms: Callable[[], int]

@@ -12,11 +12,12 @@ from kwire import attrs, errors
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.errors import KafkaStorageError, OffsetOutOfRange
+from kwire.log.manager import LogManager
 from kwire.records.header import parse
 from kwire.replica.fetcher import truncation
 from kwire.replica.fetcher.followed_partition import FollowedPartition
 from kwire.replica.partition import EARLIEST_LOCAL, LATEST
-from kwire.replica.ports import LeaderBroker, LeaderUnreachable, Logs
+from kwire.replica.ports import LeaderBroker, LeaderUnreachable
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class LogReconciliation:
 
     node: int
     leader: LeaderBroker
-    logs: Logs
+    logs: LogManager
 
     async def sync(self, followed: FollowedPartition) -> None:
         """Sync the records that the topic requires to be durable before they count as copied."""
