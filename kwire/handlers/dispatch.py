@@ -26,10 +26,10 @@ from kwire.drive import give_way, run_in_slices
 from kwire.handlers import handler_name, served_on
 from kwire.handlers.shared.context import Context, Services
 from kwire.handlers.shared.forwarding import answer_by_controller
-from kwire.handlers.shared.handler import Handler, Unfinished
+from kwire.handlers.shared.handler import Handler
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.framing import Disconnect
-from kwire.net.waiting_answers import UnfinishedAnswer
+from kwire.net.waiting_answers import Unfinished
 from kwire.raftmeta.controller.mutation_quota import THROTTLE_MS_MAX
 
 _API_VERSIONS: Final = BY_NAME["ApiVersions"]
@@ -162,9 +162,9 @@ class ConnectionRequests:
     async def answer(self, frame: memoryview) -> list[Part] | None:
         """Return the parts to send, or None if the request expects no response."""
         answer = await self.begin(frame)
-        return await answer.finish() if isinstance(answer, UnfinishedAnswer) else answer
+        return await answer.finish() if isinstance(answer, Unfinished) else answer
 
-    async def begin(self, frame: memoryview) -> UnfinishedAnswer | list[Part] | None:
+    async def begin(self, frame: memoryview) -> Unfinished[list[Part]] | list[Part] | None:
         """Return the parts to send, or an object that waits for them, or None for no response.
 
         Raises Disconnect for a frame that cannot be answered.
@@ -201,7 +201,7 @@ class ConnectionRequests:
             result = await route.handler.begin(self.context, request)
             if isinstance(result, Unfinished):
                 made_s = now() - started
-                return UnfinishedAnswer(
+                return Unfinished(
                     partial(self._finish, route, request, result, frame, started, made_s)
                 )
             response = result
@@ -232,7 +232,7 @@ class ConnectionRequests:
         self,
         route: Route,
         request: Body,
-        unfinished: Unfinished,
+        unfinished: Unfinished[Body],
         frame: memoryview,
         started: float,
         made_s: float,

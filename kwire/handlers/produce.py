@@ -36,10 +36,11 @@ from kwire.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.handler import Unfinished, handles
+from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.handlers.shared.verifying import ADDS_PARTITIONS, UNVERIFIED, Verifications, verify
 from kwire.net.framing import Disconnect
+from kwire.net.waiting_answers import Unfinished
 from kwire.records.header import HEADER_SIZE, Buffer, parse
 from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
@@ -114,7 +115,9 @@ class _Waiting(NamedTuple):
 
 
 @handles(ProduceRequest, refuse=refuse)
-async def produce(context: Context, request: ProduceRequest) -> ProduceResponse | Unfinished | None:
+async def produce(
+    context: Context, request: ProduceRequest
+) -> ProduceResponse | Unfinished[ProduceResponse] | None:
     if request.acks not in _ACKS:
         raise InvalidRequiredAcks
     waiting: list[_Waiting] = []

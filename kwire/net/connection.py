@@ -23,7 +23,7 @@ from kwire.net.listener import ConnectionRequests, Listener
 from kwire.net.readiness import WatchedSocket
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Part, Sender
-from kwire.net.waiting_answers import WAITING_MAX, UnfinishedAnswer, WaitingAnswers
+from kwire.net.waiting_answers import WAITING_MAX, Unfinished, WaitingAnswers
 from kwire.net.write_coalescer import WriteCoalescer, is_small
 from kwire.types import in_address
 
@@ -206,7 +206,7 @@ class Connection:
             self.busy = True
             answer = await self._requests_answer(frame)
             self.busy = False
-            if isinstance(answer, UnfinishedAnswer) or (self.waiting and answer is not None):
+            if isinstance(answer, Unfinished) or (self.waiting and answer is not None):
                 is_waiting = True
                 self._send_later(answer, frame, size)
             elif answer is not None:
@@ -233,7 +233,7 @@ class Connection:
     # Answers that wait.
 
     def _send_later(
-        self, answer: UnfinishedAnswer | Sequence[Part], frame: memoryview, size: int
+        self, answer: Unfinished[Sequence[Part]] | Sequence[Part], frame: memoryview, size: int
     ) -> None:
         """Leave the answer to the sending task, which then releases the frame."""
         if self.waiting is None:
@@ -267,7 +267,9 @@ class Connection:
         if self.waiting is not None:
             self.waiting.drop_all()
 
-    async def _requests_answer(self, frame: memoryview) -> UnfinishedAnswer | Sequence[Part] | None:
+    async def _requests_answer(
+        self, frame: memoryview
+    ) -> Unfinished[Sequence[Part]] | Sequence[Part] | None:
         """Return the answer; a request that only reads is cancelled when the peer hangs up."""
         self.memory.answering += 1
         self.answering = frame

@@ -9,7 +9,7 @@ from kwire import attrs
 from kwire.metrics import Cell
 from kwire.net.limits import Limits, Rate
 from kwire.net.send import Part
-from kwire.net.waiting_answers import UnfinishedAnswer
+from kwire.net.waiting_answers import Unfinished
 
 
 class ConnectionRequests(Protocol):
@@ -17,7 +17,7 @@ class ConnectionRequests(Protocol):
 
     muted_s: float
 
-    async def begin(self, frame: memoryview) -> UnfinishedAnswer | Sequence[Part] | None:
+    async def begin(self, frame: memoryview) -> Unfinished[Sequence[Part]] | Sequence[Part] | None:
         """Return the parts to send, an unfinished answer, or None for no answer.
 
         Raises Disconnect to end the connection.

@@ -12,7 +12,7 @@ any other request waits until these answers are sent. Rules:
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import trio
 from trio.lowlevel import ParkingLot
@@ -23,21 +23,22 @@ from kwire.net.write_coalescer import WriteCoalescer, is_small
 
 WAITING_MAX: Final = 16
 """More than clients send without a response: five by default, if they are idempotent."""
+T_co = TypeVar("T_co", covariant=True)
 
 
 @attrs.frozen
-class UnfinishedAnswer:
-    """An answer that must still wait although its request has done its work."""
+class Unfinished(Generic[T_co]):
+    """The result of a request that has done its work but has to wait before it can be answered."""
 
-    finish: Callable[[], Awaitable[list[Part]]]
-    """Returns the parts to send when the wait is over."""
+    finish: Callable[[], Awaitable[T_co]]
+    """Waits and returns the answer; a handler's may raise what handlers may raise."""
 
 
 @attrs.define(eq=False)
 class _Waiting:
     """One answer of the queue."""
 
-    answer: UnfinishedAnswer | Sequence[Part] | None
+    answer: Unfinished[Sequence[Part]] | Sequence[Part] | None
     release: Callable[[], None]
     """Frees the memory of the request's frame."""
 
@@ -58,7 +59,9 @@ class WaitingAnswers:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, answer: UnfinishedAnswer | Sequence[Part], release: Callable[[], None]) -> None:
+    def add(
+        self, answer: Unfinished[Sequence[Part]] | Sequence[Part], release: Callable[[], None]
+    ) -> None:
         """Send an answer after all answers added before it, then call ``release``."""
         self._queue.append(_Waiting(answer, release))
         self._added.unpark()
@@ -83,7 +86,7 @@ class WaitingAnswers:
         answer, waiting.answer = waiting.answer, None
         assert answer is not None, "each answer is sent once"
         parts: Sequence[Part]
-        if isinstance(answer, UnfinishedAnswer):
+        if isinstance(answer, Unfinished):
             self.is_unfinished = True
             try:
                 parts = await answer.finish()

@@ -11,7 +11,7 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.handlers.dispatch import Dispatcher
 from kwire.net.framing import Disconnect
-from kwire.net.waiting_answers import UnfinishedAnswer
+from kwire.net.waiting_answers import Unfinished
 from kwire.records import build, control, header, iterate
 from kwire.replica.partition import Partition
 from simulation.replication.links import join_parts
@@ -332,7 +332,7 @@ class TestSeveralReplicas:
         self.follow(subject, partition, 2)
         results: list[tuple[int, int]] = []
         for answer in answers:
-            assert isinstance(answer, UnfinishedAnswer)
+            assert isinstance(answer, Unfinished)
             _, response = read_response(0, 9, join_parts(await answer.finish())[4:])
             (produced,) = response.responses[0].partition_responses
             results.append((produced.error_code, produced.base_offset))

@@ -400,8 +400,8 @@ MUTATIONS = (
         name="answers-that-are-finished-pass-those-that-wait",
         invariants=(8,),
         path="kwire/net/connection.py",
-        old="if isinstance(answer, UnfinishedAnswer) or (self.waiting and answer is not None):",
-        new="if isinstance(answer, UnfinishedAnswer):",
+        old="if isinstance(answer, Unfinished) or (self.waiting and answer is not None):",
+        new="if isinstance(answer, Unfinished):",
         test=f"{WAITING}::test_requests_that_may_be_begun_early_are_begun_while_an_answer_waits",
     ),
     Mutation(

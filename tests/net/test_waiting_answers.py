@@ -13,7 +13,7 @@ import trio.testing
 
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
-from kwire.net.waiting_answers import WAITING_MAX, UnfinishedAnswer
+from kwire.net.waiting_answers import WAITING_MAX, Unfinished
 from kwire.testing.wire import TrioWireClient
 from tests.support.net.node import BULK_BYTES, Node, frames_of, running, settle
 
@@ -30,7 +30,7 @@ class Session:
     bulk: bool = False
     muted_s: float = 0.0
 
-    async def begin(self, frame: memoryview) -> UnfinishedAnswer | Sequence[Any] | None:
+    async def begin(self, frame: memoryview) -> Unfinished[Sequence[Any]] | Sequence[Any] | None:
         body = bytes(frame)
         self.begun.append(body)
         if body == b"none":
@@ -38,7 +38,7 @@ class Session:
         if body == b"stop":
             raise Disconnect("asked to stop")
         if body.startswith(b"later"):
-            return UnfinishedAnswer(partial(self._finish, body))
+            return Unfinished(partial(self._finish, body))
         return [pack(">i", len(body)), body]
 
     async def _finish(self, body: bytes) -> list[Any]:

@@ -17,6 +17,7 @@ from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers.shared.config_resources import ConfigResource
 from kwire.handlers.shared.context import Context
 from kwire.net.framing import Disconnect
+from kwire.net.waiting_answers import Unfinished
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +29,7 @@ RefuseOtherBrokers = Callable[[Context, Req], Sequence[ConfigResource]]
 returns their results."""
 
 
-@attrs.frozen
-class Unfinished:
-    """The result of a handler that has done its work but has to wait before it can answer."""
-
-    finish: Callable[[], Awaitable[Body]]
-    """Waits and returns the response; raises what handlers may raise."""
-
-
-Function = Callable[[Context, Req], Awaitable[Resp | Unfinished | None]]
+Function = Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]
 
 
 def _discard_nothing(response: object) -> None:
@@ -62,12 +55,12 @@ class Handler(Generic[Req, Resp]):
             return await self.finish(context, request, result)
         return result
 
-    def begin(self, context: Context, request: Req) -> Awaitable[Resp | Unfinished | None]:
+    def begin(self, context: Context, request: Req) -> Awaitable[Resp | Unfinished[Resp] | None]:
         """Return the response, or the wait that is left after the request's work is done."""
         return self._guard(self.function(context, request), context, request)
 
     def finish(
-        self, context: Context, request: Req, unfinished: Unfinished
+        self, context: Context, request: Req, unfinished: Unfinished[Resp]
     ) -> Awaitable[Resp | None]:
         """Wait and return the response."""
         return self._guard(unfinished.finish(), context, request)
@@ -90,7 +83,7 @@ class Handler(Generic[Req, Resp]):
 def handles(
     request_type: type[Req],
 ) -> Callable[
-    [Callable[[Context, Req], Awaitable[Resp | Unfinished | None]]], Handler[Req, Resp]
+    [Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]], Handler[Req, Resp]
 ]: ...
 
 
@@ -98,7 +91,7 @@ def handles(
 def handles(
     request_type: type[Req], *, discard: Callable[[Resp], None]
 ) -> Callable[
-    [Callable[[Context, Req], Awaitable[Resp | Unfinished | None]]], Handler[Req, Resp]
+    [Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]], Handler[Req, Resp]
 ]: ...
 
 
@@ -109,7 +102,7 @@ def handles(
     refuse: Callable[[Req, KafkaError], Resp | None],
     refuse_other_brokers: RefuseOtherBrokers[Req] | None = None,
 ) -> Callable[
-    [Callable[[Context, Req], Awaitable[Resp | Unfinished | None]]], Handler[Req, Resp]
+    [Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]], Handler[Req, Resp]
 ]: ...
 
 
