@@ -1,17 +1,18 @@
 """The completion of waits: of producers for a partition's log, of fetches for its records.
 
-:class:`Completion` is called for each partition whose stored end, high watermark or role has
-changed.
+:class:`Completion` is called for each partition whose log, high watermark, role or replicas have
+changed; nothing else wakes fetches.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 from kwire import attrs
+from kwire.records.header import CONTROL, BatchHeader
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.leader import HighWatermarkChange
-from kwire.replica.partition import Partition
+from kwire.replica.partition import Partition, ProduceResult
 
 _COMMITTED: Final = (FetchIsolation.HIGH_WATERMARK,)
 _STABLE: Final = (FetchIsolation.HIGH_WATERMARK, FetchIsolation.STABLE)
@@ -23,6 +24,22 @@ class Completion:
 
     now: Callable[[], float]
     fetch_waits: FetchWaits
+
+    def on_appended(
+        self, partition: Partition, produced: ProduceResult, header: BatchHeader
+    ) -> None:
+        """Complete the fetches that can read enough of what the leader has appended."""
+        self.fetch_waits.on_readable(partition, produced.readable, produced.size_bytes)
+        if header.attributes & CONTROL:
+            self.fetch_waits.on_transaction_ended(partition)
+
+    def on_bounds_changed(self, partition: Partition) -> None:
+        """End the fetches of a partition whose log start or written end has moved otherwise."""
+        self.fetch_waits.on_changed(partition)
+
+    def on_replicas_changed(self, partition: Partition) -> None:
+        """Make the next fetch of each session visit a partition; wake no fetch."""
+        self.fetch_waits.mark(partition)
 
     def on_stored(self, partition: Partition) -> None:
         """Complete the waits for newly written or synced records."""

@@ -32,7 +32,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import THREADS, DiskThreads
 from kwire.metrics import Metrics
 from kwire.records.compression import NAMES, NONE
-from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer, parse
+from kwire.records.header import TRANSACTIONAL, BatchHeader, Buffer, parse
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_sessions import FetchSessions
@@ -207,9 +207,7 @@ class ReplicaService:
             traffic = partition.traffic
             traffic.messages_in.value += produced.end_offset - produced.base_offset
             traffic.bytes_in.value += size
-            self.fetch_waits.on_readable(partition, produced.readable, size)
-            if header.attributes & CONTROL:
-                self.fetch_waits.on_transaction_ended(partition)
+            self._completion.on_appended(partition, produced, header)
         if not produced.is_stored:
             self._syncs.start(partition)
         return produced
@@ -302,7 +300,7 @@ class ReplicaService:
         if partition is not None and partition.log is log:
             self._completion.on_stored(partition)
             self._syncs.start(partition)
-            self.fetch_waits.on_changed(partition)
+            self._completion.on_bounds_changed(partition)
             if self._replication is not None:
                 self._replication.on_written(partition)
 
@@ -328,7 +326,7 @@ class ReplicaService:
         before = partition.log.start_offset
         start = partition.delete_before(offset)
         if start > before:
-            self.fetch_waits.on_changed(partition)
+            self._completion.on_bounds_changed(partition)
         leader = partition.check_leader()
         return leader.low_watermark(start)
 

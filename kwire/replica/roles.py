@@ -51,7 +51,7 @@ class Roles:
             return
         leader.on_replicas_changed(state.replicas)
         leader.elr = frozenset(state.elr)
-        self.completion.fetch_waits.mark(partition)
+        self.completion.on_replicas_changed(partition)
         change = leader.on_isr_committed(state.isr, state.partition_epoch, self.now())
         if change is not None:
             self.completion.on_committed(partition, change)

@@ -50,9 +50,9 @@ MUTATIONS = (
     Mutation(
         name="end-of-a-transaction-wakes-no-reader",
         invariants=(61,),
-        path="kwire/replica/replicas.py",
-        old="                self.fetch_waits.on_transaction_ended(partition)\n",
-        new="                pass\n",
+        path="kwire/replica/completion.py",
+        old="if header.attributes & CONTROL:",
+        new="if False:",
         test=f"{_RECORDS}"
         "::test_end_of_a_transaction_completes_a_read_committed_fetch_with_all_its_bytes",
     ),
