@@ -5,15 +5,12 @@ something that happens once, such as the end of a flush, :class:`trio.Event` is 
 take turns, as in ``net/task_pacer.py``, use trio's ParkingLot.
 """
 
-import heapq
-from typing import Final
+from math import inf
 
 import trio
 
 from kwire import attrs
-
-_ENDED_MIN: Final = 16
-"""The number of entries of ended waits that never cause a heap to be rebuilt."""
+from kwire.lazy_heap import LazyHeap
 
 
 class Signal:
@@ -55,12 +52,8 @@ class Signal:
 class OffsetWaits:
     """The tasks that wait until an offset, which only increases, reaches theirs."""
 
-    _heap: list[tuple[int, int, trio.Event]] = attrs.field(factory=list)
-    """Entries of ended waits stay, at most :data:`_ENDED_MIN` more than other entries."""
-    _events: set[trio.Event] = attrs.field(factory=set)
-    """The events of the waits that have not ended."""
-    _count: int = 0
-    """Breaks ties between equal offsets: their tasks are woken in the order of their waits."""
+    _events: LazyHeap[trio.Event] = attrs.field(factory=LazyHeap)
+    """The waits that have not ended, by their offsets."""
 
     def __len__(self) -> int:
         return len(self._events)
@@ -72,34 +65,18 @@ class OffsetWaits:
         it must check once more after the wait.
         """
         event = trio.Event()
-        self._count += 1
-        self._events.add(event)
-        heapq.heappush(self._heap, (offset, self._count, event))
+        self._events.push(event, offset)
         try:
             await event.wait()
         finally:
-            if not event.is_set():
-                self._drop(event)
+            self._events.discard(event)
 
     def reach(self, offset: int) -> None:
         """Wake the tasks that wait for this offset or an earlier one."""
-        while self._heap and self._heap[0][0] <= offset:
-            event = heapq.heappop(self._heap)[2]
-            if event in self._events:
-                self._events.remove(event)
-                event.set()
+        for event in self._events.pop_up_to(offset):
+            event.set()
 
     def end_all(self) -> None:
         """Wake all tasks, because the offset that they wait for may never be reached."""
-        heap, self._heap = self._heap, []
-        for _, _, event in heap:
-            if event in self._events:
-                event.set()
-        self._events.clear()
-
-    def _drop(self, event: trio.Event) -> None:
-        """Remove a wait that was cancelled, in constant time on average."""
-        self._events.discard(event)
-        if len(self._heap) > 2 * len(self._events) + _ENDED_MIN:
-            self._heap = [entry for entry in self._heap if entry[2] in self._events]
-            heapq.heapify(self._heap)
+        for event in self._events.pop_up_to(inf):
+            event.set()

@@ -8,8 +8,6 @@ bytes only in the partitions added so far, and counts nothing once it is over.
 """
 
 import enum
-import heapq
-import math
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
-_HEAP_SLACK: Final = 16
-"""The number of ended waits that the heap of deadlines may always keep."""
 SHARED_MAX: Final = 16
 """The most reads shared by fetches completed together; most of these request the same."""
 REMOVED_AT_ONCE: Final = 64
@@ -193,46 +189,3 @@ class ByteWaits(Generic[Key, T]):
             waits.pop(wait, None)
             if not waits:
                 del self.watched[key]
-
-
-@attrs.define
-class WaitTimes(Generic[T]):
-    """The deadlines of waits.
-
-    An ended wait costs only its entry, which is dropped when it comes first or when most entries
-    belong to ended waits. So ``deadline`` is always that of a wait in progress.
-    """
-
-    _heap: list[tuple[float, int, T]] = attrs.Factory(list)
-    _going_on: set[T] = attrs.Factory(set)
-    _count: int = 0
-
-    @property
-    def deadline(self) -> float:
-        """The earliest deadline of a wait in progress; infinity if there is none."""
-        heap = self._heap
-        while heap and heap[0][2] not in self._going_on:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else math.inf
-
-    def add(self, at: float, waiter: T) -> None:
-        """Begin a wait; a waiter has at most one at a time."""
-        self._count += 1
-        self._going_on.add(waiter)
-        heapq.heappush(self._heap, (at, self._count, waiter))
-
-    def discard(self, waiter: T) -> None:
-        """End a wait; in constant time on average."""
-        self._going_on.discard(waiter)
-        if len(self._heap) > 2 * len(self._going_on) + _HEAP_SLACK:
-            self._heap = [entry for entry in self._heap if entry[2] in self._going_on]
-            heapq.heapify(self._heap)
-
-    def pop_due(self, now: float) -> list[T]:
-        """Remove and return the waits whose deadline has passed."""
-        due = []
-        while self._going_on and self.deadline <= now:
-            waiter = heapq.heappop(self._heap)[2]
-            self._going_on.remove(waiter)
-            due.append(waiter)
-        return due

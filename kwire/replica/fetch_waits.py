@@ -19,13 +19,13 @@ import trio
 
 from kwire import attrs
 from kwire.drive import Wakes, run_in_slices
+from kwire.lazy_heap import LazyHeap
 from kwire.replica.byte_waits import (
     REMOVED_AT_ONCE,
     ByteWait,
     ByteWaits,
     FetchIsolation,
     SharedReads,
-    WaitTimes,
 )
 from kwire.replica.fetch_session_watch import FetchSessionWatch
 from kwire.replica.fetch_sessions import Session
@@ -48,7 +48,7 @@ class FetchWaits:
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _to_wake: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE))
     """Complete fetches that are still to be woken."""
-    _times: WaitTimes[trio.Event] = attrs.field(factory=WaitTimes)
+    _times: LazyHeap[trio.Event] = attrs.field(factory=LazyHeap)
     """The times at which fetches are answered with whatever is readable."""
     _until_time: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """The scope in which :meth:`_keep_times` sleeps until the earliest of these times."""
@@ -175,7 +175,7 @@ class FetchWaits:
 
     def _end_at(self, at: float, event: trio.Event) -> None:
         """Wake a fetch at the time ``at``, at a tenth of the cost of its own cancel scope."""
-        self._times.add(at, event)
+        self._times.push(event, at)
         if at < self._until_time.deadline:
             self._until_time.deadline = at
 
@@ -185,9 +185,9 @@ class FetchWaits:
         task_status.started()
         try:
             while True:
-                with trio.CancelScope(deadline=self._times.deadline) as self._until_time:
+                with trio.CancelScope(deadline=self._times.first_key) as self._until_time:
                     await trio.sleep_forever()
-                self._to_wake.wake(self._times.pop_due(self.now()))
+                self._to_wake.wake(self._times.pop_up_to(self.now()))
         finally:
             self._keeps_times = False
-            self._to_wake.wake(self._times.pop_due(math.inf))
+            self._to_wake.wake(self._times.pop_up_to(math.inf))

@@ -1,7 +1,5 @@
 """Waits of fetches: they complete when their bytes are readable, or at their deadline."""
 
-from math import inf
-
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.replica.byte_waits import (
     SHARED_MAX,
@@ -10,7 +8,6 @@ from kwire.replica.byte_waits import (
     FetchIsolation,
     SharedRead,
     SharedReads,
-    WaitTimes,
     Watch,
 )
 
@@ -107,19 +104,3 @@ def test_only_fetches_completed_by_one_append_share_reads() -> None:
     assert first_waits[0].shared_reads is first_waits[1].shared_reads is not None
     assert waits.pop_complete("p", FetchIsolation.HIGH_WATERMARK, 10) == ["c"]
     assert later.shared_reads is None
-
-
-def test_deadlines_of_ended_waits_are_dropped() -> None:
-    times = WaitTimes[int]()
-    for number in range(1000):
-        times.add(10 + number, number)
-        if number % 10:
-            times.discard(number)
-    assert len(times._heap) < 300
-    assert times.deadline == 10
-    assert times.pop_due(20) == [0, 10]
-    assert times.deadline == 30
-    for number in range(20, 1000, 10):
-        times.discard(number)
-    assert times.deadline == inf
-    assert times.pop_due(inf) == []
