@@ -118,13 +118,11 @@ def _forget_elr(topic_id: bytes, number: int, partition: PartitionImage) -> r.Pa
 
 
 def _blocks_of_this_controller() -> Callable[
-    [ControllerState, AllocateProducerIdsRequest, float], Decision[None]
+    [ControllerState, AllocateProducerIdsRequest], Decision[None]
 ]:
     starts: dict[int, int] = {}
 
-    def allocate(
-        state: ControllerState, request: AllocateProducerIdsRequest, now: float
-    ) -> Decision[None]:
+    def allocate(state: ControllerState, request: AllocateProducerIdsRequest) -> Decision[None]:
         start = starts[id(state)] = starts.get(id(state), -1000) + 1000
         record = r.ProducerIdsRecord(
             broker_id=request.broker_id,

@@ -456,10 +456,10 @@ def elr(world: World, process: SimBroker) -> None:
     )
 
     def decide(
-        state: ControllerState, request: UpdateFeaturesRequest, now: float
+        state: ControllerState, request: UpdateFeaturesRequest
     ) -> Decision[UpdateFeaturesResponse]:
         return decide_update_features(
-            state, request, now, kraft_version=0, check_kraft_version=lambda level: None
+            state, request, kraft_version=0, check_kraft_version=lambda level: None
         )
 
     world.ask(decide, UpdateFeaturesRequest(feature_updates=[update]))

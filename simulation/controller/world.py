@@ -219,7 +219,8 @@ class World:
     def _decide(self, decide: "Decide[Q, R]", request: Q) -> Decision[R] | None:
         before = self.state.image
         try:
-            return whole(decide(self.state, request, self.now))
+            self.state.now = self.now
+            return whole(decide(self.state, request))
         except KafkaError as error:
             self.note(f"{decide.__name__} refused", type(error).__name__, error.text or "")
             return None
@@ -305,7 +306,8 @@ class World:
         self.state = _controller(self.random)
         self.state.leader_update_queue.size = self.slices
         self.state.reset(image, self.log[-1][0].offset + 1 if self.log else 0)
-        begin_sessions(self.state, self.now)
+        self.state.now = self.now
+        begin_sessions(self.state)
         resume_leader_updates(self.state)
         self.answer_times = dict.fromkeys(self.brokers, self.now)
         self.note("failover, snapshot at", start)

@@ -41,10 +41,10 @@ F = TypeVar("F", r.RegisterBrokerRecord.BrokerFeature, r.RegisterControllerRecor
 
 
 def decide_register_controller(
-    state: ControllerState, request: ControllerRegistrationRequest, now: float
+    state: ControllerState, request: ControllerRegistrationRequest
 ) -> Decision[ControllerRegistrationResponse]:
     """Register a controller with its addresses and supported features."""
-    del state, now
+    del state
     record = r.RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
@@ -60,7 +60,7 @@ def decide_register_controller(
 
 
 def decide_register_broker(
-    state: ControllerState, request: BrokerRegistrationRequest, now: float
+    state: ControllerState, request: BrokerRegistrationRequest
 ) -> Decision[BrokerRegistrationResponse]:
     """Register a broker, fenced until its heartbeats show that it has caught up."""
     if request.cluster_id != state.cluster_id:
@@ -70,7 +70,7 @@ def decide_register_broker(
     existing = state.image.brokers.get(request.broker_id)
     returns = existing is not None and existing.incarnation_id == request.incarnation_id
     if existing is not None and not returns:
-        _check_previous_incarnation(state, existing, request, now)
+        _check_previous_incarnation(state, existing, request)
     if request.is_migrating_zk_broker:
         raise errors.BrokerIdNotRegistered("Controller does not support registering ZK brokers.")
     _check_directories(state, request)
@@ -81,7 +81,7 @@ def decide_register_broker(
     record = _registration(state, request, existing if returns else None)
     if not returns:
         state.sessions.forget(request.broker_id)
-    state.sessions.touch(request.broker_id, now, fenced=record.fenced, metadata_offset=-1)
+    state.sessions.touch(request.broker_id, state.now, fenced=record.fenced, metadata_offset=-1)
     reply = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
     return Decision((*records, record), reply)
 
@@ -109,7 +109,7 @@ def _fencing_record(broker: BrokerImage) -> r.BrokerRegistrationChangeRecord:
 
 
 def _check_previous_incarnation(
-    state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest, now: float
+    state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest
 ) -> None:
     """Reject a second live broker with the same id; a cleanly stopped broker has no session.
 
@@ -117,7 +117,7 @@ def _check_previous_incarnation(
     """
     if existing.log_dirs and set(existing.log_dirs) == set(request.log_dirs):
         return
-    if state.sessions.is_valid(existing.id, now):
+    if state.sessions.is_valid(existing.id, state.now):
         raise errors.DuplicateBrokerRegistration(
             f"Another broker is registered with that broker id. (id {existing.id})"
         )
@@ -215,7 +215,7 @@ def _feature_structures(kind: type[F], features: Iterable[RequestFeature]) -> li
 
 
 def decide_heartbeat(
-    state: ControllerState, request: BrokerHeartbeatRequest, now: float
+    state: ControllerState, request: BrokerHeartbeatRequest
 ) -> Decision[BrokerHeartbeatResponse]:
     """Renew a broker's session and decide its fencing, shutdown and directories.
 
@@ -249,7 +249,7 @@ def decide_heartbeat(
     if not (fenced or records) and request.current_metadata_offset == UNKNOWN_OFFSET:
         records = [r.NoOpRecord()]
     state.sessions.touch(
-        broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
+        broker.id, state.now, fenced=fenced, metadata_offset=request.current_metadata_offset
     )
     session = state.sessions.get(broker.id)
     if should_stop:
@@ -346,15 +346,15 @@ def unfencing(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRec
     return [change, *bring_in(state, broker.id)]
 
 
-def decide_fence_stale(state: ControllerState, request: None, now: float) -> Decision[bool]:
+def decide_fence_stale(state: ControllerState, request: None) -> Decision[bool]:
     """Fence the broker with the oldest expired session; the reply says whether to call again.
 
     If a session that was cut short by early fencing would be over by now, this first holds the
     unclean elections that waited for it.
     """
     del request
-    stale = state.sessions.stale(now)
-    if state.sessions.end_early_ends(now):
+    stale = state.sessions.stale(state.now)
+    if state.sessions.end_early_ends(state.now):
         return Decision(tuple(elect_for_leaderless(state)), bool(stale))
     if not stale:
         return Decision((), False)
@@ -368,7 +368,7 @@ def decide_fence_stale(state: ControllerState, request: None, now: float) -> Dec
     return Decision(tuple(fencing(state, broker)), len(stale) > 1)
 
 
-def begin_sessions(state: ControllerState, now: float, own: int | None = None) -> None:
+def begin_sessions(state: ControllerState, own: int | None = None) -> None:
     """Give every serving broker a whole new session, because the controller became active.
 
     ``own`` is the broker in this process, which needs no heartbeats. A former controller may have
@@ -378,9 +378,9 @@ def begin_sessions(state: ControllerState, now: float, own: int | None = None) -
         if broker.id == own:
             continue
         if not broker.fenced:
-            state.sessions.begin(broker.id, now)
+            state.sessions.begin(broker.id, state.now)
         elif state.config.broker_early_fencing_enable and not broker.in_controlled_shutdown:
-            state.sessions.begin_fenced(broker.id, now)
+            state.sessions.begin_fenced(broker.id, state.now)
 
 
 def keep_session(state: ControllerState, broker_id: int) -> None:
@@ -389,10 +389,9 @@ def keep_session(state: ControllerState, broker_id: int) -> None:
 
 
 def decide_unregister_broker(
-    state: ControllerState, request: UnregisterBrokerRequest, now: float
+    state: ControllerState, request: UnregisterBrokerRequest
 ) -> Decision[UnregisterBrokerResponse]:
     """Remove a broker's registration."""
-    del now
     broker = state.image.brokers.get(request.broker_id)
     if broker is None:
         raise errors.BrokerIdNotRegistered(

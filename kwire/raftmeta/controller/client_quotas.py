@@ -38,7 +38,7 @@ _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
 def decide_alter_quotas(
-    state: ControllerState, request: AlterClientQuotasRequest, now: float
+    state: ControllerState, request: AlterClientQuotasRequest
 ) -> Decision[AlterClientQuotasResponse]:
     """Change quotas of users, client ids and addresses; only mutation quotas are enforced.
 
@@ -46,7 +46,6 @@ def decide_alter_quotas(
     second operation on one of its quotas, are rejected; of two equal entities, the first one
     counts.
     """
-    del now
     records: list[r.MetadataRecord] = []
     outcomes: dict[QuotaEntity, Outcome] = {}
     for entry in request.entries:

@@ -57,10 +57,9 @@ class Alteration:
 
 
 def decide_incremental_alter(
-    state: ControllerState, request: IncrementalAlterConfigsRequest, now: float
+    state: ControllerState, request: IncrementalAlterConfigsRequest
 ) -> Steps[Decision[IncrementalAlterConfigsResponse]]:
     """Set, delete, append to and subtract from settings."""
-    del now
     alterations = []
     for item in request.resources:
         resource = (item.resource_type, item.resource_name)
@@ -75,10 +74,9 @@ def decide_incremental_alter(
 
 
 def decide_alter(
-    state: ControllerState, request: AlterConfigsRequest, now: float
+    state: ControllerState, request: AlterConfigsRequest
 ) -> Steps[Decision[AlterConfigsResponse]]:
     """Replace all settings of a resource; settings not named return to their defaults."""
-    del now
     alterations = []
     for item in request.resources:
         texts = {config.name: config.value for config in item.configs}

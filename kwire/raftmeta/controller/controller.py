@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 Q = TypeVar("Q")
 R = TypeVar("R")
-Decide = Callable[[ControllerState, Q, float], Deciding[R]]
+Decide = Callable[[ControllerState, Q], Deciding[R]]
 
 
 class Controller:
@@ -145,8 +145,8 @@ class Controller:
         if self.epoch is None:
             raise errors.NotController
         state = self.state
-        state.next_offset = self._quorum.next_offset
-        deciding = first_steps(decide(state, request, self._clock.now()))
+        state.next_offset, state.now = self._quorum.next_offset, self._clock.now()
+        deciding = first_steps(decide(state, request))
         if _is_small(deciding) and deciding.records:
             self._append(deciding.records)
         return deciding
@@ -282,7 +282,8 @@ class Controller:
         self.state.reset(image, self._quorum.next_offset)
         self.epoch, self._active_from, self._last_commit = epoch, self._quorum.next_offset, None
         own = self._own_broker if self.is_alone else None
-        begin_sessions(self.state, self._clock.now(), own)
+        self.state.now = self._clock.now()
+        begin_sessions(self.state, own)
         logger.info("controller active epoch=%d offset=%d", epoch, self.state.next_offset)
         try:
             if self._publisher.in_transaction:

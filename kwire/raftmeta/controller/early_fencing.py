@@ -18,7 +18,7 @@ from kwire.raftmeta.controller.process_probe import EndedProcess
 from kwire.raftmeta.controller.state import ControllerState, Decision
 
 
-def decide_fence_ended(state: ControllerState, request: EndedProcess, now: float) -> Decision[bool]:
+def decide_fence_ended(state: ControllerState, request: EndedProcess) -> Decision[bool]:
     """Fence a broker whose process has ended; the reply says whether it is fenced."""
     broker = state.image.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch or broker.fenced:
@@ -26,13 +26,13 @@ def decide_fence_ended(state: ControllerState, request: EndedProcess, now: float
     session = state.sessions.get(broker.id)
     if not state.config.broker_early_fencing_enable or session is None:
         return Decision((), False)
-    if session.request_at >= request.refused_at or not _may_fence_another(state, now):
+    if session.request_at >= request.refused_at or not _may_fence_another(state):
         return Decision((), False)
     records = fencing(state, broker, early=True)
     return Decision(tuple(records), True)
 
 
-def _may_fence_another(state: ControllerState, now: float) -> bool:
+def _may_fence_another(state: ControllerState) -> bool:
     """Return whether, after one more, no more brokers are fenced early than still serve."""
     serving_count = sum(not broker.fenced for broker in state.image.brokers.values())
-    return state.sessions.count_ended_early(now) + 1 <= serving_count - 1
+    return state.sessions.count_ended_early(state.now) + 1 <= serving_count - 1

@@ -26,7 +26,6 @@ Refusal = Callable[[str], KafkaError]
 def decide_update_features(
     state: ControllerState,
     request: UpdateFeaturesRequest,
-    now: float,
     *,
     kraft_version: int,
     check_kraft_version: Callable[[int], None],
@@ -36,7 +35,6 @@ def decide_update_features(
     ``kraft_version`` is the quorum's current level. The quorum decides whether that level can be
     raised, and raises it after the other changes are committed.
     """
-    del now
     current = {**state.image.features, KRAFT_VERSION: kraft_version}
     levels = {update.feature: update.max_version_level for update in request.feature_updates}
     metadata = levels.get(METADATA_VERSION, current.get(METADATA_VERSION, 0))

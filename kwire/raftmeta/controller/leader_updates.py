@@ -135,11 +135,9 @@ def slice_without(
     return records, bool(records) and next(remaining, None) is not None
 
 
-def decide_leader_updates(
-    state: ControllerState, request: None, now: float
-) -> Steps[Decision[bool]]:
+def decide_leader_updates(state: ControllerState, request: None) -> Steps[Decision[bool]]:
     """Decide the next slice; the reply says whether more remain."""
-    del request, now
+    del request
     broker, partitions = state.leader_update_queue.take()
     if broker == NO_LEADER:
         records = yield from updating_leaders(state, partitions)

@@ -38,10 +38,9 @@ ELECTED_MAX: Final = 1000
 
 
 def decide_alter_partition(
-    state: ControllerState, request: AlterPartitionRequest, now: float
+    state: ControllerState, request: AlterPartitionRequest
 ) -> Steps[Decision[AlterPartitionResponse]]:
     """Change the ISR of partitions as their leader requests."""
-    del now
     state.broker(request.broker_id, request.broker_epoch)
     records: list[MetadataRecord] = []
     topics = []
@@ -137,10 +136,9 @@ def _check_isr(
 
 
 def decide_elect_leaders(
-    state: ControllerState, request: ElectLeadersRequest, now: float
+    state: ControllerState, request: ElectLeadersRequest
 ) -> Steps[Decision[ElectLeadersResponse]]:
     """Elect leaders on request; for all partitions if none are named."""
-    del now
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
     is_for_all = request.topic_partitions is None
@@ -205,11 +203,9 @@ _NO_PREFERRED: Final = "The preferred leader was not available."
 _NO_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
 
 
-def decide_rebalance_leaders(
-    state: ControllerState, request: None, now: float
-) -> Steps[Decision[bool]]:
+def decide_rebalance_leaders(state: ControllerState, request: None) -> Steps[Decision[bool]]:
     """Move leadership back to preferred leaders; the reply says whether more remain."""
-    del request, now
+    del request
     records: list[MetadataRecord] = []
     for broker_id, broker in sorted(state.image.brokers.items()):
         if not broker.is_active:
@@ -228,20 +224,19 @@ def decide_rebalance_leaders(
     return Decision(tuple(records), False)
 
 
-def decide_elect_unclean(state: ControllerState, request: None, now: float) -> Decision[bool]:
+def decide_elect_unclean(state: ControllerState, request: None) -> Decision[bool]:
     """Elect leaders for leaderless partitions, whose topics may now allow unclean leaders.
 
     The first slice of partitions is decided at once; the rest are queued.
     """
-    del request, now
+    del request
     return Decision(tuple(elect_for_leaderless(state)), False)
 
 
 def decide_reassign(
-    state: ControllerState, request: AlterPartitionReassignmentsRequest, now: float
+    state: ControllerState, request: AlterPartitionReassignmentsRequest
 ) -> Steps[Decision[AlterPartitionReassignmentsResponse]]:
     """Begin or cancel reassignments of partitions."""
-    del now
     if not request.topics:
         return Decision((), AlterPartitionReassignmentsResponse(error_message=""))
     records: list[MetadataRecord] = []
@@ -383,10 +378,9 @@ def _is_known_empty(partition: PartitionImage, broker: int) -> bool:
 
 
 def decide_assign_directories(
-    state: ControllerState, request: AssignReplicasToDirsRequest, now: float
+    state: ControllerState, request: AssignReplicasToDirsRequest
 ) -> Steps[Decision[AssignReplicasToDirsResponse]]:
     """Record the directories of a broker's replicas."""
-    del now
     broker = state.broker(request.broker_id, request.broker_epoch)
     answer = AssignReplicasToDirsResponse.DirectoryData
     image = state.image

@@ -15,10 +15,9 @@ PRODUCER_IDS: Final = 1000
 
 
 def decide_allocate_producer_ids(
-    state: ControllerState, request: AllocateProducerIdsRequest, now: float
+    state: ControllerState, request: AllocateProducerIdsRequest
 ) -> Decision[AllocateProducerIdsResponse]:
     """Allocate a block of producer ids to a broker; no id is ever allocated twice."""
-    del now
     state.broker(request.broker_id, request.broker_epoch)
     start = max(state.image.next_producer_id, 0)
     if start > (1 << 63) - 1 - PRODUCER_IDS:

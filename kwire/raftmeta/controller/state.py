@@ -1,6 +1,6 @@
 """The controller's state, and helpers shared by all its deciders.
 
-A decider is a function ``decide_x(state, request, now) -> Decision``: it reads the state, changes
+A decider is a function ``decide_x(state, request) -> Decision``: it reads the state, changes
 nothing that matters, and returns the records of the change together with the reply. A decider for
 requests that may name thousands of items is a generator that pauses after each item. The metadata
 changes only by applying records; undoing means going back to an older image. The times of
@@ -105,6 +105,8 @@ class ControllerState:
     image: MetadataImage = attrs.field(factory=MetadataImage)
     next_offset: int = 0
     """The offset of the next record to write."""
+    now: float = 0.0
+    """The time of the decision in progress, in monotonic seconds."""
     sessions: BrokerSessions = attrs.field(factory=BrokerSessions)
     supported_features: dict[str, tuple[int, int]] = attrs.field(factory=dict)
     placement: int = 0

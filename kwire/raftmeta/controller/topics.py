@@ -48,12 +48,10 @@ PLACED_AT_ONCE: Final = 128
 def decide_create_topics(
     state: ControllerState,
     request: CreateTopicsRequest,
-    now: float,
     *,
     permit: Permit | None = None,
 ) -> Steps[Decision[CreateTopicsResponse]]:
     """Create topics; reject them all if they have too many partitions in total."""
-    del now
     _start_over(permit)
     _check_total(_asked_partitions(state, item) for item in request.topics)
     records: list[r.MetadataRecord] = []
@@ -274,12 +272,10 @@ def striped_partitions(
 def decide_delete_topics(
     state: ControllerState,
     request: DeleteTopicsRequest,
-    now: float,
     *,
     permit: Permit | None = None,
 ) -> Steps[Decision[DeleteTopicsResponse]]:
     """Delete topics, given by name or by id."""
-    del now
     _start_over(permit)
     if not state.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled
@@ -363,12 +359,10 @@ def _unknown_name() -> KafkaError:
 def decide_create_partitions(
     state: ControllerState,
     request: CreatePartitionsRequest,
-    now: float,
     *,
     permit: Permit | None = None,
 ) -> Steps[Decision[CreatePartitionsResponse]]:
     """Add partitions to topics."""
-    del now
     _start_over(permit)
     names = Counter(item.name for item in request.topics)
     _check_total(_more_partitions(state, item) for item in request.topics)

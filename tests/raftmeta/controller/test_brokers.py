@@ -372,7 +372,7 @@ def test_new_controller_begins_sessions_of_unfenced_brokers_only() -> None:
     cluster = Cluster((1, 2))
     cluster.write(registration(3, fenced=True))
     cluster.state.sessions.clear()
-    begin_sessions(cluster.state, cluster.now)
+    begin_sessions(cluster.state)
     valid = {broker for broker in (1, 2, 3) if cluster.state.sessions.is_valid(broker, cluster.now)}
     assert valid == {1, 2}
 

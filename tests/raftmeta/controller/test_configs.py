@@ -21,7 +21,7 @@ from tests.support.raftmeta.requests import alter
 
 
 def records(state: ControllerState, request: Any) -> list[tuple[str, str | None]]:
-    decision = whole(decide_incremental_alter(state, request, 0.0))
+    decision = whole(decide_incremental_alter(state, request))
     assert [response.error_code for response in decision.reply.responses] == [0]
     configs = [record for record in decision.records if isinstance(record, r.ConfigRecord)]
     assert len(configs) == len(decision.records)
@@ -70,7 +70,7 @@ def test_settings_that_make_a_broker_unusable_are_refused(
     broker: str, name: str, value: str
 ) -> None:
     decision = whole(
-        decide_incremental_alter(Cluster().state, alter(BROKER, broker, (name, SET, value)), 0.0)
+        decide_incremental_alter(Cluster().state, alter(BROKER, broker, (name, SET, value)))
     )
     assert decision.records == ()
     assert decision.reply.responses[0].error_code == errors.InvalidRequest.code

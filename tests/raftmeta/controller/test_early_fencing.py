@@ -123,7 +123,7 @@ def test_new_active_controller_may_fence_by_a_proof_from_before_its_election() -
     proof = EndedProcess(2, 200, cluster.now)
     cluster.now += 1
     cluster.state.reset(cluster.state.image, cluster.state.next_offset)
-    begin_sessions(cluster.state, cluster.now)
+    begin_sessions(cluster.state)
     assert cluster.do(decide_fence_ended, proof)
 
 
@@ -158,7 +158,7 @@ def fail_over(cluster: Cluster) -> None:
     """Let another controller become active; it knows no heartbeats."""
     cluster.now += 0.5
     cluster.state.reset(cluster.state.image, cluster.state.next_offset)
-    begin_sessions(cluster.state, cluster.now)
+    begin_sessions(cluster.state)
 
 
 @pytest.mark.parametrize(("count", "fenced_count"), [(3, 1), (4, 2), (5, 2), (6, 3)])

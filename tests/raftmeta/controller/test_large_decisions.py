@@ -141,9 +141,9 @@ async def test_a_large_decision_is_made_again_when_its_offsets_are_taken() -> No
         await node.broker(b"a").start()
         offsets = []
 
-        def decide(state: ControllerState, request: CreateTopicsRequest, now: float) -> Any:
+        def decide(state: ControllerState, request: CreateTopicsRequest) -> Any:
             offsets.append(state.next_offset)
-            return decide_create_topics(state, request, now)
+            return decide_create_topics(state, request)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(node.controller.call, decide, create("t", 1000))

@@ -33,7 +33,7 @@ def whole(cluster: Cluster, decide: Any, request: Any) -> list[int]:
     """Decide until the request is decided as a whole; return the record count of each decision."""
     sizes = []
     while True:
-        decision = at_once(decide(cluster.state, request, cluster.now))
+        decision = at_once(decide(cluster.state, request))
         cluster.write(*decision.records)
         cluster.records = list(decision.records)
         sizes.append(len(decision.records))
@@ -97,7 +97,7 @@ def test_next_active_controller_goes_on_with_the_leader_updates() -> None:
     cluster.do(decide_leader_updates, None)
     assert led_by(cluster) == {1, 2}
     cluster.state.reset(cluster.state.image, cluster.state.next_offset)
-    begin_sessions(cluster.state, cluster.now)
+    begin_sessions(cluster.state)
     resume_leader_updates(cluster.state)
     assert sum(update_leaders(cluster)) == MANY - FIRST_PARTITIONS - SLICE_PARTITIONS
     assert (led_by(cluster), in_sync(cluster)) == ({1}, {(1,)})
@@ -152,7 +152,7 @@ def test_registration_comes_after_the_last_slice(elr: bool) -> None:
 
 def test_registration_whose_broker_goes_away_between_slices_loses_its_leaderships() -> None:
     cluster = cluster_of()
-    decision = decide_register_broker(cluster.state, register(2), cluster.now)
+    decision = decide_register_broker(cluster.state, register(2))
     assert decision.again
     cluster.write(*decision.records)
     assert cluster.state.image.brokers[2].fenced
@@ -235,16 +235,16 @@ def test_work_for_one_broker_does_not_grow_with_the_partitions_of_others(step: s
         assert len(state.index.with_member(3)) == 0
         if step == "unfencing":
             fence(cluster, 3)
-            return calls_in(lambda: decide_heartbeat(state, beat(3, 300), cluster.now))
+            return calls_in(lambda: decide_heartbeat(state, beat(3, 300)))
         if step == "fencing":
             cluster.now += 10
             for other in (1, 2):
                 cluster.do(decide_heartbeat, beat(other, other * 100))
-            return calls_in(lambda: decide_fence_stale(state, None, cluster.now))
+            return calls_in(lambda: decide_fence_stale(state, None))
         if step == "balance":
-            return calls_in(lambda: at_once(decide_rebalance_leaders(state, None, cluster.now)))
+            return calls_in(lambda: at_once(decide_rebalance_leaders(state, None)))
         leave = beat(3, 300, want_shut_down=step == "shutdown")
-        return calls_in(lambda: decide_heartbeat(state, leave, cluster.now))
+        return calls_in(lambda: decide_heartbeat(state, leave))
 
     assert work(3_000) == work(3)
 

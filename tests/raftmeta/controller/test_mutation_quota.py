@@ -197,10 +197,10 @@ async def test_decision_that_is_made_again_counts_once() -> None:
 
     decisions = 0
 
-    def decide(state: ControllerState, request: CreateTopicsRequest, now: float) -> Any:
+    def decide(state: ControllerState, request: CreateTopicsRequest) -> Any:
         nonlocal decisions
         decisions += 1
-        return decide_create_topics(state, request, now, permit=permit)
+        return decide_create_topics(state, request, permit=permit)
 
     topic = CreateTopicsRequest.CreatableTopic(
         name="large", num_partitions=1000, replication_factor=1

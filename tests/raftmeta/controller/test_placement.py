@@ -104,6 +104,6 @@ def test_large_topics_cost_little_a_partition() -> None:
             name=f"t{count}", num_partitions=count, replication_factor=3
         )
         request = CreateTopicsRequest(topics=[topic])
-        return calls_in(lambda: decide_create_topics(cluster.state, request, 0.0))
+        return calls_in(lambda: decide_create_topics(cluster.state, request))
 
     assert work(9_000) - work(1_000) <= 8_000 * 10

@@ -47,7 +47,7 @@ class Restart:
         """Decide, slice by slice, and look at every partition after each batch."""
         cluster = self.cluster
         while True:
-            decision = whole(decide(cluster.state, request, cluster.now))
+            decision = whole(decide(cluster.state, request))
             cluster.write(*decision.records)
             self.check()
             if not decision.again:
@@ -133,7 +133,7 @@ class Restart:
         """Another controller goes on from what is committed."""
         state = self.cluster.state
         state.reset(state.image, state.next_offset)
-        begin_sessions(state, self.cluster.now)
+        begin_sessions(state)
         resume_leader_updates(state)
 
 

@@ -152,9 +152,9 @@ def feature(name: str, level: int, kind: int = 1) -> UpdateFeaturesRequest:
 
 
 def update_feature(cluster: Cluster, request: UpdateFeaturesRequest) -> Any:
-    def decide(state: Any, update: Any, now: float) -> Any:
+    def decide(state: Any, update: Any) -> Any:
         return decide_update_features(
-            state, update, now, kraft_version=0, check_kraft_version=lambda level: None
+            state, update, kraft_version=0, check_kraft_version=lambda level: None
         )
 
     return cluster.do(decide, request)

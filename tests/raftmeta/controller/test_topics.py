@@ -33,7 +33,7 @@ def create(*counts: int) -> CreateTopicsRequest:
 def test_creation_of_too_many_partitions_is_refused(counts: tuple[int, ...]) -> None:
     cluster = Cluster()
     with pytest.raises(errors.PolicyViolation):
-        whole(decide_create_topics(cluster.state, create(*counts), cluster.now))
+        whole(decide_create_topics(cluster.state, create(*counts)))
 
 
 def test_creation_at_the_limit_of_partitions_is_accepted() -> None:
@@ -51,7 +51,7 @@ def test_create_partitions_beyond_the_limit_is_refused() -> None:
     ]
     request = CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False)
     with pytest.raises(errors.PolicyViolation):
-        whole(decide_create_partitions(cluster.state, request, cluster.now))
+        whole(decide_create_partitions(cluster.state, request))
     request.topics = topics[:1]
     reply = cluster.do(decide_create_partitions, request)
     assert reply.results[0].error_code == 0

@@ -60,9 +60,9 @@ class Cluster:
     """A controller's state; ``do`` decides and applies."""
 
     def __init__(self, brokers: Sequence[int] = (1, 2, 3), **settings: str) -> None:
-        self.now = 1000.0
         self.state = ControllerState(
             config=node_config(**settings),
+            now=1000.0,
             random=Random(7),
             cluster_id=CLUSTER,
             supported_features=dict(SUPPORTED),
@@ -72,13 +72,21 @@ class Cluster:
         for broker in brokers:
             self.state.sessions.touch(broker, self.now, fenced=False, metadata_offset=1 << 40)
 
+    @property
+    def now(self) -> float:
+        return self.state.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self.state.now = now
+
     def write(self, *records: Any) -> None:
         last = self.state.next_offset + len(records) - 1
         self.state.apply(records, Applied(last, 1, 0))
 
     def do(self, decide: Any, request: Any) -> Any:
         """Decide and apply; return the reply, and leave the records in ``records``."""
-        decision: Any = whole(decide(self.state, request, self.now))
+        decision: Any = whole(decide(self.state, request))
         self.records = list(decision.records)
         self.write(*self.records)
         return decision.reply

@@ -170,7 +170,8 @@ class Play:
         self.requests.append(frame)
         recorded = self._response_of(frame)
         if recorded is not None and recorded.body.get("errorCode") == DUPLICATE:
-            reply = decide_register_broker(self.state, frame.message(), self.clock.now()).reply
+            self.state.now = self.clock.now()
+            reply = decide_register_broker(self.state, frame.message()).reply
             assert reply.error_code == 0
             self.differing[RETURN] += 1
             return
@@ -214,7 +215,7 @@ class Play:
         recorded = {entry.value for entry in ahead}
         for start in range(len(state.image.brokers)):
             state.placement = start
-            decision = whole(decide_create_topics(state, request, self.clock.now()))
+            decision = whole(decide_create_topics(state, request))
             if {pack(record) for record in decision.records} <= recorded:
                 state.placement = start
                 return
