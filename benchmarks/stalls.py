@@ -77,6 +77,7 @@ LOADS: Final[dict[str, Prepare]] = {
         Load.retention_of_300_segments,
         Load.questions_about_10000_partitions,
         Load.reader_of_10000_aborted_transactions,
+        Load.compaction_of_200_mb,
     )
 } | {
     load.__name__: load

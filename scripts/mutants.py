@@ -27,6 +27,7 @@ from tests.mutations.table import Mutation, mutations  # noqa: E402
 TREES = ("kwire", "kwire_pipeline", "simulation", "tests", "compat_tests", "scripts")
 FILES = ("pyproject.toml", "README.md")
 TEST_SECONDS = 300
+ALL_TESTS_SECONDS = 3600
 FAILED = 1
 """Exit code of pytest when tests ran and failed."""
 
@@ -42,32 +43,54 @@ def copy_tree(target: Path) -> Path:
     return target
 
 
-def run_tests(tree: Path, tests: Iterable[str]) -> tuple[int | None, str]:
+def bytecode_of(tree: Path) -> Path:
+    """Return the folder of a tree's compiled modules."""
+    return tree.with_name(f"{tree.name}-compiled")
+
+
+def change(tree: Path, path: Path, source: str) -> None:
+    """Write a module; a compiled one of the same second and length would hide the change."""
+    path.write_text(source)
+    for stale in bytecode_of(tree).rglob(f"{path.stem}.*.pyc"):
+        stale.unlink(missing_ok=True)
+
+
+def run_tests(
+    tree: Path, tests: Iterable[str], seconds: int = TEST_SECONDS, processes: int = 0
+) -> tuple[int | None, str]:
     """Run pytest in ``tree``; return its exit code (None after a time-out) and its output."""
     python = str(ROOT / ".venv" / "bin" / "python")
-    command = [python, "-m", "pytest", "-x", "-p", "no:cacheprovider", *tests]
+    command = [python, "-m", "pytest", "-x", "-p", "no:cacheprovider"]
+    command += ["-n", str(processes), *tests]
     path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
-    with tempfile.TemporaryDirectory(prefix="kwire-mutant-") as compiled:
-        environment = {
-            **os.environ,
-            "PATH": path,
-            "PYTHONPATH": str(tree),  # Brokers started in other directories run the copy too.
-            "PYTHONPYCACHEPREFIX": compiled,  # No stale compiled module is used.
-        }
-        try:
-            result = subprocess.run(
-                command,
-                cwd=tree,
-                env=environment,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=TEST_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return None, f"no result within {TEST_SECONDS} s"
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": str(tree),  # Brokers started in other directories run the copy too.
+        "PYTHONPYCACHEPREFIX": str(bytecode_of(tree)),
+    }
+    try:
+        result = subprocess.run(
+            command,
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"no result within {seconds} s"
     return result.returncode, result.stdout + result.stderr
+
+
+def by_configuration(chosen: Iterable[Mutation]) -> list[list[str]]:
+    """Return the tests of these mutations in groups that share a configuration of pytest."""
+    groups: dict[str, set[str]] = {}
+    for mutation in chosen:
+        groups.setdefault(mutation.test.partition("/")[0], set()).add(mutation.test)
+    return [sorted(group) for _, group in sorted(groups.items())]
 
 
 def judge(tree: Path, mutation: Mutation) -> str:
@@ -76,11 +99,11 @@ def judge(tree: Path, mutation: Mutation) -> str:
     source = path.read_text()
     if source.count(mutation.old) != 1:
         return f"`old` occurs {source.count(mutation.old)} times in {mutation.path}"
-    path.write_text(source.replace(mutation.old, mutation.new))
+    change(tree, path, source.replace(mutation.old, mutation.new))
     try:
         code, output = run_tests(tree, [mutation.test])
     finally:
-        path.write_text(source)
+        change(tree, path, source)
     if code == FAILED:
         return ""
     if code == 0:
@@ -107,12 +130,13 @@ def main() -> int:
         for number in range(arguments.jobs):
             trees.put(copy_tree(Path(scratch) / str(number)))
         tree = trees.get()
-        code, output = run_tests(tree, sorted({mutation.test for mutation in chosen}))
+        for tests in by_configuration(chosen):
+            code, output = run_tests(tree, tests, ALL_TESTS_SECONDS, arguments.jobs)
+            if code != 0:
+                print(output)
+                print("the tests fail without a mistake")
+                return 1
         trees.put(tree)
-        if code != 0:
-            print(output)
-            print("the tests fail without a mistake")
-            return 1
 
         def work(mutation: Mutation) -> str:
             tree = trees.get()

@@ -39,6 +39,7 @@ STARTING: Final = (3, 5, 6)
 SEGMENT_BYTES: Final = 64 * 1024
 TRANSACTIONAL_PRODUCERS: Final = 20
 ABORTED: Final = 10_000
+COMPACTED_BATCHES: Final = 2_000
 VERBOSE: Final = "STALLS_VERBOSE" in os.environ
 
 
@@ -333,3 +334,35 @@ class Load:
                         print(type(request).__name__, f"{seconds * 1000:.0f} ms")
 
         return load
+
+    def compaction_of_200_mb(self) -> Callable[[], object]:
+        """Prepare a topic of 200 MB with 20,000 keys; compacting it is the load."""
+        topic = self.topic(1, segment_bytes=str(16 << 20), min_cleanable_dirty_ratio="0.01")
+        with self.client() as client:
+            for number in range(COMPACTED_BATCHES):
+                keys = range(number * 100, number * 100 + 100)
+                entries = [New(b"key-%d" % (key % 20_000), bytes(1_000)) for key in keys]
+                data = batch(entries, timestamp_ms=int(time.time() * 1000))
+                part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=data)
+                topic_data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
+                request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic_data])
+                while error := self.produce(client, request):
+                    assert error in STARTING, error
+                    time.sleep(0.05)
+
+        def load() -> None:
+            before = self.size(topic)
+            self.alter(topic, "cleanup.policy", "compact")
+            until = time.monotonic() + TIMEOUT_SECONDS
+            while self.size(topic) > before / 2:
+                assert time.monotonic() < until, "not compacted"
+                time.sleep(0.2)
+
+        return load
+
+    def size(self, topic: str) -> int:
+        """Return the bytes of a topic's segments, with those to be deleted."""
+        topics = [DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=[0])]
+        with self.client() as client:
+            answer = client.call(DescribeLogDirsRequest(topics=topics), 2)
+        return sum(p.partition_size for d in answer.results for t in d.topics for p in t.partitions)

@@ -19,6 +19,7 @@ SETTINGS: Final = {
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "1000",
     "file.delete.delay.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
 }
 
 

@@ -146,11 +146,12 @@ def proxy(broker: Broker) -> Iterator[FrameProxy]:
 
 
 @pytest.fixture
-def producer(broker, proxy, topic, unique) -> TransactionalProducer:
+def producer(broker, proxy, topic, unique) -> Iterator[TransactionalProducer]:
     create(broker.address, topic)
     producer = TransactionalProducer(proxy.port, unique("txn"), topic)
     producer.init()
-    return producer
+    yield producer
+    producer.client.close()
 
 
 def send_slowly(producer: TransactionalProducer, proxy: FrameProxy, request, version: int):
