@@ -34,6 +34,7 @@ from kwire.handlers.shared.context import Context, Services
 from kwire.handlers.shared.handler import Handler
 from kwire.log.disk import RealDisk
 from kwire.log.region import FileRegion
+from kwire.net.listener import ForConnection
 from kwire.net.send import Part, Region
 from kwire.net.server import NetServer
 
@@ -109,18 +110,22 @@ async def move(
     """Measure the CPU time of moving bytes in frames of one size, and print that of a gigabyte."""
     count = -(-total_bytes // size)
     service = NetServer()
-    port = service.bind("PLAINTEXT", "127.0.0.1", 0, lambda listener, host: sink).port
-    cpu_s = await measure_service(service, partial(client, port, size, count))
+    port = service.bind("PLAINTEXT", "127.0.0.1", 0).port
+    cpu_s = await measure_service(
+        service, lambda listener, host: sink, partial(client, port, size, count)
+    )
     gb_s = cpu_s / (size * count) * (1 << 30)
     print(f"{client.__name__} {size >> 10} KB frames: {gb_s:.2f} s of CPU per GB")
 
 
-async def measure_service(service: NetServer, client: Callable[[], None]) -> float:
+async def measure_service(
+    service: NetServer, for_connection: ForConnection, client: Callable[[], None]
+) -> float:
     """Return the CPU seconds of this process while ``client`` runs in another one."""
     process = multiprocessing.get_context("fork").Process(target=client)
     async with trio.open_nursery() as nursery:
         await nursery.start(service.run)
-        service.accept("PLAINTEXT")
+        service.accept("PLAINTEXT", for_connection)
         process.start()
         started = time.process_time()
         await trio.to_thread.run_sync(process.join)
@@ -143,8 +148,10 @@ async def measure(connections: int, requests: int) -> None:
         is_flexible=True,
     )
     service = NetServer()
-    port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.for_connection).port
-    cpu_s = await measure_service(service, partial(drive, port, connections, requests))
+    port = service.bind("PLAINTEXT", "127.0.0.1", 0).port
+    cpu_s = await measure_service(
+        service, dispatcher.for_connection, partial(drive, port, connections, requests)
+    )
     print(f"{connections} connections: {cpu_s / requests * 1e6:.1f} us of CPU per request")
 
 

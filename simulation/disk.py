@@ -314,7 +314,7 @@ class SimDisk(DiskHealth):
     def make_directory(self, path: str) -> None:
         self._with_reserve(lambda: self.call("mkdir", path))
         above = self.root
-        for name in path.split("/"):
+        for name in filter(None, path.split("/")):
             if name not in above.names:
                 above.change({name: Directory()})
             above = above.directory(name)

@@ -137,6 +137,17 @@ class Directory:
         copy.sync()
         return copy
 
+    def durable_files(self, name: str) -> Iterator[tuple[str, bytearray, bytes]]:
+        """Yield the files in a directory of this one whose names a power loss cannot remove.
+
+        Each has its name, its bytes in the cache and its bytes on the platter.
+        """
+        directory = self._durable.get(name)
+        if isinstance(directory, Directory):
+            for file_name, node in directory._durable.items():
+                if isinstance(node, Inode) and directory.names.get(file_name) is node:
+                    yield file_name, node.data, node.durable
+
     def directory(self, path: str) -> "Directory":
         """Return the directory at a path below this one; raises FileNotFoundError."""
         node: Node = self

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import cache
 from typing import IO, Final, NamedTuple, Protocol, TypeVar
 
-from kwire.log.descriptors import Descriptors
+from kwire.log.descriptors import Descriptors, files_limit
 from kwire.log.disk_health import (
     FAILED_SYNC,
     RESERVE,
@@ -164,6 +164,16 @@ class Disk(Protocol):
 
         Return whether any was closed. Call this only on the event loop.
         """
+
+
+class Disks(Protocol):
+    """The disks that a node may open, by the absolute path of the log directory."""
+
+    def open(self, path: str) -> Disk:
+        """Return the disk of a log directory, which may not exist yet."""
+
+    def resolve(self, path: str) -> str:
+        """Return the path without symbolic links, the same for two names of one directory."""
 
 
 def pin_all(files: Iterable[File]) -> None:
@@ -537,6 +547,19 @@ class RealDisk(DiskHealth):
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
+
+
+class RealDisks:
+    """The directories of this computer's file systems, which share a limit of open files."""
+
+    def __init__(self) -> None:
+        self._descriptors = Descriptors(files_limit(raise_descriptor_limit()))
+
+    def open(self, path: str) -> RealDisk:
+        return RealDisk(path, descriptors=self._descriptors)
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path)
 
 
 class _Failing:

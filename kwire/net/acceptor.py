@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 ACCEPT_BATCH: Final = 8
 """Connections accepted in one turn of the loop; the next turn handles their first requests."""
 EXHAUSTED_PAUSE_S: Final = 0.25
+OnAccepted = Callable[[Listener, socket.socket, str, int], None]
+"""Called with each accepted socket, and the host and port of its peer."""
 
 
 @attrs.define(eq=False)
@@ -32,8 +34,6 @@ class Acceptor:
 
     admission: Admission
     now: Callable[[], float]
-    open: Callable[[Listener, socket.socket, str, int], None]
-    """Called with each accepted socket, and the host and port of its peer."""
     close_oldest: Callable[[], None]
     """Closes an unprotected connection, so that a protected listener can accept one."""
     last_descriptor: int = UNLIMITED
@@ -57,13 +57,13 @@ class Acceptor:
         self.admission.on_closed(listener.name, host)
         self._closed.unpark_all()
 
-    async def run(self, listener: Listener) -> None:
+    async def run(self, listener: Listener, on_accepted: OnAccepted) -> None:
         """Accept connections on one listener until it is closed."""
         while listener.sock.fileno() >= 0:
             try:
                 await wait_readable(listener.sock)
                 await self._wait_room(listener)
-                self._accept_some(listener)
+                self._accept_some(listener, on_accepted)
             except trio.ClosedResourceError:
                 return
             except OSError as error:
@@ -105,7 +105,7 @@ class Acceptor:
     def _is_full_itself(self, listener: Listener) -> bool:
         return self.admission.per_listener[listener.name] >= listener.limits.max_connections
 
-    def _accept_some(self, listener: Listener) -> None:
+    def _accept_some(self, listener: Listener, on_accepted: OnAccepted) -> None:
         for _ in range(ACCEPT_BATCH):
             try:
                 sock, peer = listener.sock.accept()
@@ -119,7 +119,7 @@ class Acceptor:
             self._rate.take()
             listener.rate.take()
             try:
-                self.open(listener, sock, host, port)
+                on_accepted(listener, sock, host, port)
             except BaseException:
                 sock.close()
                 raise

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kwire.clock import Clock
     from kwire.codec.schema import Request
     from kwire.net.client import NodeClient
+    from kwire.net.idle_connection import IdleConnection
     from kwire.raftmeta.raft.events import OwnRequest, RaftResponse
     from kwire.raftmeta.raft.state import Random
     from kwire.raftmeta.raft.voters import Node
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 2.0
 """The time limit for connecting, after which the node counts as out of reach."""
+
+BACKOFF_S: Final = 0.02
+BACKOFF_MAX_S: Final = 1.0
 
 
 class OutOfReach(Exception):
@@ -72,9 +76,26 @@ class Network:
             finally:
                 self.nursery = None
 
-    def pool(self, client_id: str, timeout_s: float) -> ConnectionPool:
+    def pool(
+        self,
+        client_id: str,
+        timeout_s: float,
+        *,
+        backoff_s: float = BACKOFF_S,
+        backoff_max_s: float = BACKOFF_MAX_S,
+    ) -> ConnectionPool:
         """Return a pool of connections for one purpose; ``timeout_s`` limits each answer."""
-        return ConnectionPool(self, client_id, timeout_s)
+        return ConnectionPool(self, client_id, timeout_s, backoff_s, backoff_max_s)
+
+    async def connect_idle(self, host: str, port: int, *, is_numeric: bool) -> IdleConnection:
+        """Return a connection over which nothing is sent, to notice when the other process ends.
+
+        ``is_numeric``: the host is an address, not a name. Raises ConnectionRefusedError only if a
+        numeric address refused, and otherwise OSError or UnicodeError.
+        """
+        from kwire.net.idle_connection import connect
+
+        return await connect(host, port, is_numeric=is_numeric)
 
 
 @attrs.define(eq=False)
@@ -85,8 +106,8 @@ class ConnectionPool:
     client_id: str
     timeout_s: float = 30.0
     """The time limit for an answer."""
-    backoff_s: float = 0.02
-    backoff_max_s: float = 1.0
+    backoff_s: float = BACKOFF_S
+    backoff_max_s: float = BACKOFF_MAX_S
     _links: dict[tuple[str, int], _Link] = attrs.field(factory=dict)
 
     async def call(self, host: str, port: int, request: Request[Resp]) -> Resp:

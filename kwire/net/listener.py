@@ -30,6 +30,10 @@ class ConnectionRequests(Protocol):
         """Return whether a request may begin while the answers to earlier requests wait."""
 
 
+ForConnection = Callable[[str, str], ConnectionRequests]
+"""Returns the handler of a new connection's requests, by listener name and the peer's host."""
+
+
 class Address(NamedTuple):
     """The host and port of a listener on this machine."""
 
@@ -39,15 +43,10 @@ class Address(NamedTuple):
 
 @attrs.define(eq=False)
 class Listener:
-    """A bound socket, its limits, and the factory of its connections' request handlers.
-
-    It refuses connections until :meth:`listen`.
-    """
+    """A bound socket and its limits; it refuses connections until :meth:`listen`."""
 
     name: str
     sock: socket.socket
-    for_connection: Callable[[str, str], ConnectionRequests]
-    """Called with the listener's name and the peer's host for each connection."""
     limits: Limits
     protected: bool
     """True if its connections replace idle ones of other listeners when the node is full."""

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import trio
@@ -21,7 +22,7 @@ from kwire.net.acceptor import Acceptor
 from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.limits import Admission, Limits, Rate
-from kwire.net.listener import Address, ConnectionRequests, Listener, bound_socket
+from kwire.net.listener import Address, ForConnection, Listener, bound_socket
 from kwire.net.readiness import ReadinessPoller
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
@@ -57,7 +58,7 @@ class NetServer:
     _opened: ParkingLot = attrs.field(factory=ParkingLot)
 
     def __attrs_post_init__(self) -> None:
-        self.acceptor = Acceptor(Admission(self.limits), self.now, self._open, self._close_oldest)
+        self.acceptor = Acceptor(Admission(self.limits), self.now, self._close_oldest)
         self._memory = RequestMemory(_request_memory_limit(self.limits), self.now)
         self.metrics.register_function(REQUEST_MEMORY, lambda: self._memory.used)
 
@@ -66,7 +67,6 @@ class NetServer:
         name: str,
         host: str,
         port: int,
-        for_connection: Callable[[str, str], ConnectionRequests],
         *,
         limits: Limits | None = None,
         protected: bool = False,
@@ -80,7 +80,6 @@ class NetServer:
         listener = Listener(
             name=name,
             sock=bound_socket(host, port, own),
-            for_connection=for_connection,
             limits=own,
             protected=protected,
             rate=Rate(own.max_connection_creation_rate),
@@ -116,10 +115,13 @@ class NetServer:
         finally:
             self._nursery = None
             self._readiness.close()
-            for listener in self.listeners.values():
-                listener.sock.close()
+            self.close()
 
-    def accept(self, name: str) -> None:
+    def address(self, name: str) -> Address:
+        """Return the address of a bound listener."""
+        return self.listeners[name].address
+
+    def accept(self, name: str, for_connection: ForConnection) -> None:
         """Start to serve a bound listener; allowed only while :meth:`run` runs.
 
         Raises OSError if another program that bound the same address has begun to listen on it.
@@ -127,7 +129,8 @@ class NetServer:
         if self._nursery is None:
             raise RuntimeError("the service does not run")
         self.listeners[name].listen()
-        self._nursery.start_soon(self.acceptor.run, self.listeners[name])
+        on_accepted = partial(self._open, for_connection)
+        self._nursery.start_soon(self.acceptor.run, self.listeners[name], on_accepted)
 
     def stop_accepting(self) -> None:
         """Refuse new connections on all listeners; open connections stay open."""
@@ -136,7 +139,19 @@ class NetServer:
                 trio.lowlevel.notify_closing(listener.sock)
                 listener.sock.close()
 
-    def _open(self, listener: Listener, sock: socket.socket, host: str, port: int) -> None:
+    def close(self) -> None:
+        """Release every address."""
+        for listener in self.listeners.values():
+            listener.sock.close()
+
+    def _open(
+        self,
+        for_connection: ForConnection,
+        listener: Listener,
+        sock: socket.socket,
+        host: str,
+        port: int,
+    ) -> None:
         assert self._nursery is not None
         sock.setblocking(False)
         with suppress(OSError):  # the peer may be gone already
@@ -147,7 +162,7 @@ class NetServer:
             listener=listener,
             host=host,
             port=port,
-            requests=listener.for_connection(listener.name, host),
+            requests=for_connection(listener.name, host),
             framer=Framer(listener.limits.socket_request_max_bytes, self._buffers),
             sender=Sender(sock, self._threads, self.now),
             memory=self._memory,

@@ -15,9 +15,10 @@ import trio
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.errors import KafkaError
+from kwire.net.connection_pool import Network
 from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.early_fencing import decide_fence_ended
-from kwire.raftmeta.controller.process_probe import Address, ProcessProbe
+from kwire.raftmeta.controller.process_probe import ProcessProbe
 from kwire.raftmeta.metadata.image import BrokerImage, Endpoint, MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
@@ -37,6 +38,7 @@ class BrokerWatch:
     """The listener to connect to; a broker without it is reached at its first listener."""
     controller: Controller
     publisher: MetadataPublisher
+    network: Network
     clock: Clock
     _nursery: trio.Nursery | None = None
     _watches: dict[int, tuple[int, trio.CancelScope]] = attrs.field(factory=dict)
@@ -90,22 +92,18 @@ class BrokerWatch:
     async def _attempt(self, probe: ProcessProbe, endpoint: Endpoint) -> None:
         """Connect, and wait until the connection ends."""
         host, port = probe.address or (endpoint.host, endpoint.port)
+        is_numeric = probe.address is not None
         try:
             with trio.fail_after(CONNECT_S):
-                stream = await _connect(host, port, is_numeric=probe.address is not None)
+                connection = await self.network.connect_idle(host, port, is_numeric=is_numeric)
         except ConnectionRefusedError:
             probe.on_refused(self.clock.now())
         except (OSError, UnicodeError, trio.TooSlowError):
             probe.on_failed(self.clock.now())
         else:
-            async with stream:
-                try:
-                    address: Address = stream.socket.getpeername()[:2]
-                except OSError:  # The host has already reset the connection.
-                    probe.on_failed(self.clock.now())
-                    return
-                probe.on_accepted(address, self.clock.now())
-                await _wait_end(stream)
+            async with connection:
+                probe.on_accepted(connection.address, self.clock.now())
+                await connection.wait_end()
             probe.on_ended(self.clock.now())
 
     async def _report(self, probe: ProcessProbe) -> None:
@@ -127,26 +125,3 @@ class BrokerWatch:
             if probe.proof is None or self.controller.is_active:
                 await trio.sleep_forever()
             await self.controller.wait_active()
-
-
-async def _connect(host: str, port: int, *, is_numeric: bool) -> trio.SocketStream:
-    """Connect; raise ConnectionRefusedError only if a numeric address refused."""
-    if not is_numeric:
-        return await trio.open_tcp_stream(host, port)
-    family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
-    sock = trio.socket.socket(family, trio.socket.SOCK_STREAM)
-    try:
-        await sock.connect((host, port))
-    except BaseException:
-        sock.close()
-        raise
-    return trio.SocketStream(sock)
-
-
-async def _wait_end(stream: trio.SocketStream) -> None:
-    """Return when the other side has closed the connection."""
-    try:
-        while await stream.receive_some():
-            pass
-    except trio.BrokenResourceError:
-        pass

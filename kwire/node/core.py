@@ -7,34 +7,31 @@ their modules are not loaded and their tasks never wake up.
 import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv6Address
 from random import Random
 from typing import TYPE_CHECKING
 
 from kwire import attrs
-from kwire.clock import Clock, NodeClock
+from kwire.clock import NodeClock
 from kwire.codec.apis import ListenerType
 from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
-from kwire.log.descriptors import Descriptors, files_limit
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
+from kwire.log.disk import AlreadyLocked
 from kwire.log.manager import LogManager
-from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers
+from kwire.net.connection_pool import Network, RaftPeers
 from kwire.net.controller_channel import ControllerChannel
-from kwire.net.limits import last_descriptor
-from kwire.net.server import NetServer
 from kwire.node import build
 from kwire.node.controller_requests import InProcessController
+from kwire.node.environment import Environment, Listeners, source_of_delays
 from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.controller import Controller
-from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
@@ -55,6 +52,7 @@ from kwire.storage_format.format import BOOTSTRAP, read_bootstrap
 from kwire.types import random_uuid
 
 if TYPE_CHECKING:
+    from kwire.codec.messages.metadata_records import MetadataRecord
     from kwire.log.directories.cleaning_runner import CleaningRunner
 
 
@@ -69,7 +67,7 @@ class Core:
     """The source of every id that this node creates: of topics, members, sessions, directories."""
     services: Services
     logs: LogManager
-    net: NetServer
+    net: Listeners
     endpoints: tuple[build.AdvertisedListener, ...]
     """The advertised addresses of all listeners."""
     network: Network
@@ -83,6 +81,7 @@ class Core:
     """The controller, as the other parts of this node use it."""
     active_controller: ActiveController = attrs.field(init=False)
     periodic_tasks: PeriodicTasks = attrs.field(init=False)
+    _dispatchers: dict[ListenerType, Dispatcher] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         controller, channel = self.controller, self.channel
@@ -90,6 +89,7 @@ class Core:
         self.active_controller = ActiveController(controller, channel.insist, channel.insist_for)
         self.periodic_tasks = PeriodicTasks(controller, self.clock)
         services = self.services
+        self._dispatchers = {side: Dispatcher(services, side) for side in ListenerType}
         services.image = self.publisher.applied
         services.controller, services.quorum = controller, self.quorum
         services.topic_creation = AutoTopicCreation(self.active_controller, self.publisher)
@@ -110,8 +110,10 @@ class Core:
 
     def accept(self, name: str) -> None:
         """Start to serve a listener; raise CannotOpenError if its address was taken meanwhile."""
+        controllers = {endpoint.name for endpoint in self.config.controller_endpoints}
+        side = ListenerType.CONTROLLER if name in controllers else ListenerType.BROKER
         try:
-            self.net.accept(name)
+            self.net.accept(name, self._dispatchers[side].for_connection)
         except OSError as error:
             endpoint = next(e for e in self.endpoints if e.name == name)
             raise CannotOpenError(_unbound(endpoint, error)) from error
@@ -127,33 +129,34 @@ class Core:
 
 
 def make_core(
-    config: BrokerConfig, cluster_id: str | None, *, clock: NodeClock, random: Random
+    config: BrokerConfig,
+    environment: Environment,
+    cluster_id: str | None,
+    features: Mapping[str, tuple[int, int]],
 ) -> Core:
     """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason.
 
     The order is: checks that change nothing, addresses, locks, and finally the formatting of empty
     directories. So a failed start leaves no directory formatted.
     """
-    examine(config, cluster_id)
-    services = Services(config=config, clock=clock, supported_features=SUPPORTED)
-    net = NetServer(build.limits(config), services.metrics, clock.now)
-    if os.name == "posix":
-        net.acceptor.last_descriptor = last_descriptor(raise_descriptor_limit())
+    disks, random = environment.disks, environment.random
+    examine(config, cluster_id, disks)
+    services = Services(config=config, clock=environment.clock, supported_features=features)
+    net = environment.open_listeners(build.limits(config), services.metrics)
     logs: LogManager | None = None
     try:
-        endpoints = _bind(config, services, net)
-        logs = _lock_directories(config, clock, random)
-        identity = identify(config, cluster_id, random.randbytes)
+        endpoints = _bind(config, net, environment.host_name)
+        logs = _lock_directories(config, environment)
+        identity = identify(config, cluster_id, disks, random.randbytes)
         for directory in (*logs.directories, *logs.claimed):
             directory.directory_id = identity.directories[directory.name]
         services.cluster_id = identity.cluster_id
         try:
-            return _assemble(config, identity, clock, random, services, logs, net, endpoints)
+            return _assemble(config, identity, environment, services, logs, net, endpoints)
         except OSError as error:
             raise CannotOpenError(refusal(config.metadata_directory, error)) from error
     except BaseException:
-        for listener in net.listeners.values():
-            listener.sock.close()
+        net.close()
         if logs is not None:
             logs.abandon()
         raise
@@ -162,35 +165,44 @@ def make_core(
 def _assemble(
     config: BrokerConfig,
     identity: Identity,
-    clock: NodeClock,
-    random: Random,
+    environment: Environment,
     services: Services,
     logs: LogManager,
-    net: NetServer,
+    net: Listeners,
     endpoints: tuple[build.AdvertisedListener, ...],
 ) -> Core:
-    # The source of delays. The number of draws depends on the time, and ids must not.
-    jitter = Random(random.randbytes(16))
-    network = Network(clock, jitter)
+    network, random = environment.network, environment.random
+    metadata = _metadata_directory(config, logs)
     publisher = MetadataPublisher()
-    quorum = _make_quorum(config, identity, logs, endpoints, network)
+    quorum = _make_quorum(config, identity, metadata, endpoints, environment)
     name = str(config.node_id)
     heartbeat_s = config.broker_heartbeat_interval_ms / 1000
     channel = ControllerChannel(
         quorum,
-        registrations=ConnectionPool(
-            network, name, timeout_s=config.broker_session_timeout_ms / 1000
-        ),
-        own_requests=ConnectionPool(network, name, timeout_s=heartbeat_s),
-        isr_proposals=ConnectionPool(network, name, timeout_s=heartbeat_s),
-        client_requests=ConnectionPool(network, name, timeout_s=config.request_timeout_ms / 1000),
+        registrations=network.pool(name, config.broker_session_timeout_ms / 1000),
+        own_requests=network.pool(name, heartbeat_s),
+        isr_proposals=network.pool(name, heartbeat_s),
+        client_requests=network.pool(name, config.request_timeout_ms / 1000),
     )
-    controller = _make_controller(config, identity, quorum, publisher, random, clock)
-    snapshotter = Snapshotter(quorum, publisher, build.snapshot_cadence(config), clock)
+    state = ControllerState(
+        config=config,
+        random=random,
+        cluster_id=identity.cluster_id,
+        supported_features=dict(services.supported_features),
+    )
+    controller = Controller(
+        quorum,
+        publisher,
+        state,
+        environment.clock,
+        bootstrap=_read_bootstrap(metadata),
+        own_broker=config.node_id,
+    )
+    cadence = build.snapshot_cadence(config)
     return Core(
         config=config,
         identity=identity,
-        clock=clock,
+        clock=environment.clock,
         random=random,
         services=services,
         logs=logs,
@@ -201,25 +213,21 @@ def _assemble(
         quorum=quorum,
         controller=controller,
         channel=channel,
-        snapshotter=snapshotter,
+        snapshotter=Snapshotter(quorum, publisher, cadence, environment.clock),
         incarnation_id=random_uuid(random.randbytes),
     )
 
 
-def _lock_directories(config: BrokerConfig, clock: Clock, random: Random) -> LogManager:
+def _lock_directories(config: BrokerConfig, environment: Environment) -> LogManager:
     """Lock the directories and create missing ones; their ids are not known yet."""
     data = [os.path.abspath(path) for path in config.data_directories]
-    descriptors = Descriptors(files_limit(raise_descriptor_limit()))
-    opened = [
-        LogDirectory(RealDisk(path, descriptors=descriptors), path)
-        for path in all_directories(config)
-    ]
+    opened = [LogDirectory(environment.disks.open(path), path) for path in all_directories(config)]
     logs = LogManager(
         [directory for directory in opened if directory.name in data],
-        clock,
+        environment.clock,
         build.log_settings(config),
         claimed=[directory for directory in opened if directory.name not in data],
-        random=random,
+        random=environment.random,
         make_runner=_make_runner if config.log_cleaner_enable else None,
         cleaner_settings=build.cleaner_settings(config),
     )
@@ -250,32 +258,22 @@ def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
 
 
 def _bind(
-    config: BrokerConfig, services: Services, net: NetServer
+    config: BrokerConfig, net: Listeners, host_name: str
 ) -> tuple[build.AdvertisedListener, ...]:
     """Bind every address; connections are refused until the node can answer requests.
 
     Otherwise a client that connects to a starting node would wait for it, although other nodes
     could answer.
     """
-    controllers = {endpoint.name for endpoint in config.controller_endpoints}
-    sides = {
-        side: Dispatcher(services, side) for side in (ListenerType.BROKER, ListenerType.CONTROLLER)
-    }
     bound: dict[str, int] = {}
     for endpoint in config.endpoints:
-        side = ListenerType.CONTROLLER if endpoint.name in controllers else ListenerType.BROKER
+        is_protected = endpoint.name == config.inter_broker_listener
         try:
-            address = net.bind(
-                endpoint.name,
-                endpoint.host,
-                endpoint.port,
-                sides[side].for_connection,
-                protected=endpoint.name == config.inter_broker_listener,
-            )
+            address = net.bind(endpoint.name, endpoint.host, endpoint.port, protected=is_protected)
         except OSError as error:
             raise CannotOpenError(_unbound(endpoint, error)) from error
         bound[endpoint.name] = address.port
-    return build.advertised_listeners(config, bound, socket.gethostname())
+    return build.advertised_listeners(config, bound, host_name)
 
 
 def _unbound(endpoint: build.AdvertisedListener, error: OSError) -> str:
@@ -305,70 +303,51 @@ def _scope_remedy(host: str) -> str | None:
     return f"name the interface of a link-local address, as in [{host}%eth0]"
 
 
+def _metadata_directory(config: BrokerConfig, logs: LogManager) -> LogDirectory:
+    path = os.path.abspath(config.metadata_directory)
+    return next(d for d in (*logs.directories, *logs.claimed) if d.name == path)
+
+
 def _make_quorum(
     config: BrokerConfig,
     identity: Identity,
-    logs: LogManager,
+    metadata: LogDirectory,
     endpoints: tuple[build.AdvertisedListener, ...],
-    network: Network,
+    environment: Environment,
 ) -> RaftService:
-    path = os.path.abspath(config.metadata_directory)
+    clock = environment.clock
     names = {endpoint.name for endpoint in config.controller_endpoints}
     controller_endpoints = tuple(
         Endpoint(e.name, e.host, e.port) for e in endpoints if e.name in names
     )
-    disk = next(d.disk for d in (*logs.directories, *logs.claimed) if d.name == path)
-    raft = build.raft_config(config, identity, identity.directories[path], controller_endpoints)
-    links = ConnectionPool(
-        network,
+    raft = build.raft_config(config, identity, metadata.directory_id, controller_endpoints)
+    links = environment.network.pool(
         f"raft-client-{config.node_id}",
-        timeout_s=raft.request_timeout_s,
+        raft.request_timeout_s,
         backoff_s=raft.retry_backoff_s,
         backoff_max_s=raft.retry_backoff_max_s,
     )
     try:
         return RaftService(
             raft,
-            DiskStorage(disk, now_ms=network.clock.now_ms(), config=build.metadata_log(config)),
-            clock=network.clock,
-            random=network.random,
+            DiskStorage(metadata.disk, now_ms=clock.now_ms(), config=build.metadata_log(config)),
+            clock=clock,
+            random=source_of_delays(environment.random),
             configured=build.configured_voters(config),
             peers=RaftPeers(links),
             retention=build.metadata_retention(config),
+            observer=environment.observer,
         )
     except (DamagedQuorumState, CorruptMessage) as error:
-        raise CannotOpenError(f"{path}: {error}") from error
+        raise CannotOpenError(f"{metadata.name}: {error}") from error
 
 
-def _make_controller(
-    config: BrokerConfig,
-    identity: Identity,
-    quorum: RaftService,
-    publisher: MetadataPublisher,
-    random: Random,
-    clock: Clock,
-) -> Controller:
-    disk = RealDisk(config.metadata_directory)
-    bootstrap = []
+def _read_bootstrap(metadata: LogDirectory) -> "Sequence[MetadataRecord]":
+    """Return the records with which the first controller of a cluster begins."""
     try:
-        bootstrap = list(read_bootstrap(disk.read(BOOTSTRAP)))
+        return read_bootstrap(metadata.disk.read(BOOTSTRAP))
     except FileNotFoundError:
-        pass
+        return ()
     except (CorruptMessage, ValueError) as error:
-        path = os.path.join(config.metadata_directory, BOOTSTRAP)
+        path = os.path.join(metadata.name, BOOTSTRAP)
         raise CannotOpenError(f"{path} is damaged: {error}; bring back a copy") from error
-    features: Mapping[str, tuple[int, int]] = SUPPORTED
-    state = ControllerState(
-        config=config,
-        random=random,
-        cluster_id=identity.cluster_id,
-        supported_features=dict(features),
-    )
-    return Controller(
-        quorum,
-        publisher,
-        state,
-        clock,
-        bootstrap=bootstrap,
-        own_broker=config.node_id,
-    )

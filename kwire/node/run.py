@@ -191,10 +191,11 @@ async def _until_signal(
 ) -> None:
     import trio
 
+    from kwire.node.environment import this_computer
     from kwire.node.garbage import Collector
-    from kwire.node.server import Server
+    from kwire.node.server import make_node
 
-    server = Server(config, cluster_id)
+    server = make_node(config, this_computer(), cluster_id)
 
     def stop() -> None:
         logger.info("signal number=%d", signals.received)

@@ -1,4 +1,4 @@
-"""Builds the halves of one node, and starts and stops their parts in order. No logic.
+"""Builds a node in its environment, and starts and stops its parts in order. No logic.
 
 Rules: a node is an object without globals or signal handlers, so that several can run in one
 process. A node is ready when it can answer every request. A part that fails ends the node with a
@@ -6,13 +6,12 @@ clear last line.
 """
 
 import logging
-from random import Random, SystemRandom
+from collections.abc import Mapping
 from typing import Final
 
 import trio
 
 from kwire import metrics as m
-from kwire.clock import NodeClock, SystemClock
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import BROKER
 from kwire.net.listener import Address
@@ -20,12 +19,14 @@ from kwire.node import build
 from kwire.node.broker import BrokerHalf
 from kwire.node.controller_requests import register_controller
 from kwire.node.core import Core, make_core
+from kwire.node.environment import Environment
 from kwire.raftmeta.controller.change_log import change_lines, unclean_elections, warnings
+from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.speedups import IMPLEMENTATION
 from kwire.storage_format.directories import CannotOpenError, format_node, is_single_voter
 
-__all__ = ["CannotOpenError", "Server", "format_node"]
+__all__ = ["CannotOpenError", "Server", "format_node", "make_node"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,33 +36,34 @@ HAND_OVER_SECONDS: Final = 10.0
 """Seconds allowed for handing over leaderships during a stop."""
 
 
+def make_node(
+    config: BrokerConfig,
+    environment: Environment,
+    cluster_id: str | None = None,
+    *,
+    features: Mapping[str, tuple[int, int]] = SUPPORTED,
+) -> "Server":
+    """Build a node, which claims its addresses and directories; :meth:`Server.run` starts it.
+
+    ``cluster_id`` is the id of a new cluster. ``features`` are the smallest and largest levels that
+    the node supports, by feature; a simulation passes those of an older release. Raises
+    CannotOpenError or ConfigError with the reason.
+    """
+    return Server(make_core(config, environment, cluster_id, features))
+
+
 class Server:
     """One node: controller, broker or both."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        cluster_id: str | None = None,
-        *,
-        clock: NodeClock | None = None,
-        random: Random | None = None,
-        core: Core | None = None,
-    ) -> None:
-        """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason.
-
-        By default, the node uses the system's clock and source of randomness. A simulation passes
-        ``core``, which includes its own.
-        """
-        self.config = config
-        self.core: Core = core or make_core(
-            config, cluster_id, clock=clock or SystemClock(), random=random or SystemRandom()
-        )
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.config = core.config
         self.services = self.core.services
         self.ready = trio.Event()
         self._stop = trio.Event()
         self.core.publisher.add_applier(self._reconfigure)
         self.core.publisher.subscribe(lambda image, delta: self._on_image_published(delta))
-        self.broker = BrokerHalf(self.core) if config.is_broker else None
+        self.broker = BrokerHalf(core) if self.config.is_broker else None
 
     # Following the metadata -----------------------------------------------------------------
     async def _reconfigure(self, delta: MetadataDelta) -> None:
@@ -92,7 +94,7 @@ class Server:
     def address(self) -> Address:
         """The address for clients: the first broker listener's, or else a controller listener's."""
         listeners = self.config.broker_endpoints or self.config.controller_endpoints
-        return self.core.net.listeners[listeners[0].name].address
+        return self.core.net.address(listeners[0].name)
 
     @property
     def is_serving(self) -> bool:
@@ -157,10 +159,8 @@ class Server:
         else:
             await nursery.start(core.publisher.run)
         await nursery.start(core.snapshotter.run)
-        early = {endpoint.name for endpoint in core.controller_listeners}
-        for name in core.net.listeners:
-            if name not in early:
-                core.accept(name)
+        for endpoint in self.config.broker_endpoints:
+            core.accept(endpoint.name)
 
     def _accept_from_nodes(self) -> None:
         """Serve the other nodes before the logs are open, which may take minutes.
@@ -179,7 +179,7 @@ class Server:
 
         listener = self.config.inter_broker_listener
         await BrokerWatch(
-            self.config.node_id, listener, core.controller, core.publisher, core.clock
+            self.config.node_id, listener, core.controller, core.publisher, core.network, core.clock
         ).run()
 
     async def _join(self, nursery: trio.Nursery) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -73,6 +73,35 @@ class _Pending:
     response: RaftResponse | None = None
 
 
+class StepObserver(Protocol):
+    """Sees every step of the consensus machine, for example to check it in a simulation."""
+
+    def on_step(self, state: RaftState, effects: Sequence[Effect], *, led: bool) -> None:
+        """Observe a step: the state after it and its effects.
+
+        ``led``: whether the node led before the step.
+        """
+
+
+@attrs.frozen(eq=False)
+class _ObservedRaft:
+    """The consensus machine, whose steps an observer sees."""
+
+    raft: Raft
+    observer: StepObserver
+
+    @property
+    def deadline(self) -> float:
+        return self.raft.deadline
+
+    def step(self, event: Event | None, now: float, now_ms: int) -> tuple[Effect, ...]:
+        state = self.raft.state
+        led = isinstance(state.role, Leader)
+        effects = self.raft.step(event, now, now_ms)
+        self.observer.on_step(state, effects, led=led)
+        return effects
+
+
 class RaftService:
     """This node's part in the metadata quorum."""
 
@@ -86,11 +115,13 @@ class RaftService:
         configured: VoterSet | None = None,
         peers: Peers | None = None,
         retention: MetadataRetention | None = None,
+        observer: StepObserver | None = None,
     ) -> None:
         self._storage = storage
         self._disk = DiskCalls(storage, clock)
         self._raft = Raft(config, storage.load(configured or VoterSet()), random)
-        self._driver: Driver[Event, Effect] = Driver(self._raft, self._perform, clock)
+        machine = self._raft if observer is None else _ObservedRaft(self._raft, observer)
+        self._driver: Driver[Event, Effect] = Driver(machine, self._perform, clock)
         self._channel = NetworkChannel(peers or NoPeers(), config, self._driver.feed)
         self._commits = PendingCommits()
         self.delivery = Delivery(

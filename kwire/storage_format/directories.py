@@ -15,7 +15,7 @@ from kwire import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, parse_address
-from kwire.log.disk import RealDisk
+from kwire.log.disk import Disks, RealDisks
 from kwire.log.formats import names
 from kwire.log.formats.checkpoints import (
     CorruptFile,
@@ -80,23 +80,25 @@ class Identity:
     """Directory ids by path, in the configured order."""
 
 
-def examine(config: BrokerConfig, configured_id: str | None) -> tuple[str | None, list[str]]:
+def examine(
+    config: BrokerConfig, configured_id: str | None, disks: Disks
+) -> tuple[str | None, list[str]]:
     """Return the cluster id (None for a new cluster), and the directories to be formatted.
 
     Changes nothing. Raises CannotOpenError or ConfigError with the reason why the node cannot
     start.
     """
     paths = all_directories(config)
-    _check_distinct(config)
-    metas = {path: read_meta(path) for path in paths}
+    _check_distinct(config, disks)
+    metas = {path: read_meta(path, disks) for path in paths}
     formatted = {path: meta for path, meta in metas.items() if meta is not None}
     missing = [path for path, meta in metas.items() if meta is None]
     metadata = os.path.abspath(config.metadata_directory)
     for path in missing:
-        if holds_logs(path) or (path == metadata and formatted):
+        if holds_logs(path, disks) or (path == metadata and formatted):
             raise CannotOpenError(f"{path} holds data but lost its meta.properties; {_RESTORE}")
     if formatted:
-        if metadata in formatted and is_alone(config) and not has_metadata_log(metadata):
+        if metadata in formatted and is_alone(config) and not has_metadata_log(metadata, disks):
             raise CannotOpenError(
                 f"{metadata} lost its metadata log {METADATA_TOPIC}-0, and no other node has a "
                 f"copy; {_RESTORE}"
@@ -119,23 +121,24 @@ def examine(config: BrokerConfig, configured_id: str | None) -> tuple[str | None
 
 
 def identify(
-    config: BrokerConfig, cluster_id: str | None, random_bytes: RandomBytes = os.urandom
+    config: BrokerConfig, cluster_id: str | None, disks: Disks, random_bytes: RandomBytes
 ) -> Identity:
     """Return the node's identity; format directories if allowed; raise as :func:`examine` does."""
-    cluster_id, missing = examine(config, cluster_id)
+    cluster_id, missing = examine(config, cluster_id, disks)
     cluster_id = cluster_id or uuid_text(random_uuid(random_bytes))
     for path in missing:
         new_id = random_uuid(random_bytes)
         voters = standalone(config, new_id) if not config.voters else None
-        format_directory(config, path, cluster_id, new_id, voters)
-    return Identity(cluster_id, {path: directory_id(path) for path in all_directories(config)})
+        format_directory(config, path, cluster_id, new_id, voters, disks=disks)
+    ids = {path: directory_id(path, disks) for path in all_directories(config)}
+    return Identity(cluster_id, ids)
 
 
-def _check_distinct(config: BrokerConfig) -> None:
+def _check_distinct(config: BrokerConfig, disks: Disks) -> None:
     """Reject two names of one directory: the node would wait for its own lock."""
     by_target: dict[str, str] = {}
     for path in config.data_directories:
-        other = by_target.setdefault(os.path.realpath(path), path)
+        other = by_target.setdefault(disks.resolve(path), path)
         if other != path:
             raise ConfigError(
                 f"log.dirs names one directory twice: {path} and {other} are the same; "
@@ -143,19 +146,27 @@ def _check_distinct(config: BrokerConfig) -> None:
             )
 
 
-def holds_logs(path: str) -> bool:
+def holds_logs(path: str, disks: Disks) -> bool:
     """Return whether a directory holds log segments of any partition."""
+    disk = disks.open(path)
     try:
-        folders = [entry.path for entry in os.scandir(path) if entry.is_dir()]
-        return any(_LOG_FILE.fullmatch(name) for folder in folders for name in os.listdir(folder))
+        folders = [entry.name for entry in disk.entries() if entry.is_directory]
+        return any(_LOG_FILE.fullmatch(e.name) for folder in folders for e in disk.entries(folder))
     except FileNotFoundError:
         return False
     except OSError as error:
         raise CannotOpenError(refusal(path, error)) from error
 
 
-def has_metadata_log(path: str) -> bool:
-    return os.path.isdir(os.path.join(path, f"{METADATA_TOPIC}-0"))
+def has_metadata_log(path: str, disks: Disks) -> bool:
+    """Return whether a directory holds the metadata log; raise CannotOpenError if unreadable."""
+    try:
+        disks.open(path).entries(f"{METADATA_TOPIC}-0")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise CannotOpenError(refusal(path, error)) from error
+    return True
 
 
 def is_alone(config: BrokerConfig) -> bool:
@@ -187,10 +198,10 @@ def all_directories(config: BrokerConfig) -> list[str]:
     return paths if metadata in paths else [*paths, metadata]
 
 
-def read_meta(path: str) -> MetaProperties | None:
+def read_meta(path: str, disks: Disks) -> MetaProperties | None:
     """Return the identity stored in a directory; None if it is not formatted."""
     try:
-        data = RealDisk(path).read(names.META_PROPERTIES)
+        data = disks.open(path).read(names.META_PROPERTIES)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -222,8 +233,8 @@ def _defect(data: bytes) -> str | None:
     return None
 
 
-def directory_id(path: str) -> bytes:
-    meta = read_meta(path)
+def directory_id(path: str, disks: Disks) -> bytes:
+    meta = read_meta(path, disks)
     if meta is None or meta.directory_id is None:
         raise CannotOpenError(f"{path}/{names.META_PROPERTIES} has no directory.id; {_RESTORE}")
     return meta.directory_id
@@ -330,12 +341,14 @@ def format_directory(
     new_id: bytes,
     voters: VoterSet | None,
     features: Mapping[str, int] = DEFAULT_FEATURES,
+    *,
+    disks: Disks,
 ) -> None:
     """Write a new directory's files; ``meta.properties`` comes last and marks it as formatted."""
     parameters = Format(
         cluster_id=cluster_id, node_id=config.node_id, voters=voters, features=features
     )
-    disk = RealDisk(path)
+    disk = disks.open(path)
     try:
         disk.make_directory("")
         if path == os.path.abspath(config.metadata_directory):
@@ -361,9 +374,10 @@ def format_node(
     Raises CannotOpenError if a formatted directory belongs to another node or cluster.
     """
     check_cluster_id(cluster_id)
+    disks = RealDisks()
     paths = all_directories(config)
-    _check_distinct(config)
-    formatted = {path: meta for path in paths if (meta := read_meta(path)) is not None}
+    _check_distinct(config, disks)
+    formatted = {path: meta for path in paths if (meta := read_meta(path, disks)) is not None}
     if formatted and not ignore_formatted:
         raise ConfigError(
             f"{next(iter(formatted))} is already formatted; "
@@ -378,5 +392,5 @@ def format_node(
         if path not in formatted:
             is_metadata = path == os.path.abspath(config.metadata_directory)
             own = metadata if is_metadata else random_uuid(random_bytes)
-            format_directory(config, path, cluster_id, own, voters, features)
+            format_directory(config, path, cluster_id, own, voters, features, disks=disks)
             yield f"formatted {path} for node {config.node_id} of cluster {cluster_id}"

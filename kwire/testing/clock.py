@@ -3,7 +3,7 @@
 Give the same object to trio and to the node::
 
     time = MockTime()
-    trio.run(main, clock=time.of_trio)  # main creates Server(config, clock=time)
+    trio.run(main, clock=time.of_trio)  # main creates make_node(config, this_computer(clock=time))
     time.move(3600)
 """
 

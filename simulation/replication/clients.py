@@ -20,9 +20,9 @@ from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.records.build import New, batch
 from simulation.replication.checks import TOPIC
 from simulation.replication.history import History, demand
-from simulation.replication.links import FramePool
+from simulation.replication.links import FramePool, host_of
 from simulation.replication.metadata_checks import Books
-from simulation.replication.node import SimMachine, host_of
+from simulation.replication.node import SimMachine
 from simulation.replication.wire import Wire
 
 ANSWER_S: Final = 8.0

@@ -94,7 +94,7 @@ def _may_lose(
     If only this machine is in sync, all other replicas must have them, because an operator may
     elect any replica.
     """
-    directory = machine.directory_ids[place]
+    directory = machine.directory_id(place)
     for topic, image in ((t.name, t) for t in scene.books.image.topics.values()):
         for index, state in image.partitions.items():
             if not machine.disks[place].root.find(f"{topic}-{index}"):
@@ -156,7 +156,7 @@ async def _leave_directory(
 ) -> None:
     """Start a machine without one of its directories, then the others; restore the directory."""
     scene.world.note("without directory", machine.id, place)
-    machine.disks[place].fail_at("*", OSError(errno.EIO, "i/o error"), times=sys.maxsize)
+    machine.disks[place].fail_at("entries", OSError(errno.EIO, "i/o error"), times=sys.maxsize)
     machine.start(nursery)
     await trio.sleep(scene.random.uniform(0.0, 2.0))
     for other in scene.world.machines.values():

@@ -4,9 +4,10 @@
 listeners. The dispatcher, the codec and the handlers are those of the product.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
+from typing import Final, Self
 
 import trio
 
@@ -16,16 +17,22 @@ from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import Part
 from kwire.codec.frame import Body, read_response, request_frame
 from kwire.codec.schema import spec_of
-from kwire.handlers.dispatch import Dispatcher
 from kwire.log.region import FileRegion
 from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
-from kwire.net.listener import Address
+from kwire.net.listener import Address, ConnectionRequests, ForConnection
+from kwire.net.waiting_answers import Unfinished
 from kwire.raftmeta.raft.state import Random
 from simulation.replication.wire import Serve, Wire
 
 _SIZE_BYTES = 4
+CONNECTED_S: Final = 0.01
+"""The time until a connection to a process is accepted or refused."""
+
+
+def host_of(node: int) -> str:
+    return f"node-{node}"
 
 
 def address_of(host: str, port: int) -> str:
@@ -76,16 +83,36 @@ class SimNetwork(Network):
         self.clock, self.random, self.nursery = clock, random, None
         self.wire, self.node = wire, node
 
-    def pool(self, client_id: str, timeout_s: float) -> FramePool:
+    def pool(self, client_id: str, timeout_s: float, **_: float) -> FramePool:
         return FramePool(self.wire, self.node, timeout_s)
+
+    async def connect_idle(self, host: str, port: int, *, is_numeric: bool) -> "SimIdleConnection":
+        await trio.sleep(CONNECTED_S)
+        if self.wire.is_cut(self.node, int(host.removeprefix(host_of(0)[:-1]))):
+            await trio.sleep_forever()
+        server = self.wire.servers.get(address_of(host, port))
+        if server is None:
+            raise ConnectionRefusedError(host)
+        return SimIdleConnection(Address(host, port), self.wire, server)
 
 
 @attrs.frozen
-class SimListener:
-    """One listener, with the interface that the server uses."""
+class SimIdleConnection:
+    """A connection that ends with the process of the other node."""
 
     address: Address
-    dispatcher: Dispatcher
+    wire: Wire
+    server: tuple[int, Serve]
+
+    async def wait_end(self) -> None:
+        while self.wire.servers.get(address_of(*self.address)) is self.server:
+            await self.wire.closed.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Do nothing, because the connection holds nothing."""
 
 
 @attrs.define(eq=False)
@@ -96,10 +123,17 @@ class SimListeners:
     node: int
     is_fenced: Callable[[], bool]
     """Returns whether this broker is fenced in the committed metadata."""
-    listeners: dict[str, SimListener] = attrs.field(factory=dict)
+    _addresses: dict[str, Address] = attrs.field(factory=dict)
     _served: dict[str, Serve] = attrs.field(factory=dict)
     _nursery: trio.Nursery | None = None
     _context: Context = attrs.field(factory=copy_context)
+
+    def bind(self, name: str, host: str, port: int, *, protected: bool = False) -> Address:
+        address = self._addresses[name] = Address(host, port)
+        return address
+
+    def address(self, name: str) -> Address:
+        return self._addresses[name]
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer requests until cancelled."""
@@ -113,11 +147,9 @@ class SimListeners:
             self._nursery = None
             self.stop_accepting()
 
-    def accept(self, name: str) -> None:
-        """Serve one listener."""
-        listener = self.listeners[name]
-        host = address_of(*listener.address)
-        self._served[host] = serve = partial(self._serve, name)
+    def accept(self, name: str, for_connection: ForConnection) -> None:
+        host = address_of(*self._addresses[name])
+        self._served[host] = serve = partial(self._serve, name, for_connection)
         self.wire.servers[host] = self.node, serve
 
     def stop_accepting(self) -> None:
@@ -131,15 +163,18 @@ class SimListeners:
     def relimit(self, limits: Limits) -> None:
         """Do nothing, because simulated connections have no limits."""
 
-    async def _serve(self, name: str, frame: object) -> object:
+    def close(self) -> None:
+        """Do nothing, because a bound address is not taken until it is served."""
+
+    async def _serve(self, name: str, for_connection: ForConnection, frame: object) -> object:
         """Answer a request in a task of this process; raises OutOfReach if the process ends."""
         if self._nursery is None:
             raise OutOfReach(self.node)
         assert isinstance(frame, SentFrame)
         wait_writable = partial(self.wire.wait_writable, (self.node, frame.source, name))
         answer = Answer(self.is_fenced, wait_writable)
-        dispatcher = self.listeners[name].dispatcher
-        serve = partial(answer.make, dispatcher, name, frame.data)
+        requests = for_connection(name, "127.0.0.1")
+        serve = partial(answer.make, requests, frame.data)
         self._context.run(self._nursery.start_soon, serve)
         await answer.done.wait()
         if not answer.frame:
@@ -158,17 +193,19 @@ class Answer:
     frame: bytes = b""
     was_fenced: bool = False
 
-    async def make(self, dispatcher: Dispatcher, listener: str, frame: bytes) -> None:
+    async def make(self, requests: ConnectionRequests, frame: bytes) -> None:
         try:
-            parts = await dispatcher.for_connection(listener, "127.0.0.1").answer(memoryview(frame))
+            parts = await requests.begin(memoryview(frame))
+            if isinstance(parts, Unfinished):
+                parts = await parts.finish()
             self.was_fenced = self.is_fenced()
-            self.frame = (await self._send(parts or []))[_SIZE_BYTES:]
+            self.frame = (await self._send(parts or ()))[_SIZE_BYTES:]
         except (Disconnect, OSError):
             self.frame = b""  # The connection is closed, even if the records cannot be read.
         finally:
             self.done.set()
 
-    async def _send(self, parts: list[Part]) -> bytes:
+    async def _send(self, parts: Sequence[Part]) -> bytes:
         """Return the bytes of a response as they are when the socket accepts them.
 
         Records are read from the file only at that time: meanwhile the log may have been truncated,
@@ -184,7 +221,7 @@ class Answer:
         return join_parts(parts)
 
 
-def join_parts(parts: list[Part]) -> bytes:
+def join_parts(parts: Sequence[Part]) -> bytes:
     """Return the bytes of a response; its records are read only now, as in a real send."""
     data = bytearray()
     for part in parts:

@@ -22,17 +22,20 @@ from kwire.codec.messages.metadata_records import (
     TopicRecord,
 )
 from kwire.configs.resource_types import TOPIC
+from kwire.log.formats.names import LOG, stem_offset
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.raft.events import Committed, Effect
+from kwire.raftmeta.raft.events import Appended, Committed, Effect
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.state import RaftState
+from kwire.raftmeta.storage.names import METADATA_DIRECTORY
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
+from kwire.records.header import headers
+from simulation.disk import SimDisk
 from simulation.raft.checks import Checks
-from simulation.raft.storage import SimStorage
 from simulation.scheduler import Violation
 
 
@@ -79,7 +82,8 @@ class Books:
     seed: int
     voters: Sequence[int]
     """The committed voters."""
-    disks: dict[int, SimStorage]
+    disks: dict[int, SimDisk]
+    """The disk of each node's metadata log."""
     note: Callable[[int, str], None]
     """Adds a line to the trace."""
     committed_end: int = 0
@@ -155,7 +159,7 @@ class Books:
             self.fail(f"n{node_id}: {batch.end_offset} is published, but no leader committed it")
             return
         voters = self._decisions[0][1]
-        holders = [n for n in voters if self.disks[n].durable.end_offset >= batch.end_offset]
+        holders = [n for n in voters if durable_end(self.disks[n]) >= batch.end_offset]
         if 2 * len(holders) <= len(voters):
             self.fail(f"n{node_id}: {batch.end_offset} is published, but lies on {holders} alone")
         self._batches[batch.base_offset] = entry
@@ -213,7 +217,7 @@ class Books:
 
 
 @attrs.define(eq=False)
-class Watch:
+class CommitWatch:
     """The quorum listener that reports one process of a node to the books.
 
     It must be added after the publisher, which then has applied the batches already.
@@ -243,6 +247,38 @@ class Watch:
         if image.applied.offset != self._published:
             self.books.on_image(self.node_id, image, self._published)
             self._published = image.applied.offset
+
+
+@attrs.frozen
+class StepWatch:
+    """The observer that reports the steps of a node's consensus machine to the books."""
+
+    books: Books
+    node_id: int
+
+    def on_step(self, state: RaftState, effects: Sequence[Effect], *, led: bool) -> None:
+        if any(isinstance(effect, Appended) for effect in effects):
+            self.books.on_append(self.node_id, state.epoch)
+        self.books.on_step(self.node_id, state, effects, leads=led)
+
+
+def durable_end(disk: SimDisk) -> int:
+    """Return the end offset up to which a power loss would leave the metadata log as it is.
+
+    Batches that are on the platter, but were truncated since, do not count.
+    """
+    end_offset = 0
+    for name, cached, durable in disk.root.durable_files(METADATA_DIRECTORY):
+        offset = stem_offset(name)
+        if offset is not None and name.endswith(".checkpoint"):
+            end_offset = max(end_offset, offset)
+        elif offset is not None and name.endswith(LOG):
+            for position, header in headers(durable):
+                batch = slice(position, position + header.size)
+                if durable[batch] != cached[batch]:
+                    break
+                end_offset = max(end_offset, header.next_offset)
+    return end_offset
 
 
 def changes_by(

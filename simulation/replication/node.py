@@ -1,68 +1,38 @@
 """A simulated machine: disks that outlive its processes, and at most one running kwire node.
 
-The node is :class:`kwire.node.server.Server` itself, with a core whose quorum storage, log
-directories, connections, listeners and clock are simulated.
+The node is built as ``kwire serve`` builds it, in an environment whose disks, connections,
+listeners, clock and randomness are simulated.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from random import Random
-from typing import Final, cast
+from typing import Final
 
 import trio
 
 from kwire import attrs
-from kwire.codec.apis import ListenerType
-from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError
-from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
-from kwire.log.directories.directory import LogDirectory
-from kwire.log.manager import LogManager
-from kwire.net.connection_pool import RaftPeers
-from kwire.net.controller_channel import ControllerChannel
-from kwire.net.listener import Address
-from kwire.net.server import NetServer
-from kwire.node import build
-from kwire.node.broker_watch import BrokerWatch
-from kwire.node.core import Core
-from kwire.node.server import Server
-from kwire.raftmeta.controller.controller import Controller
+from kwire.node.environment import Environment
+from kwire.node.server import Server, make_node
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.process_probe import ProcessProbe
-from kwire.raftmeta.controller.state import ControllerState
-from kwire.raftmeta.metadata.image import Endpoint
-from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
-from kwire.raftmeta.metadata.snapshotter import Snapshotter
-from kwire.raftmeta.raft.log_state import SnapshotId
-from kwire.raftmeta.raft.voters import Endpoint as VoterEndpoint
-from kwire.raftmeta.raft.voters import ReplicaKey, Voter, VoterSet
-from kwire.raftmeta.storage.records import snapshot_chunks
+from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.replica.partition import Partition
-from kwire.storage_format.directories import Identity
+from kwire.storage_format.directories import directory_id, format_directory
 from simulation.disk import SimDisk
 from simulation.inodes import Directory
 from simulation.raft.quorums import TestClock
-from simulation.raft.storage import SimStorage
-from simulation.replication.links import SimListener, SimListeners, SimNetwork, address_of
-from simulation.replication.metadata_checks import Books, Watch
+from simulation.replication.links import SimListeners, SimNetwork, host_of
+from simulation.replication.metadata_checks import Books, CommitWatch, StepWatch
 from simulation.replication.processes import Gate, start_behind
 from simulation.replication.releases import Features, ReleaseWatch
-from simulation.replication.settings import CLUSTER_ID
-from simulation.replication.watched_quorum import WatchedQuorum
+from simulation.replication.settings import CLUSTER_ID, METADATA_PATH, data_path
 from simulation.replication.wire import Wire
 
 CONTROLLER: Final = "CONTROLLER"
-SNAPSHOT_BYTES: Final = 6000
-"""The number of bytes of records after which a node writes a snapshot."""
-_METADATA: Final = 0xFF
-"""The number of the metadata log's directory."""
-_START: Final = SnapshotId(0, 0)
 _ENDS: Final = (BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError)
 """Errors that end a process: a lost registration, or no working log directory."""
-_PROBED_S: Final = 0.01
-"""The time until a connection to a broker's process is accepted or refused."""
 
 
 @attrs.define(eq=False)
@@ -72,7 +42,8 @@ class Cluster:
     seed: int
     wire: Wire
     books: Books
-    bootstrap: list[MetadataRecord]
+    levels: Mapping[str, int]
+    """The initial levels of the features."""
     initial_voters: VoterSet | None = None
     """The initial voters of a dynamic quorum; None if the voters are configured."""
 
@@ -95,9 +66,9 @@ class SimMachine:
     id: int
     config: BrokerConfig
     cluster: Cluster
-    storage: SimStorage
     disks: list[SimDisk]
-    directory_ids: list[bytes] = attrs.field(init=False)
+    """The disks of the log directories."""
+    metadata_disk: SimDisk = attrs.field(factory=SimDisk)
     installed: Features = SUPPORTED
     """The features of the release that the next process will run."""
     features: Features = SUPPORTED
@@ -109,12 +80,36 @@ class SimMachine:
     gate: Gate = attrs.field(factory=Gate)
     clock: SimClock = attrs.field(factory=SimClock)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _listeners: SimListeners = attrs.field(init=False)
+    """The listeners of the current or last process."""
 
     def __attrs_post_init__(self) -> None:
-        self.directory_ids = [directory_id(self.id, place) for place in range(len(self.disks))]
+        """Format the disks; only the metadata log's directory has an id that others must know."""
         voters = self.cluster.initial_voters
-        if voters is not None and voters.get(self.id) is not None:
-            self.storage.format(_START, _first_snapshot(voters))
+        is_voter = voters is not None and voters.get(self.id) is not None
+        own_id = metadata_directory(self.id)
+        self._format(METADATA_PATH, own_id, voters if is_voter else None)
+        for place in range(len(self.disks)):
+            self._format(data_path(place), b"direct" + self.id.to_bytes(5) + place.to_bytes(5))
+        self.cluster.books.disks[self.id] = self.metadata_disk
+
+    def _format(self, path: str, own_id: bytes, voters: VoterSet | None = None) -> None:
+        levels = self.cluster.levels
+        format_directory(self.config, path, CLUSTER_ID, own_id, voters, levels, disks=self)
+
+    def open(self, path: str) -> SimDisk:
+        """Return the disk at a path, as the environment of a node."""
+        if path == METADATA_PATH:
+            return self.metadata_disk
+        return next(disk for place, disk in enumerate(self.disks) if data_path(place) == path)
+
+    def resolve(self, path: str) -> str:
+        """Return the path itself, because there are no symbolic links."""
+        return path
+
+    def directory_id(self, place: int) -> bytes:
+        """Return the id of a log directory."""
+        return directory_id(data_path(place), self)
 
     @property
     def is_outdated(self) -> bool:
@@ -178,8 +173,26 @@ class SimMachine:
         self.is_stopping = False
         self.features = self.installed
         self.gate, self._scope = Gate(), trio.CancelScope()
-        self.server = SimServer(self.config, core=_make_core(self))
+        self.server = server = make_node(self.config, self._environment(), features=self.features)
+        quorum, books = server.core.quorum, self.cluster.books
+        quorum.add_listener(CommitWatch(books, self.id, self.lives, server.core.publisher))
+        quorum.add_listener(ReleaseWatch(books, self.id, self.features))
         start_behind(self.gate, nursery, self._live)
+
+    def _environment(self) -> Environment:
+        """Return the outside of the next process."""
+        wire, books = self.cluster.wire, self.cluster.books
+        random = Random(f"{self.cluster.seed}-{self.id}-{self.lives}")
+        listeners = self._listeners = SimListeners(wire, self.id, self.is_fenced)
+        return Environment(
+            disks=self,
+            network=SimNetwork(self.clock, random, wire, self.id),
+            open_listeners=lambda limits, metrics: listeners,
+            host_name=host_of(self.id),
+            clock=self.clock,
+            random=random,
+            observer=StepWatch(books, self.id),
+        )
 
     async def _live(self) -> None:
         server, scope = self.server, self._scope
@@ -189,148 +202,44 @@ class SimMachine:
                 await server.run()
         except* _ENDS as group:
             self.cluster.books.note(self.id, f"ends: {group.exceptions[0]!r}")
+        except* Exception:
+            if self.server is server:
+                raise  # Otherwise the process was killed, and how it would have ended is no matter.
         finally:
             if self.server is server:
-                self._end([disk.after_kill() for disk in self.disks])
+                self._end(self.metadata_disk.after_kill(), [d.after_kill() for d in self.disks])
 
     def kill(self, random: Random) -> None:
         """Kill the process; the page cache survives."""
-        self.storage = self.storage.survivor(random, power=False)
-        self._end([disk.after_kill() for disk in self.disks])
+        self._end(self.metadata_disk.after_kill(), [disk.after_kill() for disk in self.disks])
 
     def lose_power(self, random: Random) -> None:
         """Cut the power; unsynced data may be lost."""
-        self.storage = self.storage.survivor(random, power=True)
-        self._end([disk.power_loss(random) for disk in self.disks])
+        metadata_disk = self.metadata_disk.power_loss(random)
+        self._end(metadata_disk, [disk.power_loss(random) for disk in self.disks])
 
     def replace_disk(self, place: int) -> None:
-        """Replace a disk by an empty one, whose directory has a new id."""
+        """Replace a disk by an empty one, to which the next process gives a new id."""
         assert self.server is None
         self.disks[place] = SimDisk()
-        self.directory_ids[place] = directory_id(self.id, self.lives << 8 | place)
 
-    def _end(self, survivors: list[SimDisk]) -> None:
-        server, self.server = self.server, None
-        if server is not None:
-            cast("SimListeners", server.core.net).stop_accepting()
+    def _end(self, metadata_disk: SimDisk, disks: list[SimDisk]) -> None:
+        """End the process; the disks that survive it replace its own."""
+        if self.server is not None:
+            self._listeners.stop_accepting()
+        self.server = None
         self.gate.end()
         self._scope.cancel()
-        for disk in self.disks:
+        for disk in (self.metadata_disk, *self.disks):
             disk.root = Directory()  # Later writes of the ending process reach no disk.
-        self.disks = survivors
-        self.cluster.books.disks[self.id] = self.storage
+        self.metadata_disk, self.disks = metadata_disk, disks
+        self.cluster.books.disks[self.id] = metadata_disk
 
     def stop(self) -> None:
         """Start a clean shutdown."""
         if self.server is not None:
             self.is_stopping = True
             self.server.stop()
-
-
-class SimServer(Server):
-    """A node whose controller watches the processes of brokers over the simulated network."""
-
-    async def _watch_brokers(self) -> None:
-        core = self.core
-        listener = self.config.inter_broker_listener
-        watch = SimBrokerWatch(
-            self.config.node_id, listener, core.controller, core.publisher, core.clock
-        )
-        watch.wire = cast("SimNetwork", core.network).wire
-        await watch.run()
-
-
-class SimBrokerWatch(BrokerWatch):
-    """One simulated connection to each broker, which ends with the broker's process."""
-
-    wire: Wire
-
-    async def _attempt(self, probe: ProcessProbe, endpoint: Endpoint) -> None:
-        address = Address(endpoint.host, endpoint.port)
-        host = address_of(*address)
-        await trio.sleep(_PROBED_S)
-        server = self.wire.servers.get(host)
-        target = probe.broker_id
-        if self.wire.is_cut(self.node, target):
-            await trio.sleep(2.0)
-            probe.on_failed(self.clock.now())
-        elif server is None:
-            probe.on_refused(self.clock.now())
-        else:
-            probe.on_accepted(address, self.clock.now())
-            while self.wire.servers.get(host) is server:
-                await self.wire.closed.wait()
-            probe.on_ended(self.clock.now())
-
-
-def _make_core(machine: SimMachine) -> Core:
-    config, cluster, wire = machine.config, machine.cluster, machine.cluster.wire
-    node, clock = config.node_id, machine.clock
-    random = Random(f"{cluster.seed}-{node}-{machine.lives}")
-    network = SimNetwork(clock, random, wire, node)
-    identity = Identity(CLUSTER_ID, {})
-    services = Services(
-        config=config, clock=clock, supported_features=machine.features, cluster_id=CLUSTER_ID
-    )
-    quorum, publisher = _make_quorum(machine, network, identity), MetadataPublisher()
-    heartbeat_s = config.broker_heartbeat_interval_ms / 1000
-    session_s = config.broker_session_timeout_ms / 1000
-    channel = ControllerChannel(
-        quorum,
-        registrations=network.pool("", session_s),
-        own_requests=network.pool("", heartbeat_s),
-        isr_proposals=network.pool("", heartbeat_s),
-        client_requests=network.pool("", config.request_timeout_ms / 1000),
-    )
-    state = ControllerState(
-        config=config,
-        random=random,
-        cluster_id=CLUSTER_ID,
-        supported_features=dict(machine.features),
-    )
-    controller = Controller(
-        quorum, publisher, state, clock, bootstrap=cluster.bootstrap, own_broker=node
-    )
-    cadence = SnapshotCadence(max_bytes=SNAPSHOT_BYTES, max_seconds=0)
-    snapshotter = Snapshotter(quorum, publisher, cadence, clock)
-    quorum.add_listener(Watch(cluster.books, node, machine.lives, publisher))
-    quorum.add_listener(ReleaseWatch(cluster.books, node, machine.features))
-    listeners = _make_listeners(machine, services)
-    ports = {name: listener.address.port for name, listener in listeners.listeners.items()}
-    return Core(
-        config=config,
-        identity=identity,
-        clock=clock,
-        random=random,
-        services=services,
-        logs=_make_logs(machine, clock, random),
-        net=cast("NetServer", listeners),
-        endpoints=build.advertised_listeners(config, ports, host_of(node)),
-        network=network,
-        publisher=publisher,
-        quorum=quorum,
-        controller=controller,
-        channel=channel,
-        snapshotter=snapshotter,
-        incarnation_id=machine.lives.to_bytes(8) + node.to_bytes(8),
-    )
-
-
-def _make_quorum(machine: SimMachine, network: SimNetwork, identity: Identity) -> WatchedQuorum:
-    config = machine.config
-    endpoints = controller_endpoints(config.node_id) if config.is_controller else ()
-    directory = metadata_directory(config.node_id)
-    raft = build.raft_config(config, identity, directory, endpoints)
-    quorum = WatchedQuorum(
-        attrs.evolve(raft, fetch_max_bytes=4000, snapshot_max_bytes=500),
-        machine.storage,
-        clock=network.clock,
-        random=network.random,
-        configured=build.configured_voters(config),
-        peers=RaftPeers(network.pool("", raft.request_timeout_s)),
-    )
-    quorum.watch(machine.cluster.books, config.node_id)
-    return quorum
 
 
 def initial_voters(nodes: Iterable[int]) -> VoterSet:
@@ -343,45 +252,8 @@ def initial_voters(nodes: Iterable[int]) -> VoterSet:
 
 def metadata_directory(node: int) -> bytes:
     """Return the id of the directory with a machine's metadata log."""
-    return directory_id(node, _METADATA)
+    return b"metadata" + node.to_bytes(8)
 
 
-def controller_endpoints(node: int) -> tuple[VoterEndpoint, ...]:
-    return (VoterEndpoint(CONTROLLER, host_of(node), 9093),)
-
-
-def _first_snapshot(voters: VoterSet) -> Iterator[bytes]:
-    """Return the checkpoint 0-0 of a dynamic quorum."""
-    return snapshot_chunks(
-        _START, [], voters=voters, kraft_version=1, last_timestamp_ms=0, now_ms=0
-    )
-
-
-def _make_listeners(machine: SimMachine, services: Services) -> SimListeners:
-    """Return the listeners of a node, which do not accept requests yet."""
-    config = machine.config
-    listeners = SimListeners(machine.cluster.wire, config.node_id, machine.is_fenced)
-    for endpoint in config.endpoints:
-        side = ListenerType.CONTROLLER if endpoint.name == CONTROLLER else ListenerType.BROKER
-        address = Address(endpoint.host, endpoint.port)
-        listeners.listeners[endpoint.name] = SimListener(address, Dispatcher(services, side))
-    return listeners
-
-
-def _make_logs(machine: SimMachine, clock: TestClock, random: Random) -> LogManager:
-    directories = []
-    for index, disk in enumerate(machine.disks):
-        directory = LogDirectory(disk, f"/data/{index}")
-        directory.directory_id = machine.directory_ids[index]
-        directories.append(directory)
-    settings = build.log_settings(machine.config)
-    return LogManager(directories, clock, settings, random=random)
-
-
-def directory_id(node: int, number: int) -> bytes:
-    """Return the id of a machine's log directory."""
-    return b"direct" + number.to_bytes(4) + node.to_bytes(6)
-
-
-def host_of(node: int) -> str:
-    return f"node-{node}"
+def controller_endpoints(node: int) -> tuple[Endpoint, ...]:
+    return (Endpoint(CONTROLLER, host_of(node), 9093),)

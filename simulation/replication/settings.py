@@ -15,6 +15,10 @@ TIMEOUT_MS: Final = 6_000
 """The timeout of transactions."""
 TRANSACTIONAL_IDS: Final = ("tx-0", "tx-1")
 SESSION_MS: Final = 3_000
+METADATA_PATH: Final = "/metadata"
+"""The directory of the metadata log."""
+SNAPSHOT_BYTES: Final = 6000
+"""The number of bytes of records after which a node writes a snapshot."""
 _SETTINGS: Final[Mapping[str, str]] = {
     "controller.listener.names": "CONTROLLER",
     "broker.session.timeout.ms": str(SESSION_MS),
@@ -31,7 +35,18 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "request.timeout.ms": "5000",
     "leader.imbalance.check.interval.seconds": "10",
     "auto.create.topics.enable": "false",
+    "log.cleaner.enable": "false",
+    "metadata.log.dir": METADATA_PATH,
+    "metadata.log.max.record.bytes.between.snapshots": str(SNAPSHOT_BYTES),
+    "metadata.log.max.snapshot.interval.ms": "0",
+    "controller.quorum.fetch.max.bytes": "4000",
+    "controller.quorum.fetch.snapshot.max.bytes": "500",
 }
+
+
+def data_path(place: int) -> str:
+    """Return the path of a log directory."""
+    return f"/data/{place}"
 
 
 def settings_of(
@@ -45,7 +60,7 @@ def settings_of(
         **_SETTINGS,
         "process.roles": ",".join(role for role in roles if roles[role]),
         "node.id": str(node),
-        "log.dirs": ",".join(f"/data/{index}" for index in range(directory_count)),
+        "log.dirs": ",".join(map(data_path, range(directory_count))) or METADATA_PATH,
         "listeners": ",".join(listeners[role] for role in roles if roles[role]),
     }
     if is_dynamic:

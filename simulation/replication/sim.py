@@ -25,9 +25,7 @@ from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION
-from kwire.storage_format.format import feature_records
 from simulation.disk import SimDisk
-from simulation.raft.storage import SimStorage
 from simulation.replication.checks import TOPIC, ReplicationChecks
 from simulation.replication.clients import Deleter, Producer, SimClient, World
 from simulation.replication.consumers import Committer, Consumer
@@ -97,7 +95,6 @@ class ReplicationSim:
         partition_count = self.random.choice(PARTITIONS)
         wire = Wire(Random(f"{self.seed} wire"))
         self.machines = self._make_machines(wire)
-        self.books.disks.update((m.id, m.storage) for m in self.machines.values())
         history = History.of(partition_count)
         self.world = World(wire, self.machines, self.books, history, partition_count, self.note)
         self.checks = ReplicationChecks(self.machines, history)
@@ -113,8 +110,7 @@ class ReplicationSim:
         count = self.random.choice((1, 2, 3, 3)) if is_dynamic else len(CONTROLLERS)
         voters = controllers[:count]
         self.books = Books(self.seed, voters, {}, self._on_note)
-        records = feature_records(self.release.levels)
-        cluster = Cluster(self.seed, wire, self.books, records)
+        cluster = Cluster(self.seed, wire, self.books, self.release.levels)
         cluster.initial_voters = initial_voters(voters) if is_dynamic else None
         directory_count = 2 if self.release.has_directories else self.random.choice((1, 2, 2, 2))
         return {
@@ -126,11 +122,10 @@ class ReplicationSim:
         self, cluster: Cluster, node: int, controllers: Sequence[int], directory_count: int
     ) -> SimMachine:
         is_dynamic = cluster.initial_voters is not None
-        settings = settings_of(node, controllers, directory_count, is_dynamic=is_dynamic)
-        config = broker_config(settings)
-        disks = [SimDisk() for _ in range(directory_count if config.is_broker else 0)]
-        features = self.release.features
-        return SimMachine(node, config, cluster, SimStorage(), disks, installed=features)
+        disks = [SimDisk() for _ in range(directory_count if node in NODES else 0)]
+        settings = settings_of(node, controllers, len(disks), is_dynamic=is_dynamic)
+        config, features = broker_config(settings), self.release.features
+        return SimMachine(node, config, cluster, disks, installed=features)
 
     def _make_clients(self) -> None:
         def basis() -> tuple[int, World, Random]:

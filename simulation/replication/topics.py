@@ -8,7 +8,7 @@ from simulation.replication.checks import TOPIC
 from simulation.replication.clients import SimClient
 from simulation.replication.consumers import GROUP_PARTITIONS
 from simulation.replication.history import demand
-from simulation.replication.node import host_of
+from simulation.replication.links import host_of
 from simulation.replication.settings import NODES, REPLICAS, TRANSACTION_PARTITIONS
 
 _CONFIGS: Final = {

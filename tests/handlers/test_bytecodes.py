@@ -115,8 +115,8 @@ async def serve(services: Services) -> AsyncIterator[Subject]:
     dispatcher = Dispatcher(services, ListenerType.BROKER)
     async with running() as node:
         service = node.service
-        node.port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.for_connection).port
-        service.accept("PLAINTEXT")
+        node.port = service.bind("PLAINTEXT", "127.0.0.1", 0).port
+        service.accept("PLAINTEXT", dispatcher.for_connection)
         async with await node.connect() as client:
             yield Subject(client)
 

@@ -67,8 +67,8 @@ async def connect() -> AsyncIterator[tuple[NodeClient, Other]]:
     async with trio.open_nursery() as nursery:
         service = NetServer()
         await nursery.start(service.run)
-        port = service.bind("A", "127.0.0.1", 0, lambda listener, host: other).port
-        service.accept("A")
+        port = service.bind("A", "127.0.0.1", 0).port
+        service.accept("A", lambda listener, host: other)
         client = NodeClient("127.0.0.1", port, "node-1")
 
         async def run(task_status: trio.TaskStatus[None]) -> None:

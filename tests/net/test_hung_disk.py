@@ -75,8 +75,8 @@ async def test_hung_directory_delays_no_answer_from_another() -> None:
     hung = OldSegment(answers)
     session = Fetches({b"hung": (hung, SimDisk()), b"good": (OldSegment(at_once), SimDisk())})
     async with running() as node:
-        node.port = node.service.bind("A", "127.0.0.1", 0, lambda *_: session).port
-        node.service.accept("A")
+        node.port = node.service.bind("A", "127.0.0.1", 0).port
+        node.service.accept("A", lambda *_: session)
         clients = [await node.connect() for _ in range(CLIENTS)]
         other = await node.connect()
         try:

@@ -20,8 +20,8 @@ async def network() -> AsyncIterator[tuple[ConnectionPool, Other]]:
     pool = ConnectionPool(node, "raft-client-1")
     async with trio.open_nursery() as nursery:
         await nursery.start(other.service.run)
-        other.service.bind("L", "127.0.0.1", 0, lambda name, host: other)
-        other.service.accept("L")
+        other.service.bind("L", "127.0.0.1", 0)
+        other.service.accept("L", lambda name, host: other)
         await nursery.start(node.run)
         yield pool, other
         nursery.cancel_scope.cancel()

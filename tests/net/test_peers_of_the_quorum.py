@@ -46,8 +46,8 @@ async def test_raft_connection_without_answers_is_replaced() -> None:
     pool = ConnectionPool(network, "raft-client-2", timeout_s=config.request_timeout_s)
     async with trio.open_nursery() as nursery:
         await nursery.start(other.service.run)
-        other.service.bind("L", "127.0.0.1", 0, lambda name, host: other)
-        other.service.accept("L")
+        other.service.bind("L", "127.0.0.1", 0)
+        other.service.accept("L", lambda name, host: other)
         await nursery.start(network.run)
         voter = Voter(ReplicaKey(1), (Endpoint("CONTROLLER", "127.0.0.1", other.port),))
         storage = MemoryStorage()

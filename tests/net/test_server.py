@@ -451,14 +451,14 @@ async def test_stop_closes_connections_and_frees_the_port() -> None:
         await client.read_frame()
     await client.stream.aclose()
     async with running() as node:
-        node.service.bind("A", "127.0.0.1", port, node.session)
+        node.service.bind("A", "127.0.0.1", port)
 
 
 @pytest.mark.parametrize("host", ["", "localhost", "127.0.0.1"])
 async def test_listener_binds_every_form_of_host(host: str) -> None:
     async with running() as node:
-        address = node.service.bind("A", host, 0, node.session)
+        address = node.service.bind("A", host, 0)
         assert address.port > 0
-        node.service.accept("A")
+        node.service.accept("A", node.session)
         async with await node.connect(address.port) as client:
             assert await echo(client, b"fine") == b"fine"

@@ -60,8 +60,8 @@ class Session:
 async def connection(limits: Limits | None = None) -> AsyncIterator[tuple[Node, Session, int]]:
     async with running(limits) as node:
         session = Session()
-        port = node.service.bind("A", "127.0.0.1", 0, lambda *_: session).port
-        node.service.accept("A")
+        port = node.service.bind("A", "127.0.0.1", 0).port
+        node.service.accept("A", lambda *_: session)
         node.port = port
         yield node, session, port
 

@@ -4,6 +4,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from random import Random
 from typing import Any
 
 import attrs
@@ -12,7 +13,8 @@ import trio
 
 from kwire.clock import SystemClock
 from kwire.codec.messages import metadata_records as r
-from kwire.node import broker_watch
+from kwire.net import idle_connection
+from kwire.net.connection_pool import Network
 from kwire.node.broker_watch import BrokerWatch
 from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.delivery import LeaderAndEpoch
@@ -75,8 +77,11 @@ async def watch(process: Process, *, is_active: bool = True) -> AsyncIterator[Co
     if not is_active:
         controller.on_leadership(LeaderAndEpoch(3, 6))
     publisher: Any = controller._publisher
+    clock = SystemClock()
+    network = Network(clock, Random(1))
+    brokers = BrokerWatch(1, "PLAINTEXT", controller, publisher, network, clock)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(BrokerWatch(1, "PLAINTEXT", controller, publisher, SystemClock()).run)
+        nursery.start_soon(brokers.run)
         yield controller
         nursery.cancel_scope.cancel()
 
@@ -123,7 +128,7 @@ async def test_connection_that_is_reset_at_once_ends_no_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process = Process()
-    connect = broker_watch._connect
+    connect = idle_connection._open_stream
     is_reset = trio.Event()
 
     async def connect_and_be_reset(host: str, port: int, *, is_numeric: bool) -> trio.SocketStream:
@@ -135,7 +140,7 @@ async def test_connection_that_is_reset_at_once_ends_no_node(
             is_reset.set()
         return stream
 
-    monkeypatch.setattr(broker_watch, "_connect", connect_and_be_reset)
+    monkeypatch.setattr(idle_connection, "_open_stream", connect_and_be_reset)
     async with watch(process) as controller:
         with trio.fail_after(PATIENCE_S):
             await is_reset.wait()

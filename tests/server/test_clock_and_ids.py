@@ -13,7 +13,8 @@ from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.codec.messages.produce import ProduceRequest
-from kwire.node.server import Server
+from kwire.node.environment import this_computer
+from kwire.node.server import Server, make_node
 from kwire.records.build import New, batch
 from kwire.testing.clock import MockTime
 from kwire.testing.wire import TrioWireClient
@@ -42,7 +43,8 @@ class Ids(NamedTuple):
 
 def node(directory: Path, **arguments: object) -> Server:
     changes = {key.replace(".", "_"): value for key, value in SETTINGS.items()}
-    return Server(config(directory, **changes), **arguments)  # type: ignore[arg-type]
+    environment = this_computer(**arguments)  # type: ignore[arg-type]
+    return make_node(config(directory, **changes), environment)
 
 
 async def join(client: TrioWireClient, version: int) -> JoinGroupResponse:

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from kwire.cli import ALONE
 from kwire.configs.load import broker_config
-from kwire.node.server import Server
+from tests.support.server.nodes import new_node
 
 MINUTES = 10
 WAKE_UPS_A_MINUTE = 2
@@ -32,7 +32,7 @@ def test_idle_node_sleeps(tmp_path: Path) -> None:
     async def count() -> int:
         address = "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
         config = {**ALONE, "listeners": address, "log.dirs": str(tmp_path / "data")}
-        server = Server(broker_config(config))
+        server = new_node(broker_config(config))
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
             clock.rate, clock.autojump_threshold = 0.0, 0.0

@@ -14,7 +14,7 @@ from kwire.node.run import show
 from kwire.node.server import Server
 from kwire.records.build import New, batch
 from kwire.testing.wire import TrioWireClient
-from tests.support.server.nodes import config, create
+from tests.support.server.nodes import config, create, new_node
 
 
 async def ask(port: int, path: str) -> tuple[str, str]:
@@ -62,7 +62,7 @@ async def commit(server: Server, group: str, topic: str, records: int, offset: i
 @pytest.mark.slow
 async def test_metrics_pages_are_on_the_host_of_the_client_listener(tmp_path: Path) -> None:
     once = {"offsets_topic_num_partitions": "1", "offsets_topic_replication_factor": "1"}
-    server = Server(config(tmp_path / "data", **once))
+    server = new_node(config(tmp_path / "data", **once))
     async with trio.open_nursery() as nursery:
         port = await show(nursery, server, None, 0)
         assert await ask(port, "/livez") == ("200", "ok\n")

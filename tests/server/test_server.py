@@ -13,13 +13,13 @@ from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.log.manager import LogManager
 from kwire.net.server import NetServer
-from kwire.node.server import Server, format_node
+from kwire.node.server import format_node
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.storage_format.directories import CannotOpenError
 from kwire.testing.wire import TrioWireClient
 from kwire.types import NO_LEADER, uuid_text
 from tests.support.log.batches import old_format_segment
-from tests.support.server.nodes import config, create, running, topics
+from tests.support.server.nodes import config, create, new_node, running, topics
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ async def test_restarted_node_has_its_data(tmp_path: Path) -> None:
 async def test_directory_is_locked_by_one_node(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         with pytest.raises(CannotOpenError, match="is locked by another broker"):
-            Server(config(tmp_path))
+            new_node(config(tmp_path))
         assert await create(node, "still-served") == 0
     async with running(tmp_path) as node:
         assert await topics(node) == {"still-served"}
@@ -59,7 +59,7 @@ async def test_metadata_log_may_have_a_directory_of_its_own(tmp_path: Path) -> N
         (broker,) = node.core.publisher.image.brokers.values()
         assert broker.log_dirs == (node.core.identity.directories[str(data)],)
         with pytest.raises(CannotOpenError, match="is locked by another broker"):
-            Server(config(tmp_path / "other", metadata_log_dir=str(metadata)))
+            new_node(config(tmp_path / "other", metadata_log_dir=str(metadata)))
     assert len(list(data.glob("t-*"))) == 8
     assert list(metadata.glob("t-*")) == []
     assert (metadata / "__cluster_metadata-0").exists()
@@ -125,7 +125,7 @@ async def test_node_whose_address_is_in_use_releases_its_directory(tmp_path: Pat
     async with running(tmp_path / "a") as first:
         taken = f"PLAINTEXT://127.0.0.1:{first.address[1]},CONTROLLER://127.0.0.1:0"
         with pytest.raises(CannotOpenError, match="cannot listen"):
-            Server(config(tmp_path / "b", listeners=taken))
+            new_node(config(tmp_path / "b", listeners=taken))
     async with running(tmp_path / "b") as node:
         assert await topics(node) == set()
 
@@ -149,7 +149,7 @@ async def test_link_local_address_without_interface_is_refused_with_a_remedy(
     address = f"[{host}]" if ":" in host else host
     listeners = f"PLAINTEXT://{address}:0,CONTROLLER://127.0.0.1:0"
     with pytest.raises(CannotOpenError) as caught:
-        Server(config(tmp_path, listeners=listeners))
+        new_node(config(tmp_path, listeners=listeners))
     assert str(caught.value).endswith(f"Invalid argument{remedy}")
 
 
@@ -161,7 +161,7 @@ async def test_node_started_without_the_config_of_its_quorum_warns_at_once(
     voters = ",".join(f"{n}@127.0.0.1:{n}:{uuid}" for n, uuid in enumerate(directory_ids, 1))
     alone = config(tmp_path)
     list(format_node(alone, uuid_text(bytes([3]) * 16), False, how=voters if others else "none"))
-    server = Server(alone)
+    server = new_node(alone)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
         with trio.fail_after(4):
@@ -179,7 +179,7 @@ async def test_node_that_waits_for_its_quorum_refuses_clients(tmp_path: Path) ->
     """A client that connected would wait for it, although other brokers could answer."""
     waiting = config(tmp_path)
     list(format_node(waiting, uuid_text(bytes([3]) * 16), False, how="none"))
-    server = Server(waiting)
+    server = new_node(waiting)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
         (controllers,) = server.core.controller_listeners
@@ -201,7 +201,7 @@ async def test_only_controller_answers_other_nodes_while_its_logs_are_opened(
         await opened(logs, configs)
 
     monkeypatch.setattr(LogManager, "open", open_late)
-    server = Server(config(tmp_path))
+    server = new_node(config(tmp_path))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
         (controllers,) = server.core.controller_listeners
@@ -236,12 +236,9 @@ async def _connect_eventually(host: str, port: int) -> None:
 
 async def test_second_node_at_an_address_ends_with_the_reason(tmp_path: Path) -> None:
     """Both bound the address before either listened."""
-    nodes = [Server(config(tmp_path / name)) for name in ("a", "b")]
-    port = nodes[0].address.port
-    nodes[1].core.net.listeners["PLAINTEXT"].sock.close()
-    nodes[1].core.net.bind(
-        "PLAINTEXT", "127.0.0.1", port, nodes[0].core.net.listeners["PLAINTEXT"].for_connection
-    )
+    first = new_node(config(tmp_path / "a"))
+    taken = f"PLAINTEXT://127.0.0.1:{first.address.port},CONTROLLER://127.0.0.1:0"
+    nodes = [first, new_node(config(tmp_path / "b", listeners=taken))]
     async with trio.open_nursery() as nursery:
         await nursery.start(nodes[0].run)
         with pytest.raises(ExceptionGroup) as caught:

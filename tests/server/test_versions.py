@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.node.server import Server
 from kwire.storage_format.directories import CannotOpenError
-from tests.support.server.nodes import config, create, running, topics
+from tests.support.server.nodes import config, create, new_node, running, topics
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +26,7 @@ async def test_directory_of_a_later_version_is_refused_and_left_alone(tmp_path: 
     meta.write_text(meta.read_text().replace("version=1", "version=2"))
     before = content(tmp_path)
     with pytest.raises(CannotOpenError, match=r"meta\.properties has version 2, not 0 or 1"):
-        Server(config(tmp_path))
+        new_node(config(tmp_path))
     assert content(tmp_path) == before
     meta.write_text(meta.read_text().replace("version=2", "version=1"))
     async with running(tmp_path) as node:
@@ -38,7 +37,7 @@ def test_node_without_data_says_how_to_format_it(tmp_path: Path) -> None:
     """The voters of a dynamic quorum are not in the configuration, so the command has to say."""
     dynamic = config(tmp_path, controller_quorum_bootstrap_servers="127.0.0.1:1,127.0.0.1:2")
     with pytest.raises(CannotOpenError, match="--initial-controllers in a cluster that begins"):
-        Server(dynamic)
+        new_node(dynamic)
     static = config(tmp_path, controller_quorum_voters="1@127.0.0.1:1,2@127.0.0.1:2")
     with pytest.raises(CannotOpenError, match=r"--config FILE` with the cluster's id$"):
-        Server(static)
+        new_node(static)

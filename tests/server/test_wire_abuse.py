@@ -44,7 +44,7 @@ TRIES: Final = int(os.environ.get("KWIRE_WIRE_TRIES", "4"))
 
 
 def listeners(server: Server) -> dict[str, tuple[str, int]]:
-    return {name: at.address for name, at in server.core.net.listeners.items()}
+    return {each.name: server.core.net.address(each.name) for each in server.config.endpoints}
 
 
 async def advertised_apis(address: tuple[str, int]) -> list[tuple[int, int]]:

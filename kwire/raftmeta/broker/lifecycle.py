@@ -8,13 +8,12 @@ broker sends a heartbeat to the active controller every ``broker.heartbeat.inter
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol, overload
+from typing import TYPE_CHECKING, Final, Protocol, overload
 
 import trio
 
 from kwire import attrs, errors
 from kwire.clock import NodeClock
-from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatResponse
 from kwire.codec.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -30,6 +29,9 @@ from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.levels import METADATA_VERSION
 from kwire.waits import Signal
+
+if TYPE_CHECKING:
+    from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
 logger = logging.getLogger(__name__)
 
@@ -133,8 +135,10 @@ class BrokerLifecycle:
     def epoch(self) -> int:
         return self.broker.epoch
 
-    def producer_ids(self) -> AllocateProducerIdsRequest:
+    def producer_ids(self) -> "AllocateProducerIdsRequest":
         """Return the request for a block of producer ids."""
+        from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+
         return AllocateProducerIdsRequest(broker_id=self.config.node_id, broker_epoch=self.epoch)
 
     async def start(self, previous_epoch: int = -1) -> None:

@@ -79,8 +79,8 @@ class Node:
         return self.sessions[-1]
 
     def listen(self, name: str = "A", **more: Any) -> int:
-        self.port = self.service.bind(name, "127.0.0.1", 0, self.session, **more).port
-        self.service.accept(name)
+        self.port = self.service.bind(name, "127.0.0.1", 0, **more).port
+        self.service.accept(name, self.session)
         return self.port
 
     async def connect(self, port: int = 0) -> TrioWireClient:

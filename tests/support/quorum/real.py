@@ -156,13 +156,14 @@ class RealNode:
             configured=self.configured,
             peers=RaftPeers(routes),
         )
-        net = self._listening(quorum)
+        net, requests = NetServer(), self._requests(quorum)
+        self.port = net.bind("CONTROLLER", HOST, 0).port
         self._watch_steps(quorum)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(network.run)
             await nursery.start(net.run)
-            net.accept("CONTROLLER")
+            net.accept("CONTROLLER", requests.for_connection)
             await nursery.start(quorum.run)
             started.set()
 
@@ -185,17 +186,14 @@ class RealNode:
         if self.raft is not None:  # else it is dead already, as far as the scenario knows
             self.watch.on_step(self, event, effects)
 
-    def _listening(self, quorum: RaftService) -> NetServer:
+    def _requests(self, quorum: RaftService) -> Dispatcher:
         services = Services(
             quorum=quorum,
             image=MetadataImage(),
             cluster_id=self.config.cluster_id,
             supported_features={"kraft.version": (0, 1)},
         )
-        net = NetServer()
-        dispatcher = Dispatcher(services, ListenerType.CONTROLLER)
-        self.port = net.bind("CONTROLLER", HOST, 0, dispatcher.for_connection).port
-        return net
+        return Dispatcher(services, ListenerType.CONTROLLER)
 
     def end(self, *, in_order: bool) -> None:
         """Stop, or die: nothing is written any more."""

@@ -10,7 +10,8 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.load import broker_config
-from kwire.node.server import Server
+from kwire.node.environment import this_computer
+from kwire.node.server import Server, make_node
 from kwire.testing.wire import TrioWireClient
 
 
@@ -27,10 +28,15 @@ def config(directory: Path, **changes: str) -> BrokerConfig:
     return broker_config({**properties, **named})
 
 
+def new_node(config: BrokerConfig) -> Server:
+    """Return a node of this computer, which does not run yet."""
+    return make_node(config, this_computer())
+
+
 @asynccontextmanager
 async def running(directory: Path, **changes: str) -> AsyncIterator[Server]:
     """Run a node that serves; stop it in order at the end."""
-    server = Server(config(directory, **changes))
+    server = new_node(config(directory, **changes))
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         yield server

@@ -16,7 +16,8 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.schema import spec_of
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
-from kwire.node.server import Server
+from kwire.node.environment import this_computer
+from kwire.node.server import Server, make_node
 from simulation.raft.quorums import TestClock
 from simulation.replication.links import join_parts
 from tests.support.server.nodes import config
@@ -120,7 +121,8 @@ class MeteredNode:
 async def metered_node(meter: TurnMeter, **settings: str) -> AsyncIterator[MeteredNode]:
     """Run a combined node on a real disk until the block ends."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-        server = Server(config(Path(folder), **settings), clock=TestClock(), random=Random(1))
+        environment = this_computer(clock=TestClock(), random=Random(1))
+        server = make_node(config(Path(folder), **settings), environment)
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
             yield MeteredNode(server, meter, Dispatcher(server.services, ListenerType.BROKER))

@@ -1,0 +1,68 @@
+"""A connection over which nothing is sent, whose end shows that the other process has ended."""
+
+from typing import Protocol, Self
+
+import trio
+
+from kwire import attrs
+from kwire.net.listener import Address
+
+
+class IdleConnection(Protocol):
+    """An open connection; leaving its context closes it."""
+
+    @property
+    def address(self) -> Address:
+        """The numeric address of the other side."""
+
+    async def wait_end(self) -> None:
+        """Return when the other side has closed the connection."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+
+@attrs.define(eq=False)
+class SocketConnection:
+    """An idle connection over a socket."""
+
+    address: Address
+    _stream: trio.SocketStream
+
+    async def wait_end(self) -> None:
+        try:
+            while await self._stream.receive_some():
+                pass
+        except trio.BrokenResourceError:
+            pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stream.aclose()
+
+
+async def connect(host: str, port: int, *, is_numeric: bool) -> SocketConnection:
+    """Connect as described in :meth:`kwire.net.connection_pool.Network.connect_idle`."""
+    stream = await _open_stream(host, port, is_numeric=is_numeric)
+    try:
+        name: tuple[str, int] = stream.socket.getpeername()[:2]
+    except OSError:  # The other side has already reset the connection.
+        await stream.aclose()
+        raise
+    return SocketConnection(Address(*name), stream)
+
+
+async def _open_stream(host: str, port: int, *, is_numeric: bool) -> trio.SocketStream:
+    if not is_numeric:
+        return await trio.open_tcp_stream(host, port)
+    family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
+    sock = trio.socket.socket(family, trio.socket.SOCK_STREAM)
+    try:
+        await sock.connect((host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return trio.SocketStream(sock)

@@ -1,0 +1,107 @@
+"""The environment of a node: everything through which a node touches the outside.
+
+:func:`kwire.node.server.make_node` builds every node from a configuration and an environment:
+``kwire serve`` on this computer, a test perhaps with another clock, and a simulation with disks and
+connections in memory. No other part of a node opens a file, socket or connection, or asks for the
+time or for randomness, on its own.
+"""
+
+import os
+import socket
+from collections.abc import Callable
+from random import Random, SystemRandom
+from typing import Protocol
+
+import trio
+
+from kwire import attrs
+from kwire.clock import NodeClock, SystemClock
+from kwire.log.disk import Disks, RealDisks, raise_descriptor_limit
+from kwire.metrics import Metrics
+from kwire.net.connection_pool import Network
+from kwire.net.limits import Limits, last_descriptor
+from kwire.net.listener import Address, ForConnection
+from kwire.net.server import NetServer
+from kwire.raftmeta.quorum import StepObserver
+
+
+class Listeners(Protocol):
+    """The listening sockets of one node, and their connections."""
+
+    def bind(self, name: str, host: str, port: int, *, protected: bool = False) -> Address:
+        """Claim an address; connections are refused until :meth:`accept`. Raises OSError.
+
+        A ``protected`` listener still accepts when the connections of other listeners fill the
+        node.
+        """
+
+    def address(self, name: str) -> Address:
+        """Return the address of a bound listener."""
+
+    def accept(self, name: str, for_connection: ForConnection) -> None:
+        """Start to serve a bound listener, while :meth:`run` runs; raise OSError if it is taken."""
+
+    def relimit(self, limits: Limits) -> None:
+        """Change the limits on connections and on their rate; open connections stay open."""
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled, then release every address."""
+
+    def stop_accepting(self) -> None:
+        """Refuse new connections on all listeners; open connections stay open."""
+
+    def close(self) -> None:
+        """Release every address."""
+
+
+OpenListeners = Callable[[Limits, Metrics], Listeners]
+"""Returns listeners without addresses, which obey the limits and count in the metrics."""
+
+
+@attrs.frozen(kw_only=True)
+class Environment:
+    """The outside of one node."""
+
+    disks: Disks
+    """The log directories."""
+    network: Network
+    """The connections to other nodes."""
+    open_listeners: OpenListeners
+    host_name: str
+    """The name of this host, which is advertised for a listener on all interfaces."""
+    clock: NodeClock
+    random: Random
+    """The source of every id that the node creates: of topics, members, sessions, directories."""
+    observer: StepObserver | None = None
+    """Sees the steps of the node's quorum; None outside simulations."""
+
+
+def this_computer(*, clock: NodeClock | None = None, random: Random | None = None) -> Environment:
+    """Return the environment of a node on this computer.
+
+    By default, the node uses the system's clock and source of randomness.
+    """
+    clock, random = clock or SystemClock(), random or SystemRandom()
+
+    def open_listeners(limits: Limits, metrics: Metrics) -> NetServer:
+        net = NetServer(limits, metrics, clock.now)
+        if os.name == "posix":
+            net.acceptor.last_descriptor = last_descriptor(raise_descriptor_limit())
+        return net
+
+    return Environment(
+        disks=RealDisks(),
+        network=Network(clock, source_of_delays(random)),
+        open_listeners=open_listeners,
+        host_name=socket.gethostname(),
+        clock=clock,
+        random=random,
+    )
+
+
+def source_of_delays(random: Random) -> Random:
+    """Return a source of randomness for delays.
+
+    The number of draws depends on the time, and the ids from ``random`` must not.
+    """
+    return Random(random.randbytes(16))
