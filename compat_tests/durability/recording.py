@@ -78,8 +78,13 @@ MOVED: Final = {
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
+    KafkaError._UNKNOWN_PARTITION,
 }
-"""Errors of a request for an end offset while the leadership moves."""
+"""Errors of a request for an end offset while the leadership moves.
+
+librdkafka reports a partition as unknown when it has forgotten its leader, for one after a lost
+connection (`rd_kafka_topic_partition_list_query_leaders`), whatever the brokers' metadata say.
+"""
 OBSERVATIONS: Final = (
     "sends",
     "polls",
@@ -91,6 +96,19 @@ OBSERVATIONS: Final = (
     "skipped_sequences",
 )
 """The parts of a history that clients record."""
+
+
+def end_offset(consumer: Any, place: TopicPartition, seconds: float) -> int:
+    """Return the end offset of a partition; an empty one is asked about twice.
+
+    Each call sends two requests, for both ends of the log. When the request for the start is
+    retried, librdkafka 2.16 can answer (start, start) although the broker has refused to name the
+    end (`rd_kafka_query_wmark_offsets_resp_cb` forgets the error with the second response).
+    """
+    start, end = consumer.get_watermark_offsets(place, seconds)
+    if start == end:
+        _, end = consumer.get_watermark_offsets(place, seconds)
+    return int(end)
 
 
 @attrs.define
@@ -501,7 +519,7 @@ class Run:
     def _read_end(self, consumer: Any, place: TopicPartition) -> tuple[int] | None:
         """Return an end offset; None if the broker that was asked does not lead any more."""
         try:
-            return (consumer.get_watermark_offsets(place, 30)[1],)
+            return (end_offset(consumer, place, 30),)
         except KafkaException as error:
             if error.args[0].retriable() or error.args[0].code() in MOVED:
                 return None

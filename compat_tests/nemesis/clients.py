@@ -49,6 +49,7 @@ from compat_tests.durability.recording import (
     Reader,
     Run,
     Writer,
+    end_offset,
 )
 from compat_tests.harness.wait import eventually
 
@@ -134,10 +135,10 @@ class EndWatcher(Reader):
         partition = TopicPartition(*place)
         began = time.monotonic()
         with suppress(KafkaException):  # The leader is down, or cut off.
-            answer = self.call_timed("end", 5, lambda: consumer.get_watermark_offsets(partition, 5))
+            answer = self.call_timed("end", 5, lambda: end_offset(consumer, partition, 5))
             if answer is not None:
                 self.history.end_offsets.append(
-                    EndOffset(self.name, place, answer[1], began, time.monotonic())
+                    EndOffset(self.name, place, answer, began, time.monotonic())
                 )
 
 

@@ -52,7 +52,7 @@ def unclean_elections(delta: MetadataDelta) -> list[Election]:
             if (
                 old is None
                 or new.leader in (NO_LEADER, old.leader)
-                or new.leader in (*old.isr, *old.elr)
+                or not _is_alone(old, new)
                 or _has_completed_reassignment(old, new)
             ):
                 continue
@@ -72,6 +72,15 @@ def warnings(elections: list[Election]) -> Iterator[str]:
                 f"unclean leader elected partition={election.partition} "
                 f"leader={election.new.leader} former_isr={isr}: records that it lacks are lost"
             )
+
+
+def _is_alone(old: PartitionImage, new: PartitionImage) -> bool:
+    """True if no replica that was in sync or eligible before is in the ISR now.
+
+    An unclean election leaves the leader alone in the ISR. A delta can have several changes, so a
+    leader outside the old ISR may have joined it before its election.
+    """
+    return not {*old.isr, *old.elr}.intersection(new.isr)
 
 
 def _has_completed_reassignment(old: PartitionImage, new: PartitionImage) -> bool:

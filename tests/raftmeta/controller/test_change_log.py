@@ -100,6 +100,19 @@ def test_leaders_that_may_lack_records_are_named() -> None:
     ]
 
 
+def test_leader_that_has_just_joined_the_isr_is_not_called_unclean() -> None:
+    """Both changes reach the image at once: the ISR grows, then the preferred leader is elected."""
+
+    def change(**fields: Any) -> r.PartitionChangeRecord:
+        return r.PartitionChangeRecord(topic_id=bytes(15) + b"\x01", partition_id=0, **fields)
+
+    created = topic(1)
+    created[1].replicas, created[1].isr, created[1].leader = [3, 1, 2], [1, 2], 1
+    image, _ = apply(MetadataImage(), created)
+    changes = [change(isr=[3, 1, 2]), change(leader=3)]
+    assert unclean_elections(apply(image, changes)[1]) == []
+
+
 def test_leader_of_a_completed_reassignment_is_not_called_unclean() -> None:
     """The new replica joins the ISR and leads by one record."""
     created = topic(1)
