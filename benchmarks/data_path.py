@@ -40,6 +40,7 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader
 from kwire.replica.replicas import ReplicaService
 from kwire.types import TopicPartition
+from tests.support.handlers.services import services_of
 
 TOPIC_ID = b"t" * 16
 NOW_MS = SystemClock().now_ms()
@@ -68,9 +69,7 @@ def services(directory: str) -> Services:
         now=0.0,
     )
     partition.lead(leader, 0.0)
-    return Services(
-        config=BrokerConfig({}), clock=SystemClock(), image=MetadataImage(), replicas=replicas
-    )
+    return services_of(config=BrokerConfig({}), image=MetadataImage(), replicas=replicas)
 
 
 def produce_frame(records: bytes, acks: int) -> memoryview:
@@ -117,6 +116,8 @@ async def measure(name: str, rounds: int, call: Callable[[], Awaitable[Any]]) ->
 async def measure_all(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         built = services(directory)
+        parts = built.broker
+        assert parts is not None
         connection = Dispatcher(built, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
         large = build.batch([build.New(None, bytes(1000))] * 16, timestamp_ms=NOW_MS)
         small = build.batch([build.New(None, bytes(100))], timestamp_ms=NOW_MS)
@@ -125,13 +126,13 @@ async def measure_all(rounds: int) -> None:
             await measure(
                 f"Produce, one batch of {size}", rounds, partial(connection.answer, frame)
             )
-        end = built.replicas.partitions.get("t", 0).log.end_offset
+        end = parts.replicas.partitions.get("t", 0).log.end_offset
         frames = [fetch_frame(offset % end) for offset in range(0, rounds * 7, 7)]
         requests = itertools.cycle(frames)
         await measure("Fetch without session", rounds, lambda: connection.answer(next(requests)))
         first = await connection.answer(fetch_frame(0, 0, 0))
         release(first)
-        sessions = built.replicas.sessions
+        sessions = parts.replicas.sessions
         number = next(iter(sessions._sessions))
         epochs = itertools.count(1)
         prepared = [fetch_frame(epoch % end, number, epoch) for epoch in range(1, rounds * 5 + 1)]

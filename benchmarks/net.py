@@ -15,28 +15,33 @@ sent by sendfile in regions of 16 KB 1.6, 128 KB 0.3, 1 MB 0.12.
 import argparse
 import multiprocessing
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from struct import pack
 from typing import Final
 
 import attrs
 import trio
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from kwire.codec.apis import ListenerType
 from kwire.codec.compile import decoder
 from kwire.codec.frame import request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.handlers.dispatch import Dispatcher
-from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import Handler
 from kwire.log.disk import RealDisk
 from kwire.log.region import FileRegion
 from kwire.net.listener import ForConnection
 from kwire.net.send import Part, Region
 from kwire.net.server import NetServer
+from tests.support.handlers.services import services_of
 
 KEY, VERSION = 12, 4
 FRAME_BYTES: Final = (16 << 10, 128 << 10, 1 << 20)
@@ -136,7 +141,7 @@ async def measure_service(
 
 
 async def measure(connections: int, requests: int) -> None:
-    dispatcher = Dispatcher(Services(), ListenerType.BROKER)
+    dispatcher = Dispatcher(services_of(), ListenerType.BROKER)
     handler = Handler(HeartbeatRequest, heartbeat, lambda request, error: None)
     route = dispatcher.route(18, 0)
     dispatcher.routes[KEY, VERSION] = attrs.evolve(

@@ -33,7 +33,7 @@ async def init_producer_id(
         raise InvalidRequest("an id without its epoch, or the reverse")
     if transactional_id is not None:
         return await _initialize(context, request, transactional_id)
-    producer_id = await context.services.producer_ids.take()
+    producer_id = await context.broker.producer_ids.take()
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 

@@ -54,7 +54,7 @@ async def write_txn_markers(
     ]
     await slices.pause()
     codes: Codes = {}
-    results = await context.services.markers.write_markers(markers)
+    results = await context.broker.markers.write_markers(markers)
     for marker, result in zip(markers, results, strict=True):
         for partition, code in result.items():
             _set(codes, marker.producer_id, partition, code)

@@ -10,6 +10,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import TOPIC
 from kwire.errors import KafkaStorageError, raise_for_code
 from kwire.group.coordinator import GroupCoordinator
+from kwire.handlers.shared.context import BrokerServices
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.manager import delete_unassigned, find_duplicates, retire_strays
@@ -48,10 +49,12 @@ class BrokerHalf:
     """The broker half of one node; created before the node runs."""
 
     core: Core
+    lifecycle: BrokerLifecycle = attrs.field(init=False)
     replicas: ReplicaService = attrs.field(init=False)
     groups: GroupCoordinator = attrs.field(init=False)
     transactions: NodeTransactions = attrs.field(init=False)
-    lifecycle: BrokerLifecycle = attrs.field(init=False)
+    services: BrokerServices = attrs.field(init=False)
+    """The parts that requests may use."""
     has_opened_logs: bool = False
     """True once the logs are open; logs that were never opened cannot count as cleanly closed."""
     is_caught_up: bool = False
@@ -59,20 +62,28 @@ class BrokerHalf:
     _have_all_failed: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
-        core, services = self.core, self.core.services
-        self.replicas = services.replicas = self._make_replicas()
-        self.groups = services.groups = self._make_groups()
-        services.markers = Markers(
+        core = self.core
+        self.lifecycle = self._make_lifecycle()
+        self.replicas = self._make_replicas()
+        self.groups = self._make_groups()
+        markers = Markers(
             replicas=self.replicas,
             groups=self.groups.service,
             clock=core.clock,
-            timeout_ms=lambda: services.config.request_timeout_ms,
+            timeout_ms=lambda: core.current.config.request_timeout_ms,
         )
-        self.lifecycle = self._make_lifecycle()
-        self.replicas.lease = self.lifecycle.lease
-        services.producer_ids = ProducerIds(self._allocate_producer_ids)
-        services.verifier = self.transactions = self._make_transactions()
-        services.transactions = self.transactions.coordinator
+        producer_ids = ProducerIds(self._allocate_producer_ids)
+        log = CoordinatorLog(self.replicas, core.clock)
+        self.transactions = NodeTransactions(core, log, markers, producer_ids.take)
+        self.replicas.roles.subscribe(self.transactions.on_role_changed)
+        self.services = BrokerServices(
+            replicas=self.replicas,
+            groups=self.groups,
+            producer_ids=producer_ids,
+            markers=markers,
+            verifier=self.transactions,
+            transactions=self.transactions.coordinator,
+        )
         core.publisher.add_applier(self.replicas.applier.apply)
         core.publisher.subscribe(self._on_image_published)
 
@@ -91,7 +102,7 @@ class BrokerHalf:
             sessions=FetchSessions(
                 slots, SESSION_EVICTION_S, lambda: core.random.randrange(1, 1 << 31)
             ),
-            metrics=core.services.metrics,
+            metrics=core.metrics,
             lag_max_s=config.replica_lag_time_max_ms / 1000,
             lag_max_messages=config.replica_lag_max_messages,
             checks_records=_checks_records(config.kwire_produce_validation),
@@ -100,6 +111,7 @@ class BrokerHalf:
                 RateLimit(config.follower_replication_throttled_rate, *quota_windows),
             ),
             cluster=self._make_connections(),
+            lease=self.lifecycle.lease,
             fetcher_config=FetcherConfig(
                 node=config.node_id,
                 max_wait_ms=config.replica_fetch_wait_max_ms,
@@ -149,7 +161,7 @@ class BrokerHalf:
     def log_config(self, topic: str) -> LogConfig:
         """Return a topic's settings in the newest metadata."""
         overrides = self.core.publisher.image.config(TOPIC, topic)
-        return log_config(overrides, self.core.services.config)
+        return log_config(overrides, self.core.current.config)
 
     def _make_groups(self) -> GroupCoordinator:
         core = self.core
@@ -163,24 +175,19 @@ class BrokerHalf:
             """
             topic = core.publisher.image.topic(CONSUMER_OFFSETS)
             if topic is None:
-                return core.services.config.offsets_topic_num_partitions
+                return core.current.config.offsets_topic_num_partitions
             return counts.setdefault(topic.id, len(topic.partitions))
 
         groups = GroupCoordinator.build(
             CoordinatorLog(self.replicas, core.clock),
             core.clock,
-            config=lambda: core.services.config,
+            config=lambda: core.current.config,
             partitions=partitions,
             new_id=lambda: uuid_hex(random_uuid(core.random.randbytes)),
             topic_ids=lambda: core.publisher.image.topic_ids if self.is_caught_up else None,
         )
         self.replicas.roles.subscribe(groups.on_role_changed)
         return groups
-
-    def _make_transactions(self) -> NodeTransactions:
-        transactions = NodeTransactions(self.core, CoordinatorLog(self.replicas, self.core.clock))
-        self.replicas.roles.subscribe(transactions.on_role_changed)
-        return transactions
 
     def _make_lifecycle(self) -> BrokerLifecycle:
         core = self.core
@@ -189,7 +196,7 @@ class BrokerHalf:
             cluster_id=core.identity.cluster_id,
             incarnation_id=core.incarnation_id,
             endpoints=core.broker_listeners,
-            features=core.services.supported_features,
+            features=core.features,
             log_dirs=[directory.directory_id for directory in core.logs.directories],
             publisher=core.publisher,
             ask=core.local.ask,

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from kwire import attrs
 from kwire.clock import NodeClock
-from kwire.codec.apis import ListenerType
 from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage
-from kwire.handlers.dispatch import Dispatcher
-from kwire.handlers.shared.context import Services
+from kwire.handlers.shared.context import Current
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked
 from kwire.log.manager import LogManager
+from kwire.metrics import Metrics
 from kwire.net.connection_pool import Network, RaftPeers
 from kwire.net.controller_channel import ControllerChannel
+from kwire.net.listener import ForConnection
 from kwire.node import build
 from kwire.node.controller_requests import InProcessController
 from kwire.node.environment import Environment, Listeners, source_of_delays
@@ -65,7 +65,11 @@ class Core:
     clock: NodeClock
     random: Random
     """The source of every id that this node creates: of topics, members, sessions, directories."""
-    services: Services
+    current: Current
+    """The settings and metadata in force."""
+    metrics: Metrics
+    features: Mapping[str, tuple[int, int]]
+    """The smallest and largest level that this node supports, by feature."""
     logs: LogManager
     net: Listeners
     endpoints: tuple[build.AdvertisedListener, ...]
@@ -80,21 +84,15 @@ class Core:
     local: InProcessController = attrs.field(init=False)
     """The controller, as the other parts of this node use it."""
     active_controller: ActiveController = attrs.field(init=False)
+    topic_creation: AutoTopicCreation = attrs.field(init=False)
     periodic_tasks: PeriodicTasks = attrs.field(init=False)
-    _dispatchers: dict[ListenerType, Dispatcher] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         controller, channel = self.controller, self.channel
         self.local = InProcessController(controller, channel.ask, channel.alter, channel.ask)
         self.active_controller = ActiveController(controller, channel.insist, channel.insist_for)
         self.periodic_tasks = PeriodicTasks(controller, self.clock)
-        services = self.services
-        self._dispatchers = {side: Dispatcher(services, side) for side in ListenerType}
-        services.image = self.publisher.applied
-        services.controller, services.quorum = controller, self.quorum
-        services.topic_creation = AutoTopicCreation(self.active_controller, self.publisher)
-        services.logs = self.logs
-        services.channel = channel
+        self.topic_creation = AutoTopicCreation(self.active_controller, self.publisher)
 
     @property
     def controller_listeners(self) -> list[build.AdvertisedListener]:
@@ -108,12 +106,10 @@ class Core:
         controllers = self.controller_listeners
         return [endpoint for endpoint in self.endpoints if endpoint not in controllers]
 
-    def accept(self, name: str) -> None:
+    def accept(self, name: str, for_connection: ForConnection) -> None:
         """Start to serve a listener; raise CannotOpenError if its address was taken meanwhile."""
-        controllers = {endpoint.name for endpoint in self.config.controller_endpoints}
-        side = ListenerType.CONTROLLER if name in controllers else ListenerType.BROKER
         try:
-            self.net.accept(name, self._dispatchers[side].for_connection)
+            self.net.accept(name, for_connection)
         except OSError as error:
             endpoint = next(e for e in self.endpoints if e.name == name)
             raise CannotOpenError(_unbound(endpoint, error)) from error
@@ -124,7 +120,7 @@ class Core:
             self.config,
             self.incarnation_id,
             self.controller_listeners,
-            self.services.supported_features,
+            self.features,
         )
 
 
@@ -141,8 +137,8 @@ def make_core(
     """
     disks, random = environment.disks, environment.random
     examine(config, cluster_id, disks)
-    services = Services(config=config, clock=environment.clock, supported_features=features)
-    net = environment.open_listeners(build.limits(config), services.metrics)
+    metrics = Metrics()
+    net = environment.open_listeners(build.limits(config), metrics)
     logs: LogManager | None = None
     try:
         endpoints = _bind(config, net, environment.host_name)
@@ -150,9 +146,8 @@ def make_core(
         identity = identify(config, cluster_id, disks, random.randbytes)
         for directory in (*logs.directories, *logs.claimed):
             directory.directory_id = identity.directories[directory.name]
-        services.cluster_id = identity.cluster_id
         try:
-            return _assemble(config, identity, environment, services, logs, net, endpoints)
+            return _assemble(config, identity, environment, features, metrics, logs, net, endpoints)
         except OSError as error:
             raise CannotOpenError(refusal(config.metadata_directory, error)) from error
     except BaseException:
@@ -166,7 +161,8 @@ def _assemble(
     config: BrokerConfig,
     identity: Identity,
     environment: Environment,
-    services: Services,
+    features: Mapping[str, tuple[int, int]],
+    metrics: Metrics,
     logs: LogManager,
     net: Listeners,
     endpoints: tuple[build.AdvertisedListener, ...],
@@ -188,7 +184,7 @@ def _assemble(
         config=config,
         random=random,
         cluster_id=identity.cluster_id,
-        supported_features=dict(services.supported_features),
+        supported_features=dict(features),
     )
     controller = Controller(
         quorum,
@@ -204,7 +200,9 @@ def _assemble(
         identity=identity,
         clock=environment.clock,
         random=random,
-        services=services,
+        current=Current(config=config, image=publisher.applied),
+        metrics=metrics,
+        features=features,
         logs=logs,
         net=net,
         endpoints=endpoints,

@@ -35,7 +35,7 @@ from kwire.replica.replicas import ReplicaService
 
 def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
     """Register gauges so that the node's metrics include every declared metric."""
-    metrics = core.services.metrics
+    metrics = core.metrics
     metrics.register_function(m.BUILD_INFO, lambda: 1, __version__, platform.python_version())
     _add_controller_gauges(metrics, core)
     _add_quorum_gauges(metrics, core)

@@ -91,8 +91,8 @@ class MarkerBrokers:
 
     others: OtherBrokers
     pool: ConnectionPool
-    local: Callable[[], MarkerWriter]
-    """Returns the writer for partitions that this broker leads."""
+    local: MarkerWriter
+    """The writer for partitions that this broker leads."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         return self.others.leader_of(partition)
@@ -102,7 +102,7 @@ class MarkerBrokers:
     ) -> Sequence[Mapping[TopicPartition, int]]:
         """Return each marker's error codes; raises KafkaError if the broker does not answer."""
         if broker == self.others.node:
-            return await self.local().write_markers(markers)
+            return await self.local.write_markers(markers)
         request = WriteTxnMarkersRequest(markers=[_marker(marker) for marker in markers])
         return _codes(markers, await self.others.call(self.pool, broker, request))
 

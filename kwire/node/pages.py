@@ -12,7 +12,7 @@ from kwire.node.server import Server
 def pages(server: Server) -> Pages:
     """Create a node's pages; ``/livez`` answers as soon as the event loop runs."""
     core = server.core
-    metrics, clock = core.services.metrics, core.clock
+    metrics, clock = core.metrics, core.clock
     add_process(metrics, clock)
     add_gauges(core, server.broker)
     delay = metrics.cell(m.LOOP_DELAY)

@@ -12,8 +12,11 @@ from typing import Final
 import trio
 
 from kwire import metrics as m
+from kwire.codec.apis import ListenerType
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import BROKER
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Services
 from kwire.net.listener import Address
 from kwire.node import build
 from kwire.node.broker import BrokerHalf
@@ -58,12 +61,25 @@ class Server:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.config = core.config
-        self.services = self.core.services
         self.ready = trio.Event()
         self._stop = trio.Event()
-        self.core.publisher.add_applier(self._reconfigure)
-        self.core.publisher.subscribe(lambda image, delta: self._on_image_published(delta))
+        core.publisher.add_applier(self._reconfigure)
+        core.publisher.subscribe(lambda image, delta: self._on_image_published(delta))
         self.broker = BrokerHalf(core) if self.config.is_broker else None
+        self.services = Services(
+            current=core.current,
+            clock=core.clock,
+            metrics=core.metrics,
+            cluster_id=core.identity.cluster_id,
+            supported_features=core.features,
+            controller=core.controller,
+            topic_creation=core.topic_creation,
+            quorum=core.quorum,
+            logs=core.logs,
+            channel=core.channel,
+            broker=None if self.broker is None else self.broker.services,
+        )
+        self._requests = {side: Dispatcher(self.services, side) for side in ListenerType}
 
     # Following the metadata -----------------------------------------------------------------
     async def _reconfigure(self, delta: MetadataDelta) -> None:
@@ -71,21 +87,21 @@ class Server:
         own = str(self.config.node_id)
         if {(BROKER, ""), (BROKER, own)} & delta.configs:
             image = delta.after
-            self.services.config = self.config.with_dynamic(
+            config = self.core.current.config = self.config.with_dynamic(
                 image.config(BROKER, ""), image.config(BROKER, own)
             )
-            self.core.net.relimit(build.limits(self.services.config))
+            self.core.net.relimit(build.limits(config))
             if self.broker is not None:
-                self.broker.throttle(self.services.config)
-            self.core.logs.configure_cleaner(build.cleaner_settings(self.services.config))
+                self.broker.throttle(config)
+            self.core.logs.configure_cleaner(build.cleaner_settings(config))
 
     def _on_image_published(self, delta: MetadataDelta) -> None:
-        self.services.image = delta.after
+        self.core.current.image = delta.after
         if self.core.controller.has_decided(delta.after.applied.offset):
             for line in change_lines(delta):
                 logger.info(line)
             elections = unclean_elections(delta)
-            self.services.metrics.cell(m.UNCLEAN_ELECTIONS).value += len(elections)
+            self.core.metrics.cell(m.UNCLEAN_ELECTIONS).value += len(elections)
             for line in warnings(elections):
                 logger.warning(line)
 
@@ -160,7 +176,7 @@ class Server:
             await nursery.start(core.publisher.run)
         await nursery.start(core.snapshotter.run)
         for endpoint in self.config.broker_endpoints:
-            core.accept(endpoint.name)
+            core.accept(endpoint.name, self._requests[ListenerType.BROKER].for_connection)
 
     def _accept_from_nodes(self) -> None:
         """Serve the other nodes before the logs are open, which may take minutes.
@@ -169,7 +185,7 @@ class Server:
         ended.
         """
         for endpoint in self.core.controller_listeners:
-            self.core.accept(endpoint.name)
+            self.core.accept(endpoint.name, self._requests[ListenerType.CONTROLLER].for_connection)
 
     async def _watch_brokers(self) -> None:
         """Watch the processes of the other brokers, once there are any."""

@@ -48,7 +48,7 @@ async def collect_figures(server: Server) -> dict[str, int]:
         "leaderless": 0,
         "leaders": 0,
         "under_replicated": 0,
-        "records": int(core.services.metrics.total(m.MESSAGES_IN)),
+        "records": int(core.metrics.total(m.MESSAGES_IN)),
     }
     for topic in image.topics.values():
         for partition in topic.partitions.values():

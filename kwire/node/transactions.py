@@ -14,7 +14,7 @@ from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.types import TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     import trio
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kwire.net.connection_pool import ConnectionPool
     from kwire.node.core import Core
     from kwire.node.other_brokers import OtherBrokers, Verifier
+    from kwire.replica.transaction_ports import MarkerWriter
     from kwire.transaction.coordinator import TransactionCoordinator
     from kwire.transaction.settings import TransactionSettings
     from kwire.types import TopicPartition
@@ -41,6 +42,10 @@ class NodeTransactions:
 
     core: Core
     log: CoordinatorLog
+    markers: MarkerWriter
+    """Writes markers to the partitions that this broker leads."""
+    take_id: Callable[[], Awaitable[int]]
+    """Returns a new producer id; raises KafkaError."""
     nursery: trio.Nursery | None = None
     """The nursery of the coordinator's task; set before the node gets a role."""
     _coordinator: TransactionCoordinator | None = None
@@ -96,8 +101,8 @@ class NodeTransactions:
         from kwire.node.other_brokers import MarkerBrokers
         from kwire.transaction.coordinator import TransactionCoordinator
 
-        core, services = self.core, self.core.services
-        markers = MarkerBrokers(self._other_brokers(), self._pool(), lambda: services.markers)
+        core = self.core
+        markers = MarkerBrokers(self._other_brokers(), self._pool(), self.markers)
         return TransactionCoordinator(
             log=self.log,
             clock=core.clock,
@@ -105,7 +110,7 @@ class NodeTransactions:
             settings=self._settings,
             server_version=lambda: core.publisher.image.features.get(_FEATURE, 0),
             partitions=self._partition_count,
-            take_id=services.producer_ids.take,
+            take_id=self.take_id,
         )
 
     def _other_brokers(self) -> OtherBrokers:
@@ -127,7 +132,7 @@ class NodeTransactions:
     def _settings(self) -> TransactionSettings:
         from kwire.transaction.settings import TransactionSettings
 
-        return TransactionSettings.of(self.core.services.config)
+        return TransactionSettings.of(self.core.current.config)
 
     def _partition_count(self) -> int:
         """Return the partition count of `__transaction_state`, as it was on the first call.
@@ -136,5 +141,5 @@ class NodeTransactions:
         """
         topic = self.core.publisher.image.topic(TRANSACTION_STATE)
         if topic is None:
-            return self.core.services.config.transaction_state_log_num_partitions
+            return self.core.current.config.transaction_state_log_num_partitions
         return self._counts.setdefault(topic.id, len(topic.partitions))

@@ -81,8 +81,7 @@ class World:
     def image(self, random: Random) -> MetadataImage | None:
         """Return the metadata of a random broker."""
         brokers = [m for m in self.machines.values() if m.config.is_broker and m.is_serving]
-        services = random.choice(brokers).services if brokers else None
-        return None if services is None else services.image
+        return random.choice(brokers).image if brokers else None
 
 
 @attrs.define(eq=False)

@@ -13,10 +13,10 @@ import trio
 from kwire import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError
-from kwire.handlers.shared.context import Services
 from kwire.node.environment import Environment
 from kwire.node.server import Server, make_node
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.replica.partition import Partition
 from kwire.storage_format.directories import directory_id, format_directory
@@ -135,8 +135,9 @@ class SimMachine:
         return self.server is not None and self.server.core.controller.is_active
 
     @property
-    def services(self) -> Services | None:
-        return None if self.server is None else self.server.services
+    def image(self) -> MetadataImage | None:
+        """The metadata in force on the node if its process runs."""
+        return None if self.server is None else self.server.services.current.image
 
     def is_fenced(self) -> bool:
         """Return whether this incarnation of the broker is fenced in the committed metadata."""
@@ -154,16 +155,13 @@ class SimMachine:
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """Return a partition if the broker's process runs and has it, else None."""
-        services = self.services
-        if services is None or not self.config.is_broker:
-            return None
-        return services.replicas.partitions.find(topic, index)
+        broker = None if self.server is None else self.server.broker
+        return None if broker is None else broker.replicas.partitions.find(topic, index)
 
     def partitions(self) -> list[Partition]:
         """Return all partitions of the broker if its process runs."""
-        services = self.services
-        is_broker = services is not None and self.config.is_broker
-        return list(services.replicas.partitions) if services and is_broker else []
+        broker = None if self.server is None else self.server.broker
+        return [] if broker is None else list(broker.replicas.partitions)
 
     def start(self, nursery: trio.Nursery) -> None:
         """Start a process unless one is running; it runs until it is killed or stopped."""

@@ -26,7 +26,7 @@ async def coordinator() -> AsyncIterator[tuple[Broker, World, Producer]]:
         await world.start()
         subject = broker()
         await create_topic(subject)
-        subject.services.transactions = lambda: world.coordinator
+        subject.replace(transactions=lambda: world.coordinator)
         producer = await world.init()
         await world.add(producer, T0)
         world.brokers.may_serve = trio.Event()

@@ -10,8 +10,8 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.handlers import served_on
 from kwire.handlers.dispatch import Dispatcher
-from kwire.handlers.shared.context import Services
 from kwire.raftmeta.metadata.image import Applied
+from tests.support.handlers.services import services_of
 
 KEY = 18
 
@@ -40,9 +40,9 @@ async def ask(
     kraft: int = 0,
 ) -> ApiVersionsResponse:
     """Send a request of ``version``, or with ``wire`` in place of it; return the response."""
-    services: Any = Services(
-        image=Image(),  # type: ignore[arg-type]
-        quorum=RaftService(kraft),  # type: ignore[arg-type]
+    services: Any = services_of(
+        image=Image(),
+        quorum=RaftService(kraft),
         supported_features={"metadata.version": (7, 30), "group.version": (0, 1)},
     )
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")

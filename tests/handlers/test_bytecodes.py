@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, cast
 
+import attrs
 import pytest
 
 from kwire.codec.apis import ListenerType
@@ -111,8 +112,7 @@ class Subject:
 @asynccontextmanager
 async def serve(services: Services) -> AsyncIterator[Subject]:
     """Serve requests over a loopback socket."""
-    services.clock = Stopped()
-    dispatcher = Dispatcher(services, ListenerType.BROKER)
+    dispatcher = Dispatcher(attrs.evolve(services, clock=Stopped()), ListenerType.BROKER)
     async with running() as node:
         service = node.service
         node.port = service.bind("PLAINTEXT", "127.0.0.1", 0).port

@@ -28,7 +28,8 @@ async def test_response_has_controllers_with_their_port_on_the_listener(
         ],
     )
     async with admin_node() as node:
-        node.services.image, _ = apply(node.services.image, [other])
+        current = node.services.current
+        current.image, _ = apply(current.image, [other])
         context = Context(
             services=node.services, listener_type=ListenerType.CONTROLLER, listener=listener
         )

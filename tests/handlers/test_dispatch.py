@@ -14,11 +14,12 @@ from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.errors import KafkaError, UnknownMemberId
 from kwire.handlers import SERVED, dispatch, handler_name, served_on
 from kwire.handlers.dispatch import Dispatcher, Route
-from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.unserved import UNSERVED
 from kwire.metrics import Metrics
 from kwire.net.framing import Disconnect
+from tests.support.handlers.services import services_of
 
 KEY = 12
 
@@ -64,7 +65,7 @@ class Client:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    dispatcher = Dispatcher(Services(), ListenerType.BROKER)
+    dispatcher = Dispatcher(services_of(), ListenerType.BROKER)
     dispatcher._apis[KEY] = attrs.evolve(BY_KEY[KEY], first=1)
     monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda *_: heartbeat)
     return Client(dispatcher, dispatcher.for_connection("PLAINTEXT", "10.1.2.3"))
@@ -199,7 +200,7 @@ async def test_first_request_of_an_api_is_prepared_in_several_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Other tasks run between the import of messages and handler and each compilation."""
-    dispatcher, steps = Dispatcher(Services(), ListenerType.BROKER), Steps()
+    dispatcher, steps = Dispatcher(services_of(), ListenerType.BROKER), Steps()
     calls: list[tuple[str, int]] = []
     for name in ("handler_of", "decoder", "encoder"):
         function = getattr(dispatch, name)

@@ -13,9 +13,10 @@ from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.codec.messages.principal import DefaultPrincipal
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from kwire.handlers.envelope import envelope
-from kwire.handlers.shared.context import Context, Principal, Services
+from kwire.handlers.shared.context import Context, Principal
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.delivery import LeaderAndEpoch
+from tests.support.handlers.services import services_of
 
 KEY = 64
 PRINCIPAL = b"\0\0" + encode(
@@ -56,7 +57,7 @@ def inside(version: int = 0, key: int = KEY) -> bytes:
 async def ask(
     data: bytes, *, active: bool = True, principal: bytes = PRINCIPAL, host: str = "10.1.2.3"
 ) -> EnvelopeResponse:
-    services = Services(quorum=RaftService(active))  # type: ignore[arg-type]
+    services = services_of(quorum=RaftService(active))
     context = Context(
         services=services, listener_type=ListenerType.CONTROLLER, listener="CONTROLLER"
     )

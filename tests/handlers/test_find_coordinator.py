@@ -52,7 +52,7 @@ async def test_refused_creation_of_the_offsets_topic_is_returned(factor: int, co
         node.topic_creation.result = CreateTopicsResponse.CreatableTopicResult(
             name=CONSUMER_OFFSETS, error_code=38, error_message=text
         )
-        node.broker.services.config = node_config(offsets_topic_replication_factor=str(factor))
+        node.broker.current.config = node_config(offsets_topic_replication_factor=str(factor))
         reply = await node.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 6)
         (coordinator,) = reply.coordinators
         assert coordinator.error_code == code

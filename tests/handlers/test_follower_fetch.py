@@ -205,7 +205,7 @@ async def leader_of_three(**settings: str) -> tuple[Broker, Partition]:
     """Make a leader with a follower in its own rack and one in another."""
     subject = broker()
     selector = {"replica.selector.class": RACK_AWARE_SELECTOR, **settings}
-    subject.services.config = BrokerConfig(selector)
+    subject.current.config = BrokerConfig(selector)
     for node, rack in ((NODE, HERE), (2, THERE), (3, HERE)):
         endpoint = r.RegisterBrokerRecord.BrokerEndpoint(
             name="PLAINTEXT", host="localhost", port=9000 + node, security_protocol=0

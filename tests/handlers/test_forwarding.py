@@ -19,8 +19,9 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from kwire.handlers.dispatch import Dispatcher
-from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import node_config
 
 KEY = 64
@@ -75,7 +76,7 @@ async def ask(
     """Return the error code, and the number of requests that were forwarded."""
     channel: Any = Channel(fails)
     controller: Any = Controller(active, alone)
-    services = Services(controller=controller, channel=channel)
+    services = services_of(controller=controller, channel=channel)
     frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=broker))[4:]
     requests = Dispatcher(services, side).for_connection("PLAINTEXT", "127.0.0.1")
     parts = await requests.answer(memoryview(frame))
@@ -166,7 +167,7 @@ async def test_settings_of_other_brokers_are_refused_and_not_forwarded(
     ]
     channel: Any = Settings(key, silent)
     controller: Any = Controller(is_active=False)
-    services = Services(config=node_config(), controller=controller, channel=channel)
+    services = services_of(config=node_config(), controller=controller, channel=channel)
     frame = request_frame(key, 1, 99, "c", api(resources=resources, validate_only=False))[4:]
     requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
     parts = await requests.answer(memoryview(frame))
@@ -204,7 +205,7 @@ async def test_client_is_muted_for_the_throttle_time_of_a_forwarded_answer(
     """Invariant 104: as in Kafka, in every version; old clients do not wait by themselves."""
     channel: Any = Debt()
     controller: Any = Controller(is_active=False)
-    services = Services(controller=controller, channel=channel)
+    services = services_of(controller=controller, channel=channel)
     requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
     frame = request_frame(key, version, 99, "c", request_)[4:]
     parts = await requests.answer(memoryview(frame))
@@ -215,7 +216,7 @@ async def test_client_is_muted_for_the_throttle_time_of_a_forwarded_answer(
 async def test_forwarded_answer_without_throttle_time_does_not_mute(local: None) -> None:
     channel: Any = Channel()
     controller: Any = Controller(is_active=False)
-    services = Services(controller=controller, channel=channel)
+    services = services_of(controller=controller, channel=channel)
     requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
     frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=7))[4:]
     await requests.answer(memoryview(frame))

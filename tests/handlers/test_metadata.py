@@ -13,10 +13,11 @@ from kwire.codec.messages.metadata_records import (
     TopicRecord,
 )
 from kwire.handlers.metadata import metadata
-from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.context import Context
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from tests.support.handlers.admin_node import AdminNode, admin_node
+from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import CLUSTER, directory, node_config
 
 RequestedTopic = MetadataRequest.MetadataRequestTopic
@@ -119,7 +120,7 @@ def cluster_of_three() -> MetadataImage:
 
 
 async def test_response_has_leaders_and_offline_replicas() -> None:
-    services = Services(config=node_config(), image=cluster_of_three(), cluster_id=CLUSTER)
+    services = services_of(config=node_config(), image=cluster_of_three(), cluster_id=CLUSTER)
     reply = await metadata(Context(services=services), MetadataRequest(topics=None))
     assert reply is not None
     assert [broker.node_id for broker in reply.brokers] == [1]
@@ -143,7 +144,7 @@ async def test_node_without_unfenced_brokers_returns_itself() -> None:
         for number in (1, 3)
     ]
     image = apply(cluster_of_three(), fencings)[0]
-    services = Services(config=node_config(), image=image, cluster_id=CLUSTER)
+    services = services_of(config=node_config(), image=image, cluster_id=CLUSTER)
     reply = await metadata(Context(services=services), MetadataRequest(topics=None))
     assert reply is not None
     assert [(broker.node_id, broker.host) for broker in reply.brokers] == [(1, "h1")]

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -81,7 +82,8 @@ async def test_other_tasks_run_during_a_large_response(
     handler: Callable[[Context, Any], Awaitable[Any]], request_: Any, turns_min: int
 ) -> None:
     async with admin_node() as node:
-        node.services.image, _ = apply(node.services.image, everything())
+        current = node.services.current
+        current.image, _ = apply(current.image, everything())
         turns = 0
 
         async def other() -> None:
@@ -90,10 +92,10 @@ async def test_other_tasks_run_during_a_large_response(
                 await trio.lowlevel.checkpoint()
                 turns += 1
 
-        node.services.clock = SlowClock()
+        services = attrs.evolve(node.services, clock=SlowClock())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other)
-            answer = await handler(Context(services=node.services), request_)
+            answer = await handler(Context(services=services), request_)
             nursery.cancel_scope.cancel()
         assert answer is not None
         assert turns >= turns_min

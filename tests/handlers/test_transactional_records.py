@@ -30,7 +30,7 @@ that let their records add partitions (KIP-890)."""
 
 
 def verifier_of(subject: Broker) -> ScriptedVerifier:
-    verifier = subject.services.verifier
+    verifier = subject.parts.verifier
     assert isinstance(verifier, ScriptedVerifier)
     return verifier
 
@@ -523,7 +523,7 @@ class TestVerification:
 
     async def test_nothing_is_asked_while_verification_is_disabled(self):
         subject, _ = await node()
-        subject.services.config = BrokerConfig(
+        subject.current.config = BrokerConfig(
             {"transaction.partition.verification.enable": "false"}
         )
         verifier_of(subject).default = errors.InvalidTxnState.code
@@ -533,7 +533,7 @@ class TestVerification:
     async def test_partitions_are_added_while_verification_is_disabled(self):
         """Without it the coordinator would send no marker, and the transaction never end."""
         subject, _ = await node()
-        subject.services.config = BrokerConfig(
+        subject.current.config = BrokerConfig(
             {"transaction.partition.verification.enable": "false"}
         )
         assert await send(subject, version=NEW) == (0, 0)

@@ -20,7 +20,7 @@ FetchGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 
 
 def verifier_of(node: GroupNode) -> ScriptedVerifier:
-    verifier = node.broker.services.verifier
+    verifier = node.broker.parts.verifier
     assert isinstance(verifier, ScriptedVerifier)
     verifier.default = 0
     return verifier

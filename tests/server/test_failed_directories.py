@@ -15,7 +15,7 @@ from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
 from kwire.storage_format.directories import format_node
 from kwire.testing.wire import TrioWireClient
 from tests.support.handlers.broker import one_batch
-from tests.support.server.nodes import config, create, running
+from tests.support.server.nodes import config, create, parts_of, running
 
 pytestmark = pytest.mark.slow
 CLUSTER_ID = "aaaaaaaaaaaaaaaaaaaaaA"
@@ -76,7 +76,7 @@ async def test_records_of_an_unreadable_directory_are_back_once_it_is_readable(
         assert sorted(codes) == [errors.NONE] * 4 + [errors.KafkaStorageError.code] * 4
     loop.unlink()
     async with running(tmp_path, **settings) as server:
-        partitions = [server.services.replicas.partitions.get("t", n) for n in range(PARTITIONS)]
+        partitions = [parts_of(server).replicas.partitions.get("t", n) for n in range(PARTITIONS)]
         assert [p.log.end_offset for p in partitions] == [1 if code else 2 for code in codes]
 
 

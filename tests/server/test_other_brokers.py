@@ -135,11 +135,11 @@ async def test_verification_by_a_silent_coordinator_is_given_up_after_seconds(
         publisher=Publisher(apply(MetadataImage(), records)[0]),
         network=SimpleNamespace(pool=lambda _, timeout_s: SilentPool(timeout_s)),
         clock=Clock(),
-        services=SimpleNamespace(
-            config=node_config(), producer_ids=SimpleNamespace(take=None), markers=None
-        ),
+        current=SimpleNamespace(config=node_config()),
     )
-    transactions = NodeTransactions(cast("Core", parts), cast("CoordinatorLog", FakeLog()))
+    unused: Any = None
+    log = cast("CoordinatorLog", FakeLog())
+    transactions = NodeTransactions(cast("Core", parts), log, markers=unused, take_id=unused)
     async with trio.open_nursery() as nursery:
         transactions.nursery = nursery
         codes = await transactions.verify("x", 5, 0, [T0])

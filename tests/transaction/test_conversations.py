@@ -24,7 +24,7 @@ from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.errors import TransactionalIdNotFound
 from kwire.node.server import Server
 from kwire.testing.wire import TrioWireClient
-from tests.support.server.nodes import running
+from tests.support.server.nodes import parts_of, running
 from tests.support.transaction.conversation import Conversation
 from tests.support.transaction.scenarios import SCENARIOS
 
@@ -74,7 +74,7 @@ def at_epoch(server: Server) -> Bump:
     """Return the function that moves a transactional id of a node to an epoch."""
 
     async def bump(name: str, epoch: int) -> tuple[int, int]:
-        coordinator = server.services.transactions()
+        coordinator = parts_of(server).transactions()
         for shard in coordinator.service.machines():
             if name in shard.transactions:
                 bumped = attrs.evolve(shard.transactions[name], producer_epoch=epoch)

@@ -47,9 +47,10 @@ async def node_with_groups(meter: TurnMeter) -> AsyncIterator[MeteredNode]:
 async def append_commits(node: MeteredNode) -> None:
     """Append one committed offset of each group, and have the coordinator load them."""
     services = node.server.services
-    log, now_ms = services.replicas.partitions.get(CONSUMER_OFFSETS, 0).log, services.clock.now_ms()
+    log = node.parts.replicas.partitions.get(CONSUMER_OFFSETS, 0).log
+    now_ms = services.clock.now_ms()
     topic = commit("", TOPICS[:1], 1).topics[0]
-    topic.topic_id = services.image.topic_ids[topic.name]
+    topic.topic_id = services.current.image.topic_ids[topic.name]
     for start in range(0, GROUPS, BATCH_RECORDS):
         records = []
         for name in NAMES[start : start + BATCH_RECORDS]:
@@ -58,8 +59,8 @@ async def append_commits(node: MeteredNode) -> None:
             records.append(New(*store(record)))
         log.append_follower(batch(records, base_offset=log.end_offset, timestamp_ms=now_ms), now_ms)
     log.high_watermark = log.end_offset
-    services.groups.service.on_resigned(0)
-    services.groups.service.on_elected(0, 1)
+    node.parts.groups.service.on_resigned(0)
+    node.parts.groups.service.on_elected(0, 1)
     await trio.sleep(10)
 
 
@@ -142,7 +143,7 @@ async def offset_fetch_by_name(node: MeteredNode, size: int) -> None:
 @row("loading of a partition", "groups", GROUPS, "_load_all", after="OffsetCommit")
 async def load(node: MeteredNode, size: int) -> None:
     """Their offsets are as many, beside those of the group with many offsets."""
-    service = node.server.services.groups.service
+    service = node.parts.groups.service
     with node.meter.measuring():
         service.on_resigned(0)
         service.on_elected(0, 2)

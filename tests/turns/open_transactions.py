@@ -41,7 +41,7 @@ async def node_with_open_transactions(meter: TurnMeter) -> AsyncIterator[Metered
     }
     async with metered_node(meter, **settings) as node:
         await node.create(TOPIC)
-        partition = node.server.services.replicas.partitions.get(TOPIC, 0)
+        partition = node.parts.replicas.partitions.get(TOPIC, 0)
         for producer in range(OPEN):
             append(
                 partition.log,
@@ -60,7 +60,7 @@ async def node_with_open_transactions(meter: TurnMeter) -> AsyncIterator[Metered
 
 def append_states(node: MeteredNode) -> None:
     """Append the coordinator's records of the transactions, as its last leader did."""
-    log = node.server.services.replicas.partitions.get(TRANSACTION_STATE, 0).log
+    log = node.parts.replicas.partitions.get(TRANSACTION_STATE, 0).log
     now_ms = node.server.services.clock.now_ms()
     for start in range(0, OPEN, BATCH_RECORDS):
         records = []
@@ -151,13 +151,13 @@ async def end(node: MeteredNode, size: int) -> None:
         for producer in (0, size - 1)
     ]
     await node.measure(WriteTxnMarkersRequest(markers=markers))
-    partition = node.server.services.replicas.partitions.get(TOPIC, 0)
+    partition = node.parts.replicas.partitions.get(TOPIC, 0)
     assert partition.last_stable_offset == 1
 
 
 @row("loading of their coordinator", "open transactions", OPEN, "_load_all")
 async def load(node: MeteredNode, size: int) -> None:
-    service = node.server.services.transactions().service
+    service = node.parts.transactions().service
     with node.meter.measuring():
         service.on_resigned(0)
         service.on_elected(0, 1)
@@ -204,5 +204,5 @@ async def time_out(node: MeteredNode, size: int) -> None:
         await trio.sleep(TIMEOUT_MS / 1000 + 30)
     answer = await node.call(ListTransactionsRequest(state_filters=["Ongoing"]))
     assert not answer.transaction_states
-    partition = node.server.services.replicas.partitions.get(TOPIC, 0)
+    partition = node.parts.replicas.partitions.get(TOPIC, 0)
     assert partition.last_stable_offset == partition.log.end_offset

@@ -44,7 +44,7 @@ async def node_with_partitions(meter: TurnMeter) -> AsyncIterator[MeteredNode]:
     async with metered_node(meter, **settings) as node:
         for name in NAMES:
             await node.create(name, PARTITIONS)
-        assert len(node.server.services.replicas.partitions) == ALL
+        assert len(node.parts.replicas.partitions) == ALL
         yield node
 
 
@@ -200,7 +200,7 @@ async def delete_records(node: MeteredNode, size: int) -> None:
 
 @row("DescribeProducers", "producers", ALL, "DescribeProducers")
 async def describe_producers(node: MeteredNode, size: int) -> None:
-    partition = node.server.services.replicas.partitions.get(NAMES[0], 0)
+    partition = node.parts.replicas.partitions.get(NAMES[0], 0)
     partition.log.producers.restore(producers(size))
     shape = DescribeProducersRequest.TopicRequest
     await node.measure(

@@ -27,11 +27,11 @@ class Roles:
 
     async def measure(self, *records: Any) -> None:
         """Measure the work of a broker that applies published records."""
-        image, delta = apply(self.broker.services.image, records)
+        image, delta = apply(self.broker.current.image, records)
         await trio.lowlevel.checkpoint()
         with self.meter.measuring():
             await self.broker.replicas.applier.apply(delta)
-        self.broker.services.image = image
+        self.broker.current.image = image
 
 
 @asynccontextmanager

@@ -1,14 +1,13 @@
 """The context in which a request is answered: the parts of the node, the client, its listener.
 
-The server fills in the parts as it creates them; a listener does not serve an API that needs a part
-which its node lacks.
+A listener does not serve an API that needs a part which its node lacks.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kwire import attrs
-from kwire.clock import Clock, SystemClock
+from kwire.clock import Clock
 from kwire.codec.apis import ListenerType
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import (
@@ -57,43 +56,49 @@ class Principal(NamedTuple):
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
-# Any: handlers never see the None, because an API whose part the node lacks is not served.
-Absent: TypeAlias = Any
+@attrs.define(kw_only=True, eq=False)
+class Current:
+    """The settings and metadata in force on a node; both are replaced when they change."""
+
+    config: BrokerConfig
+    """The settings, including those that were changed while the node runs."""
+    image: MetadataImage
+    """The published metadata."""
 
 
-def _absent() -> Absent:
-    """Return None for a part that this node lacks, or that the server has not created yet."""
-    return None
+@attrs.frozen(kw_only=True, eq=False)
+class BrokerServices:
+    """The parts of a node's broker that requests may use."""
 
-
-@attrs.define(kw_only=True)
-class Services:
-    """The parts of one node that requests may use; one object per node, filled in by the server."""
-
-    config: BrokerConfig = attrs.field(factory=_absent)
-    """The current snapshot of the settings; replaced when they change."""
-    clock: Clock = attrs.field(factory=SystemClock)
-    metrics: Metrics = attrs.field(factory=Metrics)
-    image: MetadataImage = attrs.field(factory=_absent)
-    """The published metadata; replaced by each publication."""
-    replicas: ReplicaService = attrs.field(factory=_absent)
-    groups: GroupCoordinator = attrs.field(factory=_absent)
-    controller: Controller = attrs.field(factory=_absent)
-    topic_creation: AutoTopicCreation = attrs.field(factory=_absent)
-    quorum: RaftService = attrs.field(factory=_absent)
-    logs: LogManager = attrs.field(factory=_absent)
-    producer_ids: ProducerIds = attrs.field(factory=_absent)
-    markers: MarkerWriter = attrs.field(factory=_absent)
+    replicas: ReplicaService
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    markers: MarkerWriter
     """Writes transaction markers to the partitions that this broker leads."""
-    verifier: TransactionVerifier = attrs.field(factory=_absent)
+    verifier: TransactionVerifier
     """Asks transaction coordinators, on this node and on others."""
-    transactions: "Callable[[], TransactionCoordinator]" = attrs.field(factory=_absent)
+    transactions: "Callable[[], TransactionCoordinator]"
     """Returns this node's transaction coordinator, which is created when it is first needed."""
-    channel: ControllerChannel | None = None
-    """The channel over which requests are forwarded to an active controller on another node."""
-    cluster_id: str = ""
-    supported_features: Mapping[str, tuple[int, int]] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Services:
+    """The parts of one node that requests may use; one object per node."""
+
+    current: Current
+    clock: Clock
+    metrics: Metrics
+    cluster_id: str
+    supported_features: Mapping[str, tuple[int, int]]
     """The smallest and largest level that this node supports, by feature name."""
+    controller: Controller
+    topic_creation: AutoTopicCreation
+    quorum: RaftService
+    logs: LogManager
+    channel: ControllerChannel | None
+    """The channel over which requests are forwarded to an active controller on another node."""
+    broker: BrokerServices | None
+    """None on a node that is only a controller."""
 
 
 @attrs.frozen(kw_only=True)
@@ -113,7 +118,7 @@ class Context:
 
     @property
     def config(self) -> BrokerConfig:
-        return self.services.config
+        return self.services.current.config
 
     @property
     def clock(self) -> Clock:
@@ -122,19 +127,28 @@ class Context:
     @property
     def image(self) -> MetadataImage:
         """The current metadata; read it once per request, because it may change at an await."""
-        return self.services.image
+        return self.services.current.image
+
+    @property
+    def broker(self) -> BrokerServices:
+        """The parts of this node's broker, for an API that only the listeners of brokers serve."""
+        broker = self.services.broker
+        assert broker is not None
+        return broker
 
     @property
     def replicas(self) -> ReplicaService:
-        return self.services.replicas
+        broker = self.services.broker  # As in `broker`, without its call: requests often read this.
+        assert broker is not None
+        return broker.replicas
 
     @property
     def groups(self) -> GroupCoordinator:
-        return self.services.groups
+        return self.broker.groups
 
     @property
     def transactions(self) -> "TransactionCoordinator":
-        return self.services.transactions()
+        return self.broker.transactions()
 
     @property
     def controller(self) -> Controller:

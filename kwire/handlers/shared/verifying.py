@@ -92,7 +92,7 @@ async def _verify_once(
     ]
     if unverified:
         producer_id, epoch, _ = batches[0][1]
-        codes = await context.services.verifier.verify(
+        codes = await context.broker.verifier.verify(
             transactional_id,
             producer_id,
             epoch,

@@ -14,7 +14,7 @@ from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.handlers.create_partitions import create_partitions
 from kwire.handlers.create_topics import create_topics
 from kwire.handlers.delete_topics import delete_topics
-from kwire.handlers.shared.context import Context, Principal, Services
+from kwire.handlers.shared.context import Context, Principal
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.mutation_quota import (
@@ -29,6 +29,7 @@ from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.types import ZERO_UUID
+from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import Cluster, node_config
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
 
@@ -69,12 +70,13 @@ class Client:
             cluster.write(r.ClientQuotaRecord(entity=parts, key=RATE, value=rate, remove=False))
         self.clock = Wall()
         self.quorum = OneLeader(at_once=True)
-        services = Services(controller=active_controller(self.quorum, cluster))
-        services.controller._clock = self.clock
-        services.topic_creation = AutoTopicCreation(
-            ActiveController(services.controller), IdlePublisher()
+        controller = active_controller(self.quorum, cluster)
+        controller._clock = self.clock
+        services = services_of(
+            controller=controller,
+            topic_creation=AutoTopicCreation(ActiveController(controller), IdlePublisher()),
+            image=cluster.state.image,
         )
-        services.image = cluster.state.image
         self.context = Context(
             services=services,
             client_id="tool",

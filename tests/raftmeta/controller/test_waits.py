@@ -9,12 +9,13 @@ import trio.testing
 
 from kwire.codec.apis import ListenerType
 from kwire.handlers.create_topics import create_topics
-from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.context import Context
 from kwire.raftmeta.controller.brokers import decide_heartbeat, decide_register_broker
 from kwire.raftmeta.controller.leader_update_queue import SLICE_PARTITIONS
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
 from simulation.raft.memory_storage import MemoryStorage
+from tests.support.handlers.services import services_of
 from tests.support.raftmeta.metadata_node import Node
 from tests.support.raftmeta.requests import beat, create, register
 
@@ -72,7 +73,7 @@ async def test_other_nodes_are_answered_while_the_local_disk_hangs(
     async with node_with_hung_disk() as (node, hang):
         hang()
         context = Context(
-            services=Services(controller=node.controller), listener_type=ListenerType.CONTROLLER
+            services=services_of(controller=node.controller), listener_type=ListenerType.CONTROLLER
         )
         with trio.fail_after(60):
             answer = await create_topics(context, create("t"))
@@ -87,7 +88,7 @@ async def test_local_client_is_answered_when_the_broker_serves_the_topic(
     """Clients produce as soon as the creation is answered."""
     async with node_with_hung_disk() as (node, hang):
         context = Context(
-            services=Services(controller=node.controller), listener_type=ListenerType.BROKER
+            services=services_of(controller=node.controller), listener_type=ListenerType.BROKER
         )
         await create_topics(context, create("t"))
         assert node.publisher.applied.topic("t") is not None

@@ -13,13 +13,13 @@ from kwire.codec.frame import read_response
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.handlers.dispatch import Dispatcher
-from kwire.handlers.shared.context import Services
 from kwire.handlers.unserved import UNSERVED
 from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.storage_format.format import feature_records
+from tests.support.handlers.services import services_of
 from tests.support.raftmeta.controller_log import frames_of
 from tests.support.raftmeta.controller_replay import LEVELS
 from tests.support.raftmeta.conversations import CLUSTERS, Frame, recording
@@ -53,7 +53,7 @@ def apis(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
 async def ours(request: bytes, image: MetadataImage, kraft_version: int) -> Any:
     """Return the response of kwire's controller in the same state."""
     quorum: Any = SimpleNamespace(kraft_version=kraft_version)
-    services = Services(image=image, quorum=quorum, supported_features=SUPPORTED)
+    services = services_of(image=image, quorum=quorum, supported_features=SUPPORTED)
     requests = Dispatcher(services, ListenerType.CONTROLLER).for_connection(
         "CONTROLLER", "127.0.0.1"
     )

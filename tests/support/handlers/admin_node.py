@@ -10,7 +10,6 @@ from kwire.codec.apis import ListenerType
 from kwire.configs.listeners import Endpoint
 from kwire.configs.resource_types import BROKER
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
-from kwire.handlers.shared.context import Services
 from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
@@ -27,6 +26,7 @@ from kwire.raftmeta.quorum import RaftService
 from kwire.storage_format.format import feature_records
 from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, config_of, voters_of
+from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import CLUSTER, node_config
 
 ENDPOINTS = (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
@@ -60,7 +60,7 @@ class AdminNode:
             bootstrap=feature_records({name: high for name, (_, high) in SUPPORTED.items()}),
             own_broker=1,
         )
-        self.services = Services(
+        self.services = services_of(
             config=base,
             clock=TestClock(),
             image=self.publisher.image,
@@ -85,11 +85,11 @@ class AdminNode:
         )
 
     def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        self.services.image = image
+        self.services.current.image = image
         if delta.configs:
             base = self.broker.config
             own = image.config(BROKER, str(base.node_id))
-            self.services.config = base.with_dynamic(image.config(BROKER, ""), own)
+            self.services.current.config = base.with_dynamic(image.config(BROKER, ""), own)
 
     def for_connection(self, side: ListenerType = ListenerType.BROKER) -> ConnectionRequests:
         listener = "PLAINTEXT" if side is ListenerType.BROKER else "CONTROLLER"

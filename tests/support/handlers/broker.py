@@ -17,7 +17,7 @@ from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import NotCoordinator
 from kwire.handlers.dispatch import handler_of
-from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.context import BrokerServices, Context, Current, Services
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.manager import LogManager
@@ -32,6 +32,7 @@ from kwire.replica.replicas import ReplicaService
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import NOT_REQUIRED
 from simulation.disk import SimDisk
+from tests.support.handlers.services import services_of, with_parts
 from tests.support.handlers.transactions import ScriptedVerifier
 
 NOW_MS = 1_700_000_000_000
@@ -71,13 +72,27 @@ class Broker:
         return disk
 
     @property
+    def parts(self) -> BrokerServices:
+        broker = self.services.broker
+        assert broker is not None
+        return broker
+
+    @property
     def replicas(self) -> ReplicaService:
-        return self.services.replicas
+        return self.parts.replicas
+
+    @property
+    def current(self) -> Current:
+        return self.services.current
+
+    def replace(self, **parts: Any) -> None:
+        """Replace parts of the node, by their names."""
+        self.services = with_parts(self.services, **parts)
 
     async def publish(self, *records: Any) -> None:
-        image, delta = apply(self.services.image, records)
+        image, delta = apply(self.current.image, records)
         await self.replicas.applier.apply(delta)
-        self.services.image = image
+        self.current.image = image
 
     async def create(
         self,
@@ -186,20 +201,22 @@ def broker(slots: int = 100, disks: Sequence[SimDisk] = ()) -> Broker:
         on_offline=replicas.partitions.on_directory_failed,
         on_deleted=replicas.partitions.on_log_deleted,
     )
-    services = Services(
-        config=BrokerConfig({}),
+    config = BrokerConfig({})
+    markers = Markers(
+        replicas=replicas,
+        groups=_NoGroups(),
+        clock=wall,
+        timeout_ms=lambda: config.request_timeout_ms,
+    )
+    services = services_of(
+        config=config,
         clock=wall,
         image=MetadataImage(),
         replicas=replicas,
         producer_ids=ProducerIds(allocate),
         logs=logs,
         verifier=ScriptedVerifier(),
-    )
-    services.markers = Markers(
-        replicas=replicas,
-        groups=_NoGroups(),
-        clock=wall,
-        timeout_ms=lambda: services.config.request_timeout_ms,
+        markers=markers,
     )
     return Broker(services, logs, configs, wall)
 

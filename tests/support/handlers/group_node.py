@@ -155,7 +155,7 @@ async def group_node(
     """Run a broker with topics ``t`` (3 partitions) and ``u``, and the offsets topic."""
     subject = broker()
     config = BrokerConfig({"group.initial.rebalance.delay.ms": "0"} | (settings or {}))
-    subject.services.config = config
+    subject.current.config = config
     names = count(1)
     groups = GroupCoordinator.build(
         CoordinatorLog(subject.replicas, subject.wall),
@@ -163,18 +163,17 @@ async def group_node(
         config=lambda: config,
         partitions=lambda: PARTITIONS,
         new_id=lambda: str(next(names)),
-        topic_ids=lambda: subject.services.image.topic_ids,
+        topic_ids=lambda: subject.current.image.topic_ids,
     )
     subject.replicas.roles.subscribe(groups.on_role_changed)
-    subject.services.groups = groups
-    subject.services.markers = Markers(
+    markers = Markers(
         replicas=subject.replicas,
         groups=groups.service,
         clock=subject.wall,
         timeout_ms=lambda: config.request_timeout_ms,
     )
     creator = Creator(subject)
-    subject.services.topic_creation = creator  # type: ignore[assignment]
+    subject.replace(groups=groups, markers=markers, topic_creation=creator)
     await subject.publish(
         r.RegisterBrokerRecord(
             broker_id=NODE,

@@ -21,7 +21,6 @@ from kwire.clock import SystemClock
 from kwire.codec.apis import ListenerType
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import Dispatcher
-from kwire.handlers.shared.context import Services
 from kwire.log.disk import RealDisk
 from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers
 from kwire.net.server import NetServer
@@ -36,6 +35,7 @@ from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.storage_turn import Outcome
 from simulation.raft.files import Files
 from simulation.raft.quorums import Watcher
+from tests.support.handlers.services import services_of
 from tests.support.quorum.cluster import Cluster, Shape, Ticket, record
 from tests.support.quorum.proxies import HOST, Proxies
 from tests.support.quorum.watch import Watch, names_in
@@ -187,7 +187,7 @@ class RealNode:
             self.watch.on_step(self, event, effects)
 
     def _requests(self, quorum: RaftService) -> Dispatcher:
-        services = Services(
+        services = services_of(
             quorum=quorum,
             image=MetadataImage(),
             cluster_id=self.config.cluster_id,

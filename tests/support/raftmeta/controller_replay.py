@@ -26,7 +26,6 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.handlers.dispatch import Dispatcher
-from kwire.handlers.shared.context import Services
 from kwire.raftmeta.controller.brokers import decide_fence_stale, decide_register_broker
 from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.features import SUPPORTED
@@ -37,6 +36,7 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.raft.describe import describe
 from kwire.raftmeta.storage.records import pack
 from kwire.storage_format.format import feature_records
+from tests.support.handlers.services import services_of
 from tests.support.raftmeta import scenes, stage
 from tests.support.raftmeta.clusters import node_config
 from tests.support.raftmeta.controller_log import (
@@ -363,10 +363,10 @@ def open_scene(scene: Scene) -> Play:
         clock,
         bootstrap=feature_records(LEVELS),
     )
-    services = Services(
+    services = services_of(
         config=state.config,
         controller=controller,
-        quorum=quorum,  # type: ignore[arg-type]
+        quorum=quorum,
         image=publisher.image,
         cluster_id=CLUSTER_ID,
         supported_features=SUPPORTED,

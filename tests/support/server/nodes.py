@@ -10,6 +10,7 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.load import broker_config
+from kwire.handlers.shared.context import BrokerServices
 from kwire.node.environment import this_computer
 from kwire.node.server import Server, make_node
 from kwire.testing.wire import TrioWireClient
@@ -31,6 +32,13 @@ def config(directory: Path, **changes: str) -> BrokerConfig:
 def new_node(config: BrokerConfig) -> Server:
     """Return a node of this computer, which does not run yet."""
     return make_node(config, this_computer())
+
+
+def parts_of(server: Server) -> BrokerServices:
+    """Return the parts of a node's broker."""
+    broker = server.services.broker
+    assert broker is not None
+    return broker
 
 
 @asynccontextmanager

@@ -16,11 +16,12 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.schema import spec_of
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
+from kwire.handlers.shared.context import BrokerServices
 from kwire.node.environment import this_computer
 from kwire.node.server import Server, make_node
 from simulation.raft.quorums import TestClock
 from simulation.replication.links import join_parts
-from tests.support.server.nodes import config
+from tests.support.server.nodes import config, parts_of
 from tests.support.turns.meter import TurnMeter
 
 SIZE_BYTES: Final = 4
@@ -50,6 +51,11 @@ class MeteredNode:
     server: Server
     meter: TurnMeter
     dispatcher: Dispatcher
+
+    @property
+    def parts(self) -> BrokerServices:
+        """The parts of the node's broker."""
+        return parts_of(self.server)
 
     async def call(self, request: Any, version: int | None = None) -> Any:
         """Return the response to a request that is not measured."""
