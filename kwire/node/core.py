@@ -53,7 +53,6 @@ from kwire.types import random_uuid
 
 if TYPE_CHECKING:
     from kwire.codec.messages.metadata_records import MetadataRecord
-    from kwire.log.directories.cleaning_runner import CleaningRunner
 
 
 @attrs.define(eq=False)
@@ -226,7 +225,7 @@ def _lock_directories(config: BrokerConfig, environment: Environment) -> LogMana
         build.log_settings(config),
         claimed=[directory for directory in opened if directory.name not in data],
         random=environment.random,
-        make_runner=_make_runner if config.log_cleaner_enable else None,
+        make_runner=environment.make_cleaner if config.log_cleaner_enable else None,
         cleaner_settings=build.cleaner_settings(config),
     )
     try:
@@ -240,13 +239,6 @@ def _lock_directories(config: BrokerConfig, environment: Environment) -> LogMana
     except OSError as error:
         raise CannotOpenError(refusal(_directory_of(error, opened), error)) from error
     return logs
-
-
-def _make_runner() -> "CleaningRunner":
-    """Return the runner of compaction passes; it is loaded with the first compacted log."""
-    from kwire.log.directories.cleaning_runner import ProcessRunner
-
-    return ProcessRunner()
 
 
 def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:

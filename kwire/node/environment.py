@@ -2,15 +2,15 @@
 
 :func:`kwire.node.server.make_node` builds every node from a configuration and an environment:
 ``kwire serve`` on this computer, a test perhaps with another clock, and a simulation with disks and
-connections in memory. No other part of a node opens a file, socket or connection, or asks for the
-time or for randomness, on its own.
+connections in memory. No other part of a node opens a file, socket or connection, starts a process,
+or asks for the time or for randomness, on its own. Calls that may block run in trio's threads.
 """
 
 import os
 import socket
 from collections.abc import Callable
 from random import Random, SystemRandom
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -23,6 +23,9 @@ from kwire.net.limits import Limits, last_descriptor
 from kwire.net.listener import Address, ForConnection
 from kwire.net.server import NetServer
 from kwire.raftmeta.quorum import StepObserver
+
+if TYPE_CHECKING:
+    from kwire.log.directories.cleaning_runner import CleaningRunner
 
 
 class Listeners(Protocol):
@@ -72,6 +75,8 @@ class Environment:
     clock: NodeClock
     random: Random
     """The source of every id that the node creates: of topics, members, sessions, directories."""
+    make_cleaner: "Callable[[], CleaningRunner] | None" = None
+    """Creates the processes that compact logs; None for a node that compacts none."""
     observer: StepObserver | None = None
     """Sees the steps of the node's quorum; None outside simulations."""
 
@@ -96,7 +101,15 @@ def this_computer(*, clock: NodeClock | None = None, random: Random | None = Non
         host_name=socket.gethostname(),
         clock=clock,
         random=random,
+        make_cleaner=_make_cleaner,
     )
+
+
+def _make_cleaner() -> "CleaningRunner":
+    """Return the runner of compaction passes; it is loaded with the first compacted log."""
+    from kwire.log.directories.cleaning_runner import ProcessRunner
+
+    return ProcessRunner()
 
 
 def source_of_delays(random: Random) -> Random:

@@ -35,7 +35,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "request.timeout.ms": "5000",
     "leader.imbalance.check.interval.seconds": "10",
     "auto.create.topics.enable": "false",
-    "log.cleaner.enable": "false",
     "metadata.log.dir": METADATA_PATH,
     "metadata.log.max.record.bytes.between.snapshots": str(SNAPSHOT_BYTES),
     "metadata.log.max.snapshot.interval.ms": "0",
