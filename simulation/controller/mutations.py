@@ -1,5 +1,6 @@
 """Mistakes that a controller can make, each with a name; the simulation must catch them."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
@@ -182,9 +183,9 @@ def _resume_no_leader_updates(state: ControllerState) -> None:
 
 
 def _first_slice_only(
-    queue: LeaderUpdateQueue, broker: int, places: Iterable[TopicIdPartition]
-) -> list[TopicIdPartition]:
-    return list(places)[: queue.size]
+    queue: LeaderUpdateQueue, places: Iterable[TopicIdPartition]
+) -> tuple[list[TopicIdPartition], deque[TopicIdPartition]]:
+    return list(places)[: queue.size], deque()
 
 
 def _members_stay(
@@ -306,7 +307,7 @@ MUTATIONS: Final = (
     Mutation(
         "first-slice-only",
         "of the partitions of a broker that leaves, only the first slice gets new leaders",
-        ((LeaderUpdateQueue, "begin", _first_slice_only),),
+        ((LeaderUpdateQueue, "split", _first_slice_only),),
         invariants=(44,),
     ),
     Mutation(

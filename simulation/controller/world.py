@@ -220,7 +220,9 @@ class World:
         before = self.state.image
         try:
             self.state.now = self.now
-            return whole(decide(self.state, request))
+            decision = whole(decide(self.state, request))
+            decision.take_effect()
+            return decision
         except KafkaError as error:
             self.note(f"{decide.__name__} refused", type(error).__name__, error.text or "")
             return None

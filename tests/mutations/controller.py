@@ -146,8 +146,9 @@ MUTATIONS = (
         name="notes-of-an-unwritten-decision-stay",
         invariants=(44,),
         path="kwire/raftmeta/controller/controller.py",
-        old="                self._undo_decision()\n",
-        new="",
+        old="                if not deciding.records or await",
+        new="                deciding.take_effect()\n"
+        "                if not deciding.records or await",
         test="tests/raftmeta/controller/test_large_decisions.py::"
         "test_silent_broker_is_fenced_and_loses_its_leaderships_though_offsets_are_taken",
     ),
@@ -207,7 +208,7 @@ MUTATIONS = (
         name="unclean-leader-before-the-session-ends",
         invariants=(32,),
         path="kwire/raftmeta/controller/leader_updates.py",
-        old="if not any(map(state.sessions.has_ended_early, (*partition.isr, *partition.elr))):",
+        old="if not any(map(has_ended_early, (*partition.isr, *partition.elr))):",
         new="if True:",
         test="tests/raftmeta/controller/test_early_fencing.py::"
         "test_unclean_leader_waits_for_the_end_of_the_session",

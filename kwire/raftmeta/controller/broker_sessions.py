@@ -6,10 +6,8 @@ session ended, so it counts as fenced early for as long as that session could ha
 """
 
 import math
-from collections.abc import Mapping
 
 from kwire import attrs
-from kwire.raftmeta.metadata.image import BrokerImage
 
 
 @attrs.define
@@ -66,16 +64,17 @@ class BrokerSessions:
         session.fenced = session.has_ended_early = True
         self._early_ends[broker_id] = session.heartbeat_at + self.timeout_s
 
-    def has_ended_early(self, broker_id: int) -> bool:
+    def has_ended_early(self, broker_id: int, now: float) -> bool:
         """True if a broker was fenced early and its session would still be running."""
-        return broker_id in self._early_ends
+        return now < self._early_ends.get(broker_id, -math.inf)
 
-    def end_early_ends(self, now: float) -> bool:
-        """Drop early ends whose sessions would have ended by now; return whether any had."""
-        ended = [broker_id for broker_id, end_at in self._early_ends.items() if now >= end_at]
-        for broker_id in ended:
-            del self._early_ends[broker_id]
-        return bool(ended)
+    def has_passed_early_ends(self, now: float) -> bool:
+        """True if sessions that were cut short would have ended by now."""
+        return any(now >= end_at for end_at in self._early_ends.values())
+
+    def drop_early_ends(self, now: float) -> None:
+        """Forget the early ends whose sessions would have ended by now."""
+        self._early_ends = {key: end for key, end in self._early_ends.items() if now < end}
 
     def count_ended_early(self, now: float) -> int:
         """Return the number of brokers that are fenced although their sessions have not ended."""
@@ -87,18 +86,19 @@ class BrokerSessions:
     def get(self, broker_id: int) -> BrokerSession | None:
         return self._sessions.get(broker_id)
 
+    def on_fenced(self, broker_id: int) -> None:
+        """Mark a broker as fenced, because its session has ended."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.fenced = True
+
+    def wait_for_others(self, broker_id: int, offset: int) -> None:
+        """Let a stopping broker stop once all other brokers have reached ``offset``."""
+        self._sessions[broker_id].shutdown_offset = offset
+
     def forget(self, broker_id: int) -> None:
         """Remove the session of a broker whose incarnation has ended."""
         self._sessions.pop(broker_id, None)
-
-    def follow(self, brokers: Mapping[int, BrokerImage]) -> None:
-        """Update from the image which brokers are fenced."""
-        for broker_id, session in self._sessions.items():
-            broker = brokers.get(broker_id)
-            session.fenced = broker is None or broker.fenced
-            session.has_ended_early = session.has_ended_early and session.fenced
-            if not session.fenced:
-                self._early_ends.pop(broker_id, None)
 
     def clear(self) -> None:
         """Remove all sessions, because leadership ended."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, TypeVar
 
 from kwire import errors
@@ -19,14 +20,13 @@ from kwire.codec.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from kwire.raftmeta.controller.broker_sessions import BrokerSession
 from kwire.raftmeta.controller.leader_updates import (
     bring_in,
     elect_for_leaderless,
     slice_without,
     take_out,
 )
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.state import ControllerState, Decision, Effect
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_records import endpoint_structures
 from kwire.types import RESERVED_UUIDS, uuid_text
@@ -76,21 +76,26 @@ def decide_register_broker(
     _check_directories(state, request)
     _check_features(state, request)
     records, is_more_left = ([], False) if returns else _out_of_isr(state, existing, request)
+    effects: list[Effect] = []
     if is_more_left:
-        return Decision((*_fencing_records(state, existing), *records), _UNREGISTERED, again=True)
+        records = [*_fencing_records(state, existing, effects), *records]
+        return Decision(tuple(records), _UNREGISTERED, again=True, effects=tuple(effects))
     record = _registration(state, request, existing if returns else None)
+    sessions, broker_id = state.sessions, request.broker_id
     if not returns:
-        state.sessions.forget(request.broker_id)
-    state.sessions.touch(request.broker_id, state.now, fenced=record.fenced, metadata_offset=-1)
+        effects.append(partial(sessions.forget, broker_id))
+    effects.append(
+        partial(sessions.touch, broker_id, state.now, fenced=record.fenced, metadata_offset=-1)
+    )
     reply = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
-    return Decision((*records, record), reply)
+    return Decision((*records, record), reply, effects=tuple(effects))
 
 
 _UNREGISTERED: Final = BrokerRegistrationResponse()
 
 
 def _fencing_records(
-    state: ControllerState, existing: BrokerImage | None
+    state: ControllerState, existing: BrokerImage | None, effects: list[Effect]
 ) -> list[r.BrokerRegistrationChangeRecord]:
     """Fence a broker before slices remove it from its partitions, so it cannot rejoin ISRs.
 
@@ -98,7 +103,8 @@ def _fencing_records(
     """
     if existing is None or existing.fenced:
         return []
-    state.leader_update_queue.put(existing.id, state.index.with_member(existing.id))
+    partitions = list(state.index.with_member(existing.id))
+    effects.append(partial(state.leader_update_queue.put, existing.id, partitions))
     return [_fencing_record(existing)]
 
 
@@ -231,46 +237,45 @@ def decide_heartbeat(
         return Decision(tuple(moved), unfinished, again=True)
     state = state.supposing(moved)
     records: list[r.MetadataRecord] = []
+    effects: list[Effect] = []
     fenced, should_stop = broker.fenced, False
     if request.want_shut_down:
         should_stop = _may_stop(state, broker, request)
         if should_stop and not fenced:
-            records = fencing(state, broker)
+            records = fencing(state, broker, effects)
             fenced = True
         elif not should_stop:
-            records = _controlled_shutdown(state, broker)
+            records = _controlled_shutdown(state, broker, effects)
     elif request.want_fence and not fenced:
-        records = fencing(state, broker)
+        records = fencing(state, broker, effects)
         fenced = True
     elif not request.want_fence and fenced and caught_up:
-        records = unfencing(state, broker)
+        records = unfencing(state, broker, effects)
         fenced = False
     records = [*moved, *records, *_cordon_records(broker, request)]
     if not (fenced or records) and request.current_metadata_offset == UNKNOWN_OFFSET:
         records = [r.NoOpRecord()]
-    state.sessions.touch(
-        broker.id, state.now, fenced=fenced, metadata_offset=request.current_metadata_offset
+    sessions, offset = state.sessions, request.current_metadata_offset
+    effects.append(
+        partial(sessions.touch, broker.id, state.now, fenced=fenced, metadata_offset=offset)
     )
-    session = state.sessions.get(broker.id)
     if should_stop:
-        state.sessions.forget(broker.id)
-    elif session is not None and _waits_for_others(state, broker, request, session):
-        session.shutdown_offset = state.next_offset + len(records) - 1
+        effects.append(partial(sessions.forget, broker.id))
+    elif request.want_shut_down:
+        last_offset = state.next_offset + len(records) - 1
+        effects.append(partial(_wait_for_others, state, broker.id, last_offset))
     reply = BrokerHeartbeatResponse(
         is_caught_up=caught_up, is_fenced=fenced, should_shut_down=should_stop
     )
-    return Decision(tuple(records), reply)
+    return Decision(tuple(records), reply, effects=tuple(effects))
 
 
-def _waits_for_others(
-    state: ControllerState,
-    broker: BrokerImage,
-    request: BrokerHeartbeatRequest,
-    session: BrokerSession,
-) -> bool:
-    """Return whether this decision writes the last leadership moves of a stopping broker."""
-    is_known = session.shutdown_offset >= 0
-    return request.want_shut_down and not is_known and broker.id not in state.leader_update_queue
+def _wait_for_others(state: ControllerState, broker_id: int, last_offset: int) -> None:
+    """Note the offset of the last leadership moves of a stopping broker, once all are decided."""
+    session = state.sessions.get(broker_id)
+    is_known = session is None or session.shutdown_offset >= 0
+    if not is_known and broker_id not in state.leader_update_queue:
+        state.sessions.wait_for_others(broker_id, last_offset)
 
 
 def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
@@ -286,14 +291,16 @@ def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartb
     return lowest is None or session.shutdown_offset <= lowest
 
 
-def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
+def _controlled_shutdown(
+    state: ControllerState, broker: BrokerImage, effects: list[Effect]
+) -> list[r.MetadataRecord]:
     """Begin a controlled shutdown: no new leaderships; existing ones are moved in slices."""
     if broker.in_controlled_shutdown:
         return []
     change = r.BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
     )
-    return [change, *take_out(state, broker.id)]
+    return [change, *take_out(state, broker.id, effects)]
 
 
 def _cordon_records(
@@ -330,20 +337,22 @@ def _offline_directories(
 
 
 def fencing(
-    state: ControllerState, broker: BrokerImage, *, early: bool = False
+    state: ControllerState, broker: BrokerImage, effects: list[Effect], *, early: bool = False
 ) -> list[r.MetadataRecord]:
     """Fence a broker and remove it from the ISRs; ``early`` means before its session ends."""
     if early:
-        state.sessions.end_early(broker.id)
-    return [*take_out(state, broker.id), _fencing_record(broker)]
+        effects.append(partial(state.sessions.end_early, broker.id))
+    return [*take_out(state, broker.id, effects, early=early), _fencing_record(broker)]
 
 
-def unfencing(state: ControllerState, broker: BrokerImage) -> list[r.MetadataRecord]:
+def unfencing(
+    state: ControllerState, broker: BrokerImage, effects: list[Effect]
+) -> list[r.MetadataRecord]:
     """Unfence a broker, and let it lead leaderless partitions where it may."""
     change = r.BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1
     )
-    return [change, *bring_in(state, broker.id)]
+    return [change, *bring_in(state, broker.id, effects)]
 
 
 def decide_fence_stale(state: ControllerState, request: None) -> Decision[bool]:
@@ -353,19 +362,20 @@ def decide_fence_stale(state: ControllerState, request: None) -> Decision[bool]:
     unclean elections that waited for it.
     """
     del request
-    stale = state.sessions.stale(state.now)
-    if state.sessions.end_early_ends(state.now):
-        return Decision(tuple(elect_for_leaderless(state)), bool(stale))
+    sessions, effects = state.sessions, list[Effect]()
+    stale = sessions.stale(state.now)
+    if sessions.has_passed_early_ends(state.now):
+        records = elect_for_leaderless(state, effects)
+        effects.append(partial(sessions.drop_early_ends, state.now))
+        return Decision(tuple(records), bool(stale), effects=tuple(effects))
     if not stale:
         return Decision((), False)
     broker = state.image.brokers.get(stale[0])
     if broker is None or broker.fenced:
-        state.sessions.forget(stale[0])
-        return Decision((), len(stale) > 1)
-    session = state.sessions.get(broker.id)
-    if session is not None:
-        session.fenced = True
-    return Decision(tuple(fencing(state, broker)), len(stale) > 1)
+        return Decision((), len(stale) > 1, effects=(partial(sessions.forget, stale[0]),))
+    records = fencing(state, broker, effects)
+    effects.append(partial(sessions.on_fenced, broker.id))
+    return Decision(tuple(records), len(stale) > 1, effects=tuple(effects))
 
 
 def begin_sessions(state: ControllerState, own: int | None = None) -> None:
@@ -399,9 +409,10 @@ def decide_unregister_broker(
         )
     records, is_more_left = slice_without(state, broker.id)
     if is_more_left:
-        return Decision(
-            (*_fencing_records(state, broker), *records), UnregisterBrokerResponse(), again=True
-        )
+        effects: list[Effect] = []
+        records = [*_fencing_records(state, broker, effects), *records]
+        reply = UnregisterBrokerResponse()
+        return Decision(tuple(records), reply, again=True, effects=tuple(effects))
     removal = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-    state.sessions.forget(broker.id)
-    return Decision((*records, removal), UnregisterBrokerResponse())
+    effect = partial(state.sessions.forget, broker.id)
+    return Decision((*records, removal), UnregisterBrokerResponse(), effects=(effect,))

@@ -25,7 +25,6 @@ from kwire.drive import give_way
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import bootstrap_records
-from kwire.raftmeta.controller.leader_updates import resume_leader_updates
 from kwire.raftmeta.controller.mutation_quota import Permit, Requester
 from kwire.raftmeta.controller.state import (
     ControllerState,
@@ -116,7 +115,6 @@ class Controller:
             deciding = self._decide(decide, request)
             decision = deciding if _is_small(deciding) else await self._decide_slowly(deciding)
             if decision is None:
-                self._undo_decision()
                 continue
             commit = self._last_commit
             if commit is not None:
@@ -147,8 +145,10 @@ class Controller:
         state = self.state
         state.next_offset, state.now = self._quorum.next_offset, self._clock.now()
         deciding = first_steps(decide(state, request))
-        if _is_small(deciding) and deciding.records:
-            self._append(deciding.records)
+        if _is_small(deciding):
+            if deciding.records:
+                self._append(deciding.records)
+            deciding.take_effect()
         return deciding
 
     def _append(self, records: Sequence[MetadataRecord]) -> None:
@@ -177,6 +177,7 @@ class Controller:
                     await self._pause(epoch)
                     deciding = first_steps(deciding)
                 if not deciding.records or await self._append_in_slices(deciding.records, epoch):
+                    deciding.take_effect()
                     decision = deciding
         finally:
             self._large_decision.set()
@@ -205,12 +206,6 @@ class Controller:
             if count % (AT_ONCE // STEP_RECORDS) == 0:
                 await self._pause(epoch)
         return True
-
-    def _undo_decision(self) -> None:
-        """Undo the changes outside the image made by a decision that was not written."""
-        if self.is_active:
-            self.state.sessions.follow(self.state.image.brokers)
-            resume_leader_updates(self.state)
 
     async def _pause(self, epoch: int | None) -> None:
         """Yield to other tasks; raise NotController if leadership was lost meanwhile."""

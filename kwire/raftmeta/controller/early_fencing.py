@@ -15,7 +15,7 @@ fenced broker sends a heartbeat at once, which unfences it. Limits
 
 from kwire.raftmeta.controller.brokers import fencing
 from kwire.raftmeta.controller.process_probe import EndedProcess
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.state import ControllerState, Decision, Effect
 
 
 def decide_fence_ended(state: ControllerState, request: EndedProcess) -> Decision[bool]:
@@ -28,8 +28,9 @@ def decide_fence_ended(state: ControllerState, request: EndedProcess) -> Decisio
         return Decision((), False)
     if session.request_at >= request.refused_at or not _may_fence_another(state):
         return Decision((), False)
-    records = fencing(state, broker, early=True)
-    return Decision(tuple(records), True)
+    effects: list[Effect] = []
+    records = fencing(state, broker, effects, early=True)
+    return Decision(tuple(records), True, effects=tuple(effects))
 
 
 def _may_fence_another(state: ControllerState) -> bool:

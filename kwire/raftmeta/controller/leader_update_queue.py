@@ -7,6 +7,7 @@ where the previous one stopped.
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kwire import attrs
@@ -29,6 +30,10 @@ class LeaderUpdateSlice(NamedTuple):
 
     broker: int
     partitions: list[TopicIdPartition]
+    has_others: bool
+    """True if partitions of other brokers are queued behind."""
+    is_last: bool
+    """True if no more partitions of this broker are queued."""
 
 
 @attrs.define
@@ -53,13 +58,12 @@ class LeaderUpdateQueue:
         """Return a copy of the partitions still to be checked, by broker; for checks."""
         return {broker: frozenset(partitions) for broker, partitions in self._pending.items()}
 
-    def begin(self, broker: int, partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
-        """Queue partitions in place of those queued before, and return the first slice.
-
-        The first slice is not queued: the calling decision handles it.
-        """
-        self.put(broker, partitions)
-        return self._take_slice(broker, self.first_size)
+    def split(
+        self, partitions: Iterable[TopicIdPartition]
+    ) -> tuple[list[TopicIdPartition], deque[TopicIdPartition]]:
+        """Return a first slice, which the calling decision handles, and the rest to be queued."""
+        rest = deque(partitions)
+        return [rest.popleft() for _ in range(min(self.first_size, len(rest)))], rest
 
     def put(self, broker: int, partitions: Iterable[TopicIdPartition]) -> None:
         """Queue partitions for a broker in place of those queued before."""
@@ -69,19 +73,23 @@ class LeaderUpdateQueue:
         else:
             self.end(broker)
 
-    def take(self) -> LeaderUpdateSlice:
-        """Remove and return the next slice, which is empty if nothing is pending."""
+    def next_slice(self) -> LeaderUpdateSlice:
+        """Return the next slice, which is empty if nothing is pending."""
         broker = next(iter(self._pending), NO_LEADER)
-        return LeaderUpdateSlice(broker, self._take_slice(broker, self.size))
+        pending = self._pending.get(broker, ())
+        partitions = list(islice(pending, self.size))
+        is_last = len(partitions) == len(pending)
+        return LeaderUpdateSlice(broker, partitions, len(self._pending) > 1, is_last)
 
-    def _take_slice(self, broker: int, size: int) -> list[TopicIdPartition]:
+    def drop(self, broker: int, count: int) -> None:
+        """Remove the first ``count`` partitions of a broker, because they have been checked."""
         pending = self._pending.get(broker)
         if pending is None:
-            return []
-        partitions = [pending.popleft() for _ in range(min(size, len(pending)))]
+            return
+        for _ in range(min(count, len(pending))):
+            pending.popleft()
         if not pending:
             del self._pending[broker]
-        return partitions
 
     def end(self, broker: int) -> None:
         """Drop the pending partitions of a broker."""

@@ -10,12 +10,13 @@ active controller resumes it.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import run_steps
 from kwire.raftmeta.controller.leader_update_queue import INHERITED
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.state import ControllerState, Decision, Effect
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.types import NO_LEADER, TopicIdPartition
@@ -28,9 +29,12 @@ def leader_updates(
     remove: int = NO_LEADER,
     add: int = NO_LEADER,
     lost: int = NO_LEADER,
+    early: bool = False,
 ) -> list[MetadataRecord]:
     """Return the changes to a few partitions, without pausing."""
-    return run_steps(updating_leaders(state, partitions, remove=remove, add=add, lost=lost))
+    return run_steps(
+        updating_leaders(state, partitions, remove=remove, add=add, lost=lost, early=early)
+    )
 
 
 def updating_leaders(
@@ -40,16 +44,21 @@ def updating_leaders(
     remove: int = NO_LEADER,
     add: int = NO_LEADER,
     lost: int = NO_LEADER,
+    early: bool = False,
 ) -> Steps[list[MetadataRecord]]:
     """Return the changes to partitions because a broker leaves (``remove``) or returns (``add``).
 
-    ``lost`` is a broker that returns without having stopped cleanly.
+    ``lost`` is a broker that returns without having stopped cleanly. ``early``: the broker leaves
+    before its session ends.
     """
 
     def acceptable(broker: int) -> bool:
         if broker in (remove, lost):
             return False
         return broker == add or state.is_active(broker)
+
+    def has_ended_early(broker: int) -> bool:
+        return (early and broker == remove) or state.sessions.has_ended_early(broker, state.now)
 
     records: list[MetadataRecord] = []
     for topic_id, number in partitions:
@@ -61,7 +70,7 @@ def updating_leaders(
         change = state.change(topic_id, number, acceptable=acceptable)
         change.isr = [broker for broker in change.isr if broker not in (remove, lost)]
         change.unclean_shutdown = lost
-        if not any(map(state.sessions.has_ended_early, (*partition.isr, *partition.elr))):
+        if not any(map(has_ended_early, (*partition.isr, *partition.elr))):
             change.allow_unclean()
         if (record := change.build()) is not None:
             records.append(record)
@@ -88,24 +97,39 @@ def _leaves_isr(state: ControllerState, partition: PartitionImage, broker: int) 
     return broker in partition.isr and (len(partition.isr) > 1 or state.elr_enabled)
 
 
-def take_out(state: ControllerState, broker: int) -> list[MetadataRecord]:
+def _first_slice(
+    state: ControllerState,
+    broker: int,
+    partitions: Iterable[TopicIdPartition],
+    effects: list[Effect],
+) -> list[TopicIdPartition]:
+    """Return the first slice of a broker's partitions; an effect queues the rest in their place."""
+    queue = state.leader_update_queue
+    first, rest = queue.split(partitions)
+    effects.append(partial(queue.put, broker, rest))
+    return first
+
+
+def take_out(
+    state: ControllerState, broker: int, effects: list[Effect], *, early: bool = False
+) -> list[MetadataRecord]:
     """Return the first slice of changes that take a broker out of partitions; queue the rest."""
-    partitions = state.leader_update_queue.begin(broker, state.index.with_member(broker))
-    return leader_updates(state, partitions, remove=broker)
+    partitions = _first_slice(state, broker, state.index.with_member(broker), effects)
+    return leader_updates(state, partitions, remove=broker, early=early)
 
 
-def bring_in(state: ControllerState, broker: int) -> list[MetadataRecord]:
+def bring_in(state: ControllerState, broker: int, effects: list[Effect]) -> list[MetadataRecord]:
     """Return the first slice of changes that find leaders once a broker is back; queue the rest."""
-    partitions = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    partitions = _first_slice(state, NO_LEADER, state.index.led_by(NO_LEADER), effects)
     return leader_updates(state, partitions, add=broker)
 
 
-def elect_for_leaderless(state: ControllerState) -> list[MetadataRecord]:
+def elect_for_leaderless(state: ControllerState, effects: list[Effect]) -> list[MetadataRecord]:
     """Return the first slice of elections for leaderless partitions; queue the rest.
 
     An election may be unclean if the topic allows it.
     """
-    partitions = state.leader_update_queue.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    partitions = _first_slice(state, NO_LEADER, state.index.led_by(NO_LEADER), effects)
     return leader_updates(state, partitions)
 
 
@@ -138,7 +162,9 @@ def slice_without(
 def decide_leader_updates(state: ControllerState, request: None) -> Steps[Decision[bool]]:
     """Decide the next slice; the reply says whether more remain."""
     del request
-    broker, partitions = state.leader_update_queue.take()
+    queue = state.leader_update_queue
+    broker, partitions, has_more, is_last = queue.next_slice()
+    effect = partial(queue.drop, broker, len(partitions))
     if broker == NO_LEADER:
         records = yield from updating_leaders(state, partitions)
     elif broker == INHERITED:
@@ -146,11 +172,11 @@ def decide_leader_updates(state: ControllerState, request: None) -> Steps[Decisi
             state, (key for key in partitions if _has_clean_leader(state, key))
         )
     elif state.is_active(broker):  # It serves again, and is still in sync in the other partitions.
-        state.leader_update_queue.end(broker)
+        effect, is_last = partial(queue.end, broker), True
         records = []
     else:
         records = yield from updating_leaders(state, partitions, remove=broker)
-    return Decision(tuple(records), bool(state.leader_update_queue))
+    return Decision(tuple(records), has_more or not is_last, effects=(effect,))
 
 
 def _has_clean_leader(state: ControllerState, key: TopicIdPartition) -> bool:

@@ -19,7 +19,14 @@ from kwire.errors import KafkaError
 from kwire.raftmeta.controller.leader_updates import elect_for_leaderless
 from kwire.raftmeta.controller.partition_change_builder import Election, PartitionChangeBuilder
 from kwire.raftmeta.controller.placement import check_assignment
-from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
+from kwire.raftmeta.controller.state import (
+    ControllerState,
+    Decision,
+    Effect,
+    Outcome,
+    check_bound,
+    outcome,
+)
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER, apply_partition_change
 from kwire.raftmeta.metadata.image_loader import Steps
@@ -230,7 +237,9 @@ def decide_elect_unclean(state: ControllerState, request: None) -> Decision[bool
     The first slice of partitions is decided at once; the rest are queued.
     """
     del request
-    return Decision(tuple(elect_for_leaderless(state)), False)
+    effects: list[Effect] = []
+    records = elect_for_leaderless(state, effects)
+    return Decision(tuple(records), False, effects=tuple(effects))
 
 
 def decide_reassign(

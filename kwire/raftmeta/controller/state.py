@@ -1,10 +1,11 @@
 """The controller's state, and helpers shared by all its deciders.
 
 A decider is a function ``decide_x(state, request) -> Decision``: it reads the state, changes
-nothing that matters, and returns the records of the change together with the reply. A decider for
-requests that may name thousands of items is a generator that pauses after each item. The metadata
-changes only by applying records; undoing means going back to an older image. The times of
-heartbeats are not in the log but in ``sessions``, and are lost with the leadership, as in Kafka.
+nothing, and returns the records of the change together with the reply. A decider for requests that
+may name thousands of items is a generator that pauses after each item. The metadata changes only by
+applying records; undoing means going back to an older image. The times of heartbeats, the queue of
+leader updates and the placement are not in the log: a decision carries their changes as effects,
+and they are lost with the leadership, as in Kafka.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ Settings: TypeAlias = Mapping[str, str]
 _DONE: Final = object()
 NO_BUMP_ON_SHRINK: Final = 12
 """The metadata.version level (3.6-IV0) from which a shrinking ISR needs no new leader epoch."""
+Effect: TypeAlias = Callable[[], None]
 USER_RECORDS_MAX: Final = 10_000
 """The number of records that one request may produce, as in Kafka."""
 
@@ -53,6 +55,13 @@ class Decision(Generic[R]):
     reply: R
     again: bool = False
     """True if the records are only a slice, and the request must be decided again."""
+    effects: tuple[Effect, ...] = ()
+    """The changes outside the records: to sessions, queued leader updates and the placement."""
+
+    def take_effect(self) -> None:
+        """Make the changes outside the records, once the records are appended."""
+        for effect in self.effects:
+            effect()
 
 
 Deciding: TypeAlias = Decision[R] | Steps[Decision[R]]
@@ -203,6 +212,10 @@ class ControllerState:
         """Return where a topic's striping starts: at the broker of its first replica, or 0."""
         order = spread(b for b in self.image.brokers.values() if b.is_active)
         return order.index(first.replicas[0]) if first.replicas[0] in order else 0
+
+    def place_from(self, placement: int) -> None:
+        """Set the starting broker of the next topic's striping."""
+        self.placement = placement
 
     def new_id(self) -> bytes:
         """Return a new uuid from the state's own source of random bytes."""

@@ -5,6 +5,7 @@ Deciders pause after each topic, and after every :data:`STEP_PARTITIONS` of its 
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from kwire import errors
@@ -57,6 +58,7 @@ def decide_create_topics(
     records: list[r.MetadataRecord] = []
     results: list[Created] = []
     shown: Shown = {}
+    placement = state.placement
     for item in request.topics:
         try:
             check_topic_name(item.name)
@@ -67,7 +69,8 @@ def decide_create_topics(
                 raise errors.InvalidTopicException(
                     f"Topic '{item.name}' collides with existing topic: {other}"
                 )
-            topic_records, result = yield from _create(state, item, shown)
+            topic_records, result = yield from _create(state, item, shown, placement)
+            placement += not item.assignments
             if permit is not None:
                 permit.take(result.num_partitions)
         except KafkaError as error:
@@ -79,7 +82,8 @@ def decide_create_topics(
         results.append(result)
         yield
     reply = CreateTopicsResponse(topics=results)
-    return Decision(() if request.validate_only else tuple(records), reply)
+    effect = partial(state.place_from, placement)
+    return Decision(() if request.validate_only else tuple(records), reply, effects=(effect,))
 
 
 def _start_over(permit: Permit | None) -> None:
@@ -103,13 +107,13 @@ def _check_total(counts: Iterable[int]) -> None:
 
 
 def _create(
-    state: ControllerState, item: Creatable, shown: Shown
+    state: ControllerState, item: Creatable, shown: Shown, placement: int
 ) -> Steps[tuple[list[r.MetadataRecord], Created]]:
     configs = _creation_configs(state, item)
     if item.assignments:
         partitions = yield from _assign(state, item)
     else:
-        partitions = yield from _place_partitions(state, item)
+        partitions = yield from _place_partitions(state, item, placement)
     topic_id = state.new_id()
     settings = [
         r.ConfigRecord(resource_type=TOPIC, resource_name=item.name, name=name, value=value)
@@ -222,7 +226,9 @@ def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionIm
     )
 
 
-def _place_partitions(state: ControllerState, item: Creatable) -> Steps[list[PartitionImage]]:
+def _place_partitions(
+    state: ControllerState, item: Creatable, placement: int
+) -> Steps[list[PartitionImage]]:
     """Return the partitions, placed on brokers that the controller chooses."""
     count, factor = item.num_partitions, item.replication_factor
     if factor < -1 or factor == 0:
@@ -236,9 +242,7 @@ def _place_partitions(state: ControllerState, item: Creatable) -> Steps[list[Par
     config = state.cluster_config()
     count = config.num_partitions if count == -1 else count
     factor = config.default_replication_factor if factor == -1 else factor
-    partitions = yield from striped_partitions(state, state.placement, 0, count, factor)
-    state.placement += 1
-    return partitions
+    return (yield from striped_partitions(state, placement, 0, count, factor))
 
 
 def striped_partitions(

@@ -19,7 +19,6 @@ from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_broker,
     decide_unregister_broker,
-    fencing,
     keep_session,
 )
 from kwire.raftmeta.controller.partitions import (
@@ -198,7 +197,7 @@ def test_broker_that_comes_back_without_a_directory_is_not_eligible_for_its_repl
     assert cluster.partition("t").elr == elr
     cluster.do(decide_heartbeat, beat(2, epoch))
     cluster.do(decide_assign_directories, assignment(2, epoch, topic_id, log_dirs[0]))
-    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    cluster.fence(1)
     assert cluster.partition("t").leader == (2 if is_kept else -1), "1 has all records"
 
 
@@ -407,7 +406,7 @@ def test_broker_that_asks_whether_it_was_fenced_is_answered_with_a_record() -> N
     cluster = Cluster((1, 2))
     reply = cluster.do(decide_heartbeat, beat(2, 200, current_metadata_offset=-1))
     assert (reply.is_fenced, cluster.kinds()) == (False, ["NoOp"])
-    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[2]))
+    cluster.fence(2)
     reply = cluster.do(decide_heartbeat, beat(2, 200, current_metadata_offset=-1))
     assert (reply.is_fenced, cluster.kinds()) == (True, [])
 

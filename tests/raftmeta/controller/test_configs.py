@@ -10,7 +10,6 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.configs.resource_types import BROKER, TOPIC
-from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
 from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.state import ControllerState, whole
@@ -184,13 +183,13 @@ def test_partition_whose_brokers_are_all_down_keeps_its_eligible_replicas(
     cluster.topic("t", [1, 2, 3])
     cluster.topic("single", [2])
     for broker in (3, 2, 1):
-        cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
+        cluster.fence(broker)
     elected = cluster.partition("t").elr
     assert (elected, cluster.partition("single").elr) == ((1, 2), (2,))
     cluster.do(decide_incremental_alter, alter(kind, name, ("min.insync.replicas", SET, minimum)))
     assert (cluster.partition("t").elr, cluster.partition("single").elr) == ((1, 2), (2,))
     assert cluster.partition("single").last_known_elr == (2,)
-    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+    cluster.unfence(2)
     partition = cluster.partition("t")
     assert (partition.leader, partition.isr, partition.recovering) == (2, (2,), False)
     assert partition.elr == (() if minimum == "1" else (1,)), "2 commits alone if it may"

@@ -14,7 +14,6 @@ from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_broker,
     decide_unregister_broker,
-    fencing,
 )
 from kwire.raftmeta.controller.leader_update_queue import FIRST_PARTITIONS, SLICE_PARTITIONS
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
@@ -35,6 +34,7 @@ def whole(cluster: Cluster, decide: Any, request: Any) -> list[int]:
     while True:
         decision = at_once(decide(cluster.state, request))
         cluster.write(*decision.records)
+        decision.take_effect()
         cluster.records = list(decision.records)
         sizes.append(len(decision.records))
         if not decision.again:
@@ -155,6 +155,7 @@ def test_registration_whose_broker_goes_away_between_slices_loses_its_leadership
     decision = decide_register_broker(cluster.state, register(2))
     assert decision.again
     cluster.write(*decision.records)
+    decision.take_effect()
     assert cluster.state.image.brokers[2].fenced
     update_leaders(cluster)
     assert (led_by(cluster), in_sync(cluster)) == ({1}, {(1,)})
@@ -211,8 +212,8 @@ def test_directory_that_fails_with_the_unfencing_leads_nothing() -> None:
     )
     topic_id = cluster.topic("large", [1, 2])
     alone = r.PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[1])
-    cluster.write(alone, *fencing(cluster.state, cluster.state.image.brokers[2]))
-    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    cluster.fence(2, alone)
+    cluster.fence(1)
     assert cluster.partition("large").leader == -1
     reply = cluster.do(decide_heartbeat, beat(2, 200, offline_log_dirs=[directory(2)]))
     assert not reply.is_fenced

@@ -11,7 +11,6 @@ from kwire.codec.messages.alter_partition import AlterPartitionRequest
 from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.metadata_records import BrokerRegistrationChangeRecord
-from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.partition_change_builder import Election, PartitionChangeBuilder
 from kwire.raftmeta.controller.partitions import (
     PREFERRED,
@@ -164,7 +163,7 @@ def test_invalid_alter_partition_requests_are_refused(
 def test_fenced_broker_does_not_enter_the_isr() -> None:
     cluster = Cluster()
     topic_id = cluster.topic("t", [1, 2, 3])
-    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[3]))
+    cluster.fence(3)
     assert cluster.partition("t").isr == (1, 2)
     reply = cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
     assert reply.topics[0].partitions[0].error_code == errors.IneligibleReplica.code
@@ -198,11 +197,11 @@ def test_fencing_moves_leaders_and_unfencing_elects_for_leaderless_partitions() 
     cluster = Cluster((1, 2))
     cluster.topic("a", [1, 2])
     cluster.topic("b", [1])
-    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    cluster.fence(1)
     moved, alone = cluster.partition("a"), cluster.partition("b")
     assert (moved.leader, moved.isr, moved.leader_epoch) == (2, (2,), 1)
     assert (alone.leader, alone.isr, alone.leader_epoch) == (-1, (1,), 1), "the last stays in sync"
-    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[1]))
+    cluster.unfence(1)
     assert cluster.partition("b").leader == 1
     assert cluster.partition("a").leader == 2, "it has to catch up first"
 
@@ -213,8 +212,8 @@ def test_unclean_election_only_where_the_topic_allows_it() -> None:
     cluster.topic("loose", [1, 2])
     cluster.write(unclean_config(2, "loose", "true"))
     for broker in (2, 1):
-        cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
-    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+        cluster.fence(broker)
+    cluster.unfence(2)
     assert cluster.partition("safe").leader == -1
     loose = cluster.partition("loose")
     assert (loose.leader, loose.isr, loose.recovering) == (2, (2,), True)
@@ -228,8 +227,8 @@ def elect(kind: int, topic: str, number: int = 0) -> ElectLeadersRequest:
 def test_preferred_election_and_rebalancing() -> None:
     cluster = Cluster((1, 2))
     topic_id = cluster.topic("t", [1, 2])
-    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
-    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[1]))
+    cluster.fence(1)
+    cluster.unfence(1)
 
     def outcome(reply: Any) -> int:
         code: int = reply.replica_election_results[0].partition_result[0].error_code
@@ -297,7 +296,7 @@ def test_replica_in_an_offline_directory_does_not_lead() -> None:
     cluster.write(
         BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=200, log_dirs=[other]),
     )
-    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    cluster.fence(1)
     assert cluster.partition("t").leader == -1, "2 is in sync, but its replica is out of reach"
     for name in ("t", "alone"):
         cluster.write(unclean_config(2, name, "true"))
@@ -333,7 +332,7 @@ def test_unclean_election_follows_topic_broker_and_cluster_settings(
     cluster = Cluster((1, 2))
     topic_id = cluster.topic("t", [1, 2])
     cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1]))
-    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    cluster.fence(1)
     for kind, name, value in ((4, "", cluster_wide), (4, "1", own), (2, "t", topic)):
         if value is not None:
             cluster.write(unclean_config(kind, name, value))

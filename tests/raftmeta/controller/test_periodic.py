@@ -6,7 +6,6 @@ import trio
 import trio.testing
 
 from kwire.configs.resource_types import BROKER
-from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.configs import SET, decide_incremental_alter
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from simulation.raft.quorums import TestClock
@@ -95,8 +94,8 @@ async def test_unclean_election_allowed_at_run_time_elects_for_leaderless_partit
         )
         cluster.topic("t", [1, 2])
         for broker in (2, 1):
-            cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
-        cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+            cluster.fence(broker)
+        cluster.unfence(2)
         setting = ("unclean.leader.election.enable", SET, allowed)
         cluster.do(decide_incremental_alter, alter(BROKER, "", setting))
         assert await leaders_after(cluster, 299, 2) == expected

@@ -6,7 +6,6 @@ from kwire import errors
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
-from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.partitions import decide_alter_partition, decide_reassign
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
@@ -63,7 +62,7 @@ def test_new_target_in_the_middle_of_a_reassignment() -> None:
     cluster.do(decide_reassign, reassign([3, 4]))
     cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
     for broker in (1, 2):
-        cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
+        cluster.fence(broker)
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (3, (3,))
     cluster.do(decide_reassign, reassign([2, 5]))
     partition = cluster.partition("t")
@@ -73,7 +72,7 @@ def test_new_target_in_the_middle_of_a_reassignment() -> None:
         (1, 3, 4),
     )
     assert (partition.leader, partition.isr) == (3, (3,))
-    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+    cluster.unfence(2)
     cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [3, 5, 2]))
     partition = cluster.partition("t")
     assert (partition.replicas, partition.isr, partition.leader) == ((2, 5), (5, 2), 2)
@@ -104,7 +103,7 @@ def test_cancelled_reassignment_of_a_leaderless_partition_elects_no_unclean_lead
     cluster = Cluster((1, 2, 3))
     cluster.write(*feature_records({ELR: 1}), unclean_config(4, "", "true"))
     cluster.topic("t", [2])
-    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[2]))
+    cluster.fence(2)
     cluster.write(unclean_config(4, "", "false"))
     cluster.do(decide_reassign, reassign([3]))
     reply = cluster.do(decide_reassign, reassign(None))
@@ -116,7 +115,7 @@ def test_cancelled_reassignment_of_a_leaderless_partition_elects_no_unclean_lead
         (2,),
         -1,
     )
-    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+    cluster.unfence(2)
     partition = cluster.partition("t")
     assert (partition.leader, partition.recovering) == (2, False)
 

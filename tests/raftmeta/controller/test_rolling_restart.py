@@ -49,6 +49,7 @@ class Restart:
         while True:
             decision = whole(decide(cluster.state, request))
             cluster.write(*decision.records)
+            decision.take_effect()
             self.check()
             if not decision.again:
                 return decision.reply

@@ -8,8 +8,9 @@ from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import Endpoint
 from kwire.configs.load import broker_config
+from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.controller.state import ControllerState, whole
+from kwire.raftmeta.controller.state import ControllerState, Effect, whole
 from kwire.raftmeta.metadata.image import Applied
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
@@ -89,7 +90,21 @@ class Cluster:
         decision: Any = whole(decide(self.state, request))
         self.records = list(decision.records)
         self.write(*self.records)
+        decision.take_effect()
         return decision.reply
+
+    def fence(self, broker: int, *before: Any) -> None:
+        """Fence a broker, in one batch with the records ``before``."""
+        effects: list[Effect] = []
+        self.write(*before, *fencing(self.state, self.state.image.brokers[broker], effects))
+        for effect in effects:
+            effect()
+
+    def unfence(self, broker: int) -> None:
+        effects: list[Effect] = []
+        self.write(*unfencing(self.state, self.state.image.brokers[broker], effects))
+        for effect in effects:
+            effect()
 
     def kinds(self) -> list[str]:
         """Return the kinds of the records that the last decision wrote."""

@@ -171,8 +171,9 @@ class Play:
         recorded = self._response_of(frame)
         if recorded is not None and recorded.body.get("errorCode") == DUPLICATE:
             self.state.now = self.clock.now()
-            reply = decide_register_broker(self.state, frame.message()).reply
-            assert reply.error_code == 0
+            decision = decide_register_broker(self.state, frame.message())
+            decision.take_effect()
+            assert decision.reply.error_code == 0
             self.differing[RETURN] += 1
             return
         data = frames_of(self.scene.number)[frame.key, True]
