@@ -4,7 +4,8 @@ All concern one partition, ``__cluster_metadata-0``; :func:`partition_of` return
 about anything else, which is then rejected.
 """
 
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, overload
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeAlias, TypeVar, overload
 
 from kwire import errors
 from kwire.codec.messages.begin_quorum_epoch import (
@@ -24,16 +25,8 @@ from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
 from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
 
-if TYPE_CHECKING:
-    from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
-
 NONE: Final = errors.NONE
 
-PartitionRequest: TypeAlias = (
-    "VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest"
-    " | FetchSnapshotRequest | DescribeQuorumRequest"
-)
-"""The requests that name partitions."""
 PartitionResponse: TypeAlias = (
     VoteResponse
     | BeginQuorumEpochResponse
@@ -43,6 +36,8 @@ PartitionResponse: TypeAlias = (
 )
 """The answers that name partitions, each with the leader's address."""
 
+P = TypeVar("P")
+P_co = TypeVar("P_co", covariant=True)
 _Listener = TypeVar(
     "_Listener", BeginQuorumEpochRequest.LeaderEndpoint, UpdateRaftVoterRequest.Listener
 )
@@ -56,27 +51,19 @@ _NodeEndpoint = TypeVar(
 )
 
 
-@overload
-def partition_of(request: VoteRequest) -> VoteRequest.TopicData.PartitionData | None: ...
-@overload
-def partition_of(
-    request: BeginQuorumEpochRequest,
-) -> BeginQuorumEpochRequest.TopicData.PartitionData | None: ...
-@overload
-def partition_of(
-    request: EndQuorumEpochRequest,
-) -> EndQuorumEpochRequest.TopicData.PartitionData | None: ...
-@overload
-def partition_of(request: FetchRequest) -> FetchRequest.FetchTopic.FetchPartition | None: ...
-@overload
-def partition_of(
-    request: FetchSnapshotRequest,
-) -> FetchSnapshotRequest.TopicSnapshot.PartitionSnapshot | None: ...
-@overload
-def partition_of(
-    request: "DescribeQuorumRequest",
-) -> "DescribeQuorumRequest.TopicData.PartitionData | None": ...
-def partition_of(request: PartitionRequest) -> object | None:
+class _Topic(Protocol[P_co]):
+    @property
+    def partitions(self) -> Sequence[P_co]: ...
+
+
+class _WithTopics(Protocol[P_co]):
+    """A request or response about partitions; the names of the topics' fields differ."""
+
+    @property
+    def topics(self) -> Sequence[_Topic[P_co]]: ...
+
+
+def partition_of(request: _WithTopics[P]) -> P | None:
     """Return a request's only partition; None if the request is about anything else."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
@@ -93,28 +80,16 @@ def partition_of(request: PartitionRequest) -> object | None:
 
 
 @overload
-def answer_of(response: VoteResponse) -> VoteResponse.TopicData.PartitionData | None: ...
-@overload
-def answer_of(
-    response: BeginQuorumEpochResponse,
-) -> BeginQuorumEpochResponse.TopicData.PartitionData | None: ...
-@overload
-def answer_of(
-    response: EndQuorumEpochResponse,
-) -> EndQuorumEpochResponse.TopicData.PartitionData | None: ...
+def answer_of(response: _WithTopics[P]) -> P | None: ...
 @overload
 def answer_of(
     response: FetchResponse,
 ) -> FetchResponse.FetchableTopicResponse.PartitionData | None: ...
-@overload
-def answer_of(
-    response: FetchSnapshotResponse,
-) -> FetchSnapshotResponse.TopicSnapshot.PartitionSnapshot | None: ...
-def answer_of(response: PartitionResponse) -> object | None:
+def answer_of(response: _WithTopics[P] | FetchResponse) -> object | None:
     """Return an answer's data about the metadata partition; None if it has none."""
-    topics = getattr(response, "topics", None) or getattr(response, "responses", None)
-    partition: object | None = topics[0].partitions[0] if topics and topics[0].partitions else None
-    return partition
+    topics: Sequence[_Topic[object]]
+    topics = response.responses if isinstance(response, FetchResponse) else response.topics
+    return topics[0].partitions[0] if topics and topics[0].partitions else None
 
 
 def leader_field(state: RaftState) -> int:

@@ -1,7 +1,7 @@
 """Dispatch of messages to their rules; loaded with the first message or second voter."""
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from kwire import errors
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -33,6 +33,8 @@ from kwire.raftmeta.raft.state import Call, RaftState
 
 if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import RaftRequest, RaftResponse
+
+R = TypeVar("R", VoteResponse, BeginQuorumEpochResponse, EndQuorumEpochResponse)
 
 
 def poll(state: RaftState) -> None:
@@ -115,7 +117,7 @@ def _on_vote_answer(state: RaftState, call: Call, response: VoteResponse) -> Non
 def _learn_from(
     state: RaftState,
     call: Call,
-    response: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse,
+    response: R,
 ) -> None:
     """Adopt the epoch and leader that the sender reports, as every answer does."""
     part = messages.answer_of(response)
