@@ -56,8 +56,6 @@ class Connection:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: memoryview | None = None
     """The request that is being answered."""
-    busy: bool = False
-    """True while the next request must wait for the current response."""
     claiming: bool = False
     """True while the connection waits for request memory."""
     muted: bool = False
@@ -79,7 +77,11 @@ class Connection:
     @property
     def is_busy(self) -> bool:
         """True while the client waits for the broker, so the connection is not idle."""
-        return self.busy or (self.waiting is not None and self.waiting.is_unfinished)
+        return (
+            self.answering is not None
+            or self.claiming
+            or (self.waiting is not None and self.waiting.is_unfinished)
+        )
 
     @property
     def used_at(self) -> float:
@@ -112,15 +114,15 @@ class Connection:
 
     async def _claim(self, count: int) -> None:
         """Count a frame's bytes as request memory, once there is room for them."""
-        self.busy = self.claiming = True
+        self.claiming = True
         if self.hung_up:
             self.on_hang_up()
         await self.memory.claim(count, self)
-        self.busy = self.claiming = False
+        self.claiming = False
 
     async def _wait_muted(self, now: float) -> None:
         """Read nothing for the throttle time; a client that is gone or idle is disconnected."""
-        self.busy, self.muted, self.last_active = False, True, now
+        self.muted, self.last_active = True, now
         if self.hung_up:
             self.on_hang_up()
         await trio.sleep(self.requests.muted_s)
@@ -203,9 +205,7 @@ class Connection:
             await self._claim(size)
         is_waiting = False
         try:
-            self.busy = True
             answer = await self._requests_answer(frame)
-            self.busy = False
             if isinstance(answer, Unfinished) or (self.waiting and answer is not None):
                 is_waiting = True
                 self._send_later(answer, frame, size)

@@ -192,8 +192,8 @@ MUTATIONS = (
         name="never-idle-during-an-answer",
         invariants=(101,),
         path="kwire/net/connection.py",
-        old="self.busy = False\n            if isinstance(answer",
-        new="self.busy = True\n            if isinstance(answer",
+        old="            self.answering = None\n",
+        new="            pass\n",
         test=f"{ANSWERS}::test_client_that_never_reads_its_answer_is_closed_as_idle",
     ),
     Mutation(
@@ -360,8 +360,8 @@ MUTATIONS = (
         name="muted-connections-are-never-idle",
         invariants=(104,),
         path="kwire/net/connection.py",
-        old="self.busy, self.muted, self.last_active = False,",
-        new="self.busy, self.muted, self.last_active = True,",
+        old="self.muted, self.last_active = True, now\n",
+        new="self.claiming, self.muted, self.last_active = True, True, now\n",
         test=f"{ANSWERS}::test_muted_connection_is_closed_when_it_is_idle",
     ),
     Mutation(
