@@ -34,6 +34,7 @@ from kwire.errors import (
 from kwire.group import requests
 from kwire.group.decision_builder import Client
 from kwire.group.model import ClassicGroup
+from kwire.group.offsets import GroupChange
 from kwire.group.settings import GroupSettings, follow_config
 from kwire.group.shard import GroupShard
 from kwire.types import CONSUMER_OFFSETS
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
     from kwire.coordinator.draft import Draft
     from kwire.coordinator.ports import CoordinatorLog, LedPartition
-    from kwire.group.group_change import GroupChange
 
 
 ListedGroup = ListGroupsResponse.ListedGroup
@@ -184,8 +184,6 @@ class GroupCoordinator:
         return response
 
     def _draft(self, group_id: str) -> "Draft[GroupChange]":
-        from kwire.group.group_change import GroupChange
-
         return self.service.draft(GroupChange(group_id))
 
     async def fetch(

@@ -13,7 +13,7 @@ from kwire.group.settings import GroupSettings
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
-    from kwire.group.group_change import GroupChange
+    from kwire.group.offsets import GroupChange
 
 
 @attrs.frozen(kw_only=True)

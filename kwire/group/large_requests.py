@@ -16,9 +16,8 @@ from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.draft import Draft
 from kwire.errors import GroupSubscribedToTopic, OffsetMetadataTooLarge
 from kwire.group.decision_builder import DecisionBuilder
-from kwire.group.group_change import GroupChange
 from kwire.group.model import ClassicGroup, Member, State
-from kwire.group.offsets import pack
+from kwire.group.offsets import GroupChange, pack
 from kwire.group.records import (
     group_tombstone,
     making_group_record,

@@ -51,6 +51,20 @@ class Committed(NamedTuple):
         return now_ms - since_ms >= retention_ms
 
 
+@attrs.define
+class GroupChange:
+    """Offsets of a group to set or remove together, and whether the group is deleted with them.
+
+    They are written in one batch and applied together.
+    """
+
+    group_id: str
+    committed: dict[str, dict[int, Packed]] = attrs.field(factory=dict)
+    """The committed offsets by topic and partition."""
+    removed: dict[str, list[int]] = attrs.field(factory=dict)
+    deletes_group: bool = False
+
+
 def pack(value: OffsetCommitValue) -> Packed:
     """Pack the committed offset of a record into bytes."""
     numbers = _NUMBERS.pack(

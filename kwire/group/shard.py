@@ -33,14 +33,13 @@ from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
 from kwire.group.model import ClassicGroup
-from kwire.group.offsets import Offsets
+from kwire.group.offsets import GroupChange, Offsets
 from kwire.group.records import ForeignGroup, group_from, group_record, load, store
 from kwire.group.settings import GroupSettings
 from kwire.records.header import NO_PRODUCER
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
-    from kwire.group.group_change import GroupChange
 
 Args = TypeVarTuple("Args")
 
@@ -83,7 +82,7 @@ class GroupShard:
             case LegacyOffsetCommitKey():
                 logger.debug("offset in a legacy format ignored group=%s", record.key.group)
 
-    def apply_change(self, change: "GroupChange") -> None:
+    def apply_change(self, change: GroupChange) -> None:
         group_id = change.group_id
         if change.committed:
             self.offsets.commit_all(group_id, change.committed)

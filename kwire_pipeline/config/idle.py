@@ -13,12 +13,12 @@ from kwire_pipeline.config.model import (
     Catalog,
     Metrics,
     Pipeline,
+    Problem,
     RecordFormat,
     Registry,
     Security,
     Table,
 )
-from kwire_pipeline.config.problem import Problem
 from kwire_pipeline.config.values import (
     CatalogType,
     Evolution,

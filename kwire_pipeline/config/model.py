@@ -140,6 +140,8 @@ class ValueFormat:
 
 
 RecordFormat: TypeAlias = KeyFormat | ValueFormat
+Problem: TypeAlias = tuple[str, str]
+"""A problem of a configuration: the path of a key, and what is wrong with its value."""
 
 
 @attrs.frozen(kw_only=True)

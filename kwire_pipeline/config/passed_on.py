@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kwire_pipeline.config.model import Pipeline, Security
-from kwire_pipeline.config.problem import Problem
+from kwire_pipeline.config.model import Pipeline, Problem, Security
 from kwire_pipeline.config.values import Protocol
 
 CONF: Final = {

@@ -14,9 +14,8 @@ from typing import Final
 from kwire_pipeline.config.avro_schema import parse_avro
 from kwire_pipeline.config.ddl import Field, find_field, parse_ddl
 from kwire_pipeline.config.idle import idle
-from kwire_pipeline.config.model import KeyFormat, Pipeline, RecordFormat, Registry
+from kwire_pipeline.config.model import KeyFormat, Pipeline, Problem, RecordFormat, Registry
 from kwire_pipeline.config.passed_on import passed_on
-from kwire_pipeline.config.problem import Problem
 from kwire_pipeline.config.values import (
     CatalogType,
     Column,
