@@ -33,6 +33,7 @@ class NoWrites:
         self.path = self._file.path
         self.size, self.close = self._file.size, self._file.close
         self.read, self.read_cached = self._file.read, self._file.read_cached
+        self.read_stored = self._file.read_stored
         self.pin, self.unpin, self.is_cached = (
             self._file.pin,
             self._file.unpin,

@@ -96,6 +96,9 @@ class SimFile:
     def read_cached(self, position: int, size: int) -> Buffer | None:
         return self.read(position, size) if self.disk.cached else None
 
+    def read_stored(self, position: int, size: int) -> bytes:
+        return self.read(position, size)
+
     def pin(self) -> None:
         self._inode()
         self.pins += 1

@@ -22,9 +22,10 @@ from kwire.log.compaction.choice import NEVER_MS, Assessment, dirtiest
 from kwire.log.compaction.job import CleaningFailed, CleaningSummary
 from kwire.log.config import CleanerSettings
 from kwire.log.deadlines import Deadlines
-from kwire.log.directories.cleaning_runner import CleaningRunner, WorkerEnded
+from kwire.log.directories.cleaning_runner import CleaningRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.directory_service import DirectoryService
+from kwire.log.directories.worker_process import WorkerEnded
 from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
 from kwire.waits import Signal

@@ -106,6 +106,16 @@ class LogSettings:
     """``log.retention.check.interval.ms``"""
 
 
+@attrs.frozen(kw_only=True)
+class ScrubSettings:
+    """The settings of the scrub of log directories."""
+
+    interval_s: float
+    """``kwire.scrub.interval.ms`` in seconds: how often each directory is checked."""
+    bytes_per_second: float
+    """``kwire.scrub.bytes.per.second``, for each directory."""
+
+
 MAP_BYTES_MAX: Final = (1 << 31) - 1
 """The largest memory of one worker's offset map, as in Kafka."""
 

@@ -36,6 +36,7 @@ PARTS_MAX: Final = 1000
 TEMPORARY: Final = ".tmp"
 _NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 """Linux: makes a read fail with EAGAIN instead of waiting for the disk."""
+_DONTNEED: Final[int | None] = getattr(os, "POSIX_FADV_DONTNEED", None)
 DESCRIPTORS_MAX: Final = 1 << 20
 T = TypeVar("T")
 
@@ -82,6 +83,12 @@ class File(Protocol):
 
     def read_cached(self, position: int, size: int) -> Buffer | None:
         """Read like :meth:`read`, or return None if that would, or might, wait for the disk."""
+
+    def read_stored(self, position: int, size: int) -> bytes:
+        """Read like :meth:`read`, from the disk itself; leave the page cache as it was.
+
+        Where the system cannot drop synced pages from the cache, this is :meth:`read`.
+        """
 
     def pin(self) -> None:
         """Keep the descriptor open until :meth:`unpin`, even through ``close`` and removal."""
@@ -293,6 +300,19 @@ class RealFile:
                 return None  # The next page is not cached.
             del data[count:]
         return data
+
+    def read_stored(self, position: int, size: int) -> bytes:
+        was_cached = self.is_cached(position, size)
+        self._drop_cached(position, size)
+        data = self.read(position, size)
+        if not was_cached:
+            self._drop_cached(position, size)
+        return data
+
+    def _drop_cached(self, position: int, size: int) -> None:
+        if _DONTNEED is not None:
+            with suppress(OSError):  # It is only advice.
+                os.posix_fadvise(self._open(), position, size, _DONTNEED)
 
     def pin(self) -> None:
         self._open()

@@ -5,7 +5,7 @@ Both epochs and start offsets increase from entry to entry. The file is text (``
 comparison of KIP-101, 279 and 320 depend on it.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Final
 
@@ -34,6 +34,12 @@ class LeaderEpochs:
     def entries(self) -> list[tuple[int, int]]:
         """Return pairs of epoch and start offset, oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
+
+    def between(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """Return the entries of the records from ``start_offset`` to below ``end_offset``."""
+        first = max(bisect_right(self._starts, start_offset) - 1, 0)
+        stop = bisect_left(self._starts, end_offset)
+        return list(zip(self._epochs[first:stop], self._starts[first:stop], strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Record that ``epoch`` begins at ``start_offset``; return whether that added an entry.

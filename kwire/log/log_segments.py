@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, overload
 
+from kwire.errors import CorruptMessage
 from kwire.log import region
 from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
 from kwire.log.formats import names, offset_index, time_index
 from kwire.log.region import FileRegion
-from kwire.log.segments import warming
-from kwire.log.segments.segment import INT32_MAX, Segment
+from kwire.log.segments import damage, warming
+from kwire.log.segments.segment import INT32_MAX, Segment, end_before
 from kwire.records.header import BatchHeader
 
 MAX_OFFSET: Final = (1 << 63) - 1
@@ -186,7 +187,8 @@ class LogSegments(Sequence[Segment]):
         The readable batches of the log end at ``written_offset``; ``end_offset`` is not above it.
         With ``at_least_one`` the first batch is returned even if it is larger than ``max_bytes``.
         If ``wait`` is false, it raises :class:`WouldWait` if finding the bytes would wait for the
-        disk.
+        disk. The bytes end before a known damaged range; a read that would begin in one raises
+        CorruptMessage or KafkaStorageError.
         """
         index, ordered = self.index_of(offset), self.ordered
         while offset < end_offset and index < len(ordered):
@@ -200,7 +202,10 @@ class LogSegments(Sequence[Segment]):
                     ):
                         following = segment.locate(end_offset, wait=wait)
                         end = end if following is None else min(end, following[0])
+                    if segment.damage:
+                        end = _intact_end(segment, first[0], end)
                     return region.of_segment(segment, first, max_bytes, end, at_least_one)
+                _check_rest(segment, offset, wait=wait)
             except WouldWait as cold:
                 cold.disk, cold.job = self.disk, warming.lookups(segment, offset, end_offset)
                 raise
@@ -220,15 +225,14 @@ class LogSegments(Sequence[Segment]):
     def end_of_region(self, start_offset: int, region: FileRegion, *, wait: bool = True) -> int:
         """Return an offset at or above all batches of a region that begins at ``start_offset``.
 
-        It comes from :meth:`Segment.end_before`, or is the next segment's base offset if that has
-        no entry.
+        It comes from :func:`end_before`, or is the next segment's base offset if that has no entry.
         """
         for index in range(self.index_of(start_offset), len(self.ordered)):
             segment = self.ordered[index]
             if segment.file is region.file:
                 end_position = region.position + len(region)
                 try:
-                    end_offset = segment.end_before(end_position, wait=wait)
+                    end_offset = end_before(segment, end_position, wait=wait)
                 except WouldWait as cold:
                     cold.disk, cold.job = self.disk, warming.end_before(segment, end_position)
                     raise
@@ -237,3 +241,29 @@ class LogSegments(Sequence[Segment]):
                 if index + 1 < len(self.ordered):
                     return self.ordered[index + 1].base_offset
         return MAX_OFFSET
+
+
+def _intact_end(segment: Segment, position: int, end: int) -> int:
+    """Return the end of the intact bytes from ``position`` to at most ``end``.
+
+    Raises CorruptMessage or KafkaStorageError if there are none.
+    """
+    damaged = damage.from_position(segment.damage, position)
+    if damaged is None:
+        return end
+    if damaged.position <= position:
+        raise damaged.error()
+    return min(end, damaged.position)
+
+
+def _check_rest(segment: Segment, offset: int, *, wait: bool) -> None:
+    """Raise CorruptMessage if the batches from ``offset`` onwards do not fill the segment.
+
+    Without this check, a damaged length would hide the rest of the segment from consumers, as if
+    compaction had removed it.
+    """
+    end = segment.floor(offset, wait=wait)[0]
+    for position, header in segment.scan(end, wait=wait):
+        end = position + header.size
+    if end < segment.written and damage.from_position(segment.damage, end) is None:
+        raise CorruptMessage(f"no batch at position {end} of the segment {segment.base_offset}")

@@ -1,22 +1,24 @@
-"""The messages between a node and a cleaner's process, over the process's stdin and stdout.
+"""The messages between a node and a worker's process, over the process's stdin and stdout.
 
 A message is its length in four bytes, big-endian, then a pickled tuple. Both ends run the same
 code and no other process has the pipes, so unpickling is safe.
 
 ==================================== ==============================================================
-to the cleaner                       meaning
+to the worker                        meaning
 ==================================== ==============================================================
 ``("clean", root, job)``             clean a log of the log directory ``root``
 ``("next",)``                        the last group is in place; continue with the next
 ``("next", active_producers)``       the same, with the current active producers
+``("check", root, job)``             check a closed segment of the log directory ``root``
 end of file                          exit at once, even in the middle of a group
 ------------------------------------ --------------------------------------------------------------
-from the cleaner
+from the worker
 ------------------------------------ --------------------------------------------------------------
 ``("group", CleanedGroup)``          the files of a group are written; waits for ``next``
-``("done", CleaningSummary)``        the pass is complete; waits for another ``clean``
-``("failed", text)``                 the pass found damage; waits for another ``clean``
-``("os", errno, strerror, filename)`` a system call failed; waits for another ``clean``
+``("done", CleaningSummary)``        the pass is complete; waits for another job
+``("failed", text)``                 the pass found damage; waits for another job
+``("checked", SegmentReport)``       the segment is checked; waits for another job
+``("os", errno, strerror, filename)`` a system call failed; waits for another job
 ==================================== ==============================================================
 """
 
@@ -30,15 +32,22 @@ from kwire.log.compaction.job import (
     CleaningJob,
     CleaningSummary,
 )
+from kwire.log.scrub.job import SegmentJob, SegmentReport
 
 HEADER: Final = struct.Struct(">I")
 """The length of a message's body in bytes."""
 
-Request: TypeAlias = tuple[str, str, CleaningJob] | tuple[str] | tuple[str, ActiveProducers]
+Request: TypeAlias = (
+    tuple[str, str, CleaningJob]
+    | tuple[str]
+    | tuple[str, ActiveProducers]
+    | tuple[str, str, SegmentJob]
+)
 Answer: TypeAlias = (
     tuple[str, CleanedGroup]
     | tuple[str, CleaningSummary]
     | tuple[str, str]
+    | tuple[str, SegmentReport]
     | tuple[str, int | None, str | None, str | None]
 )
 

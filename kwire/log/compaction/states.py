@@ -3,7 +3,10 @@
 Rules: a partition has at most one pass, and a new pass starts only once the processes and files of
 the last one are gone. Code that cuts, moves or removes a log pauses it first: this aborts its pass
 and lets none start until the last pause has ended. A log that a pass could not read is excluded
-until a restart.
+until a restart, or until its damage is repaired.
+
+The same holds for the check of a log's segment by a scrub. The check only reads, so it also gives
+way to cleaning, and nothing waits for its end.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,6 +25,8 @@ class CleaningStates:
     """Logs whose passes fail because of their content."""
     _passes: dict[TopicPartition, Callable[[], None]] = attrs.field(init=False, factory=dict)
     """The running passes, each with the function that aborts it."""
+    _scrubs: dict[PartitionLog, Callable[[], None]] = attrs.field(init=False, factory=dict)
+    """The logs that are being scrubbed, each with the function that aborts the check."""
     _pauses: dict[PartitionLog, int] = attrs.field(init=False, factory=dict)
     _waiting: set[PartitionLog] = attrs.field(init=False, factory=set)
     """Logs for which a pass was rejected or aborted; they are marked as changed after the
@@ -43,6 +48,12 @@ class CleaningStates:
         """Exclude a log from cleaning until a restart."""
         self.uncleanable[log.partition] = log
 
+    def note_cleanable(self, log: PartitionLog) -> None:
+        """Let a log be cleaned again, because its damage is repaired."""
+        if self.is_uncleanable(log):
+            del self.uncleanable[log.partition]
+            log.clean_state.on_change()
+
     def announce_later(self, log: PartitionLog) -> bool:
         """Mark a paused log as changed once its pauses end; return whether it is paused."""
         if log in self._pauses:
@@ -53,11 +64,31 @@ class CleaningStates:
     def cleaning(self, log: PartitionLog, abort: Callable[[], None]) -> Iterator[None]:
         """Return a context for a pass, which ``abort`` asks to end; needs :meth:`may_clean`."""
         assert self.may_clean(log)
+        self._abort_scrub(log)
         self._passes[log.partition] = abort
         try:
             yield
         finally:
             del self._passes[log.partition]
+
+    def may_scrub(self, log: PartitionLog) -> bool:
+        """Return whether the check of one of the log's segments may start."""
+        return not (self.is_cleaning(log) or log in self._pauses)
+
+    @contextmanager
+    def scrubbing(self, log: PartitionLog, abort: Callable[[], None]) -> Iterator[None]:
+        """Return a context for a check, which ``abort`` ends; needs :meth:`may_scrub`."""
+        assert self.may_scrub(log)
+        self._scrubs[log] = abort
+        try:
+            yield
+        finally:
+            del self._scrubs[log]
+
+    def _abort_scrub(self, log: PartitionLog) -> None:
+        abort = self._scrubs.get(log)
+        if abort is not None:
+            abort()
 
     @contextmanager
     def pause(self, log: PartitionLog) -> Iterator[None]:
@@ -79,7 +110,8 @@ class CleaningStates:
                     log.clean_state.on_change()
 
     def abort(self, log: PartitionLog) -> None:
-        """Ask the pass over a log to end, if there is one."""
+        """Ask the pass over a log, or the check of it, to end, if there is one."""
+        self._abort_scrub(log)
         abort = self._passes.get(log.partition)
         if abort is not None:
             abort()

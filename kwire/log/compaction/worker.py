@@ -1,10 +1,10 @@
-"""The main function of a cleaner's process, which cleans one log at a time for its node.
+"""The main function of a worker's process, which cleans a log or checks a segment for its node.
 
 Rules: it uses as few of the node's resources as possible: it runs with the lowest CPU priority and,
 on Linux, as a batch process. It exits when its stdin ends, even in the middle of a group: the node
 may close the pipe or die at any time, and the worker has only written ``.cleaned`` files. It
 ignores a Ctrl-C, which a terminal also sends to it, because the node ends it. It does not import
-trio. While it cleans a log it locks the partition's directory: the worker of a killed node may
+trio. While it cleans a log, it locks the partition's directory: the worker of a killed node may
 briefly coexist with that of the next node, and both would write the same files. The messages are in
 :mod:`kwire.log.compaction.messages`.
 """
@@ -22,6 +22,8 @@ from kwire.log.compaction.clean import clean
 from kwire.log.compaction.job import ActiveProducers, CleaningFailed, CleaningJob
 from kwire.log.compaction.messages import HEADER, Answer, Request, pack, unpack_request
 from kwire.log.disk import RealDisk
+from kwire.log.scrub.job import SegmentJob
+from kwire.log.scrub.segment_check import check_segment
 
 NICENESS: Final = 19
 CHECK_S: Final = 0.05
@@ -76,6 +78,8 @@ class Worker:
                 match self._read():
                     case ("clean", str(root), CleaningJob() as job):
                         self._clean(root, job)
+                    case ("check", str(root), SegmentJob() as segment_job):
+                        self._check(root, segment_job)
                     case other:
                         raise ValueError(f"unexpected request: {other!r}")
 
@@ -104,6 +108,18 @@ class Worker:
         finally:
             if lock >= 0:
                 os.close(lock)
+
+    def _check(self, root: str, job: SegmentJob) -> None:
+        """Check one segment; a failed check does not end the worker."""
+        throttle = Throttle(job.bytes_per_second, self._wait_input)
+        disk = RealDisk(root)
+        disk.full = True
+        try:
+            report = check_segment(disk, job, throttle)
+        except OSError as error:
+            self._write(("os", error.errno, error.strerror, error.filename))
+        else:
+            self._write(("checked", report))
 
     def _lock(self, path: str) -> int:
         """Lock a directory until this process exits; return the descriptor.

@@ -5,13 +5,9 @@ else. Leaving the context of a pass ends it: the child is killed and waited for,
 write anything afterwards. A child that has completed its pass is kept for the next one.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from pathlib import Path
-from typing import Final, Protocol
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
 
 import trio
 
@@ -23,21 +19,17 @@ from kwire.log.compaction.job import (
     CleaningJob,
     CleaningSummary,
 )
+from kwire.log.directories.worker_process import COMMAND, WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk
 from kwire.log.threads import InThread
 
-CHUNK: Final = 64 << 10
 Pass = Generator[CleanedGroup, ActiveProducers | None, CleaningSummary]
 Clean = Callable[[Disk, CleaningJob, Callable[[int], None]], Pass]
 Step = Callable[[ActiveProducers | None], Awaitable[CleanedGroup | CleaningSummary]]
-"""Runs the next group of a pass; raises OSError, CleaningFailed or :class:`WorkerEnded`.
+"""Runs the next group of a pass; raises OSError, CleaningFailed or WorkerEnded.
 
 The argument replaces the job's active producers, unless it is None.
 """
-
-
-class WorkerEnded(Exception):
-    """The child process ended in the middle of a pass."""
 
 
 class CleaningRunner(Protocol):
@@ -91,23 +83,23 @@ class ThreadRunner:
 class ProcessRunner:
     """Runs passes in a child process (:mod:`kwire.log.compaction.worker`)."""
 
-    command: tuple[str, ...] = (sys.executable, "-m", "kwire.log.compaction.worker")
-    _process: trio.Process | None = attrs.field(init=False, default=None)
-    _received: bytearray = attrs.field(init=False, factory=bytearray)
+    command: tuple[str, ...] = COMMAND
+    _worker: WorkerProcess = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._worker = WorkerProcess(self.command)
 
     @asynccontextmanager
     async def running(self, disk: Disk, root: str, job: CleaningJob) -> AsyncIterator[Step]:
         del disk  # The child opens the directory itself.
-        from kwire.log.compaction import messages
-
-        is_complete, request = False, messages.pack(("clean", root, job))
+        is_complete, has_begun = False, False
 
         async def step(active: ActiveProducers | None) -> CleanedGroup | CleaningSummary:
-            nonlocal is_complete, request
-            await self._send(request)
-            request = messages.pack(("next",) if active is None else ("next", active))
-            size = messages.HEADER.unpack(await self._receive(messages.HEADER.size))[0]
-            match messages.unpack_answer(await self._receive(size)):
+            nonlocal is_complete, has_begun
+            following = ("next",) if active is None else ("next", active)
+            request = following if has_begun else ("clean", root, job)
+            has_begun = True
+            match await self._worker.ask(request):
                 case ("group", CleanedGroup() as group):
                     return group
                 case ("done", CleaningSummary() as summary):
@@ -123,64 +115,11 @@ class ProcessRunner:
                     raise WorkerEnded(f"the compaction process sent {other!r}")
 
         try:
-            await self._start()
+            await self._worker.start()
             yield step
         finally:
             if not is_complete:
                 await self.close()
 
     async def close(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with trio.CancelScope(shield=True):
-            with suppress(OSError):
-                process.kill()
-            await process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    await stream.aclose()
-            self._received.clear()
-
-    async def _start(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
-        await self.close()
-        try:
-            self._process = await trio.lowlevel.open_process(
-                list(self.command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": _python_path()},
-            )
-        except OSError as error:  # The log directory is not at fault.
-            raise WorkerEnded(f"cannot start the compaction process: {error}") from error
-
-    async def _send(self, data: bytes) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        try:
-            await self._process.stdin.send_all(data)
-        except trio.BrokenResourceError:
-            raise WorkerEnded("the compaction process has ended") from None
-
-    async def _receive(self, size: int) -> bytes:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        received = self._received
-        while len(received) < size:
-            data = await self._process.stdout.receive_some(CHUNK)
-            if not data:
-                status = await self._process.wait()
-                raise WorkerEnded(f"the compaction process ended with status {status}")
-            received += data
-        message = bytes(received[:size])
-        del received[:size]
-        return message
-
-
-def _python_path() -> str:
-    """Return the child's search path for modules, starting with the directory of this package."""
-    root = str(Path(__file__).resolve().parents[3])
-    rest = os.environ.get("PYTHONPATH", "")
-    return f"{root}{os.pathsep}{rest}" if rest else root
+        await self._worker.close()

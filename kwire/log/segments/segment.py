@@ -21,6 +21,8 @@ from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, File
 from kwire.log.disk_health import DiskErrorKind, classify, ignore_no_room
 from kwire.log.formats import names
+from kwire.log.segments import damage
+from kwire.log.segments.damage import DamagedRange
 from kwire.log.segments.files import SegmentFiles
 from kwire.log.segments.indexes import SegmentIndexes
 from kwire.log.segments.reserved_space import ReservedSpace
@@ -58,6 +60,7 @@ class Segment:
         "_since_index",
         "base_offset",
         "created_ms",
+        "damage",
         "file",
         "files",
         "first_timestamp",
@@ -84,6 +87,7 @@ class Segment:
         self.file = self.files.open(names.LOG)
         self.space = ReservedSpace()
         self.indexes = SegmentIndexes(self.files)
+        self.damage: tuple[DamagedRange, ...] = ()
         self.repair: Repair | None = None
         """The indexes built to replace wrong ones; dropped when the segment is cut."""
         self.size = self.written = size
@@ -235,6 +239,7 @@ class Segment:
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut the segment at ``position``, the start of the batch that contains ``end_offset``."""
         self.repair = None
+        self.damage = damage.before_cut(self.damage, position)
         self.activate()
         self.indexes.truncate(end_offset, end_offset - self.base_offset, position)
         while self._recent_next and self._recent_next[-1] > end_offset:
@@ -259,8 +264,10 @@ class Segment:
         """Return position and size of the first batch whose last offset is ``offset`` or higher.
 
         Return None if that batch is not written yet. Without ``wait``, raise :class:`WouldWait`
-        instead of waiting for the disk.
+        instead of waiting for the disk. A known damaged range counts as one batch.
         """
+        if self.damage and (damaged := damage.at_offset(self.damage, offset)) is not None:
+            return damaged.position, damaged.size
         ends = self._recent_next
         index = bisect_right(ends, offset)
         if index < len(ends) and (index or not self._recent_position[0]):
@@ -280,12 +287,12 @@ class Segment:
     def scan(
         self, position: int = 0, end: int | None = None, *, wait: bool = True
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield position and header of each batch from ``position`` to ``end``.
+        """Yield position and header of each batch from ``position`` to ``end``, without damage.
 
         ``position`` must be the start of a batch. The default ``end`` is :attr:`written`.
         """
         end = self.written if end is None else end
-        return _scan(reader(self.file, wait=wait), position, end)
+        return _scan(reader(self.file, wait=wait), position, end, self.damage)
 
     def scan_from_entry(
         self, position: int, last_offset: int | None, *, wait: bool = True
@@ -295,22 +302,6 @@ class Segment:
         Raises :class:`WrongIndex`.
         """
         return _check(self.scan(position, wait=wait), self.base_offset, last_offset)
-
-    def end_before(self, position: int, *, wait: bool = True) -> int | None:
-        """Return an offset above all batches before ``position``; None without an index entry.
-
-        The offset is too high by less than two index intervals. If ``wait`` is false, raise
-        :class:`WouldWait` instead of waiting for the disk.
-        """
-        entry = self.indexes.at_position(position, wait=wait)
-        if entry is None:
-            return None
-        last_offset = self.base_offset + entry[0]
-        header = self.scan(entry[1], entry[1] + HEADER_SIZE, wait=wait)
-        with suppress(WrongIndex):
-            for _ in _check(header, self.base_offset, last_offset):
-                return last_offset + 1
-        return None
 
     def is_warm(self, position: int, size: int) -> bool:
         """Return whether this range can be sent without waiting for the disk."""
@@ -346,18 +337,30 @@ class Segment:
         relative, position = entry
         if not 0 < position < self.size:
             return 0, -1
+        damaged = damage.from_position(self.damage, position)
+        if damaged is not None and damaged.position <= position:
+            return damaged.end_position, None
         return position, self.base_offset + relative
 
 
 class Repair:
     """The offset and time index of a segment, built in a thread to replace wrong ones."""
 
-    __slots__ = ("_end", "_files", "_interval", "_is_active", "_is_stored", "_start", "built")
+    __slots__ = (
+        "_damage",
+        "_end",
+        "_files",
+        "_interval",
+        "_is_active",
+        "_is_stored",
+        "_start",
+        "built",
+    )
 
     def __init__(self, segment: Segment) -> None:
         self._files = segment.files
         self._start, self._end = segment.base_offset, segment.written
-        self._interval = segment.interval
+        self._interval, self._damage = segment.interval, segment.damage
         self._is_active = segment.has_indexes
         self._is_stored = False
         self.built: Segment | None = None
@@ -370,7 +373,7 @@ class Repair:
             return
         files = self._files
         built = Segment(files.disk, files.directory, self._start, self._end)
-        built.interval = self._interval
+        built.interval, built.damage = self._interval, self._damage
         built.start_indexes()
         own = files.open_now(names.LOG) if file is None else None
         built.file = file or own or built.file
@@ -425,6 +428,23 @@ def _note_batches(segment: Segment, batches: Iterator[tuple[int, BatchHeader]]) 
         segment.note(header.size, header.next_offset, header.max_timestamp, segment.interval)
 
 
+def end_before(segment: Segment, position: int, *, wait: bool = True) -> int | None:
+    """Return an offset above all batches before ``position``; None without an index entry.
+
+    The offset is too high by less than two index intervals. If ``wait`` is false, raise
+    :class:`WouldWait` instead of waiting for the disk.
+    """
+    entry = segment.indexes.at_position(position, wait=wait)
+    if entry is None:
+        return None
+    last_offset = segment.base_offset + entry[0]
+    header = segment.scan(entry[1], entry[1] + HEADER_SIZE, wait=wait)
+    with suppress(WrongIndex):
+        for _ in _check(header, segment.base_offset, last_offset):
+            return last_offset + 1
+    return None
+
+
 def _check(
     batches: Iterator[tuple[int, BatchHeader]], base_offset: int, last_offset: int | None
 ) -> Iterator[tuple[int, BatchHeader]]:
@@ -448,7 +468,13 @@ def _check(
     raise WrongIndex(base_offset)
 
 
-def _scan(read: ReadAt, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+def _scan(
+    read: ReadAt, position: int, end: int, ranges: Sequence[DamagedRange] = ()
+) -> Iterator[tuple[int, BatchHeader]]:
+    for damaged in ranges:
+        if position < damaged.end_position:
+            yield from _scan(read, position, min(end, damaged.position))
+            position = damaged.end_position
     chunk: Buffer = b""
     start = position
     while position + HEADER_SIZE <= end:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 from kwire.log.cold import Job, WouldWait, run_all
+from kwire.log.segments import segment as segments
 from kwire.log.segments.aborted_index import AbortedLoad
 from kwire.log.segments.segment import Segment
 from kwire.records.header import HEADER_SIZE
@@ -20,6 +21,7 @@ def _shadow(segment: Segment) -> Segment:
     files = segment.files
     shadow = Segment(files.disk, files.directory, segment.base_offset, segment.written)
     shadow.indexes = segment.indexes.shadow(shadow.files)
+    shadow.damage = segment.damage
     return shadow
 
 
@@ -56,7 +58,7 @@ def lookups(segment: Segment, *offsets: int) -> Job:
 
 
 def end_before(segment: Segment, position: int) -> Job:
-    """Return a job that reads what :meth:`Segment.end_before` needs."""
+    """Return a job that reads what :func:`kwire.log.segments.segment.end_before` needs."""
     shadow, entry = _shadow(segment), None
     if segment.has_indexes:
         with suppress(WouldWait):
@@ -65,7 +67,7 @@ def end_before(segment: Segment, position: int) -> Job:
     def read() -> None:
         try:
             if entry is None:
-                shadow.end_before(position)
+                segments.end_before(shadow, position)
             else:
                 shadow.file.read(entry[1], HEADER_SIZE)
         finally:

@@ -17,9 +17,9 @@ from kwire.log.directories.cleaning_runner import (
     Pass,
     ProcessRunner,
     ThreadRunner,
-    WorkerEnded,
 )
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.worker_process import WorkerEnded
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads

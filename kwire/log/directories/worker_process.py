@@ -1,0 +1,105 @@
+"""A child process of low priority that works on closed segments for its node.
+
+Rules: a request and its answer are messages of :mod:`kwire.log.compaction.messages`. A process that
+is not needed any more, or whose answer nobody waits for, is killed and waited for, so that it
+cannot write anything afterwards.
+"""
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from kwire import attrs
+
+if TYPE_CHECKING:
+    from kwire.log.compaction.messages import Answer, Request
+
+CHUNK: Final = 64 << 10
+COMMAND: Final = (sys.executable, "-m", "kwire.log.compaction.worker")
+
+
+class WorkerEnded(Exception):
+    """The child process could not start, or ended before it answered."""
+
+
+@attrs.define(eq=False)
+class WorkerProcess:
+    """A child process that is started for its first request, and again after it has ended."""
+
+    command: tuple[str, ...] = COMMAND
+    _process: trio.Process | None = attrs.field(init=False, default=None)
+    _received: bytearray = attrs.field(init=False, factory=bytearray)
+
+    async def start(self) -> None:
+        """Start the process unless it is running; raises :class:`WorkerEnded`."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        await self.close()
+        try:
+            self._process = await trio.lowlevel.open_process(
+                list(self.command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": _python_path()},
+            )
+        except OSError as error:  # The log directory is not at fault.
+            raise WorkerEnded(f"cannot start the worker process: {error}") from error
+
+    async def ask(self, request: "Request") -> "Answer":
+        """Return the answer to a request; raises :class:`WorkerEnded`.
+
+        After a cancellation the process must be closed, because its answer may still come.
+        """
+        from kwire.log.compaction import messages
+
+        await self._send(messages.pack(request))
+        size = messages.HEADER.unpack(await self._receive(messages.HEADER.size))[0]
+        return messages.unpack_answer(await self._receive(size))
+
+    async def close(self) -> None:
+        """Kill the process, if there is one, and wait for its end."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with trio.CancelScope(shield=True):
+            with suppress(OSError):
+                process.kill()
+            await process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    await stream.aclose()
+            self._received.clear()
+
+    async def _send(self, data: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            await self._process.stdin.send_all(data)
+        except trio.BrokenResourceError:
+            raise WorkerEnded("the worker process has ended") from None
+
+    async def _receive(self, size: int) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        received = self._received
+        while len(received) < size:
+            data = await self._process.stdout.receive_some(CHUNK)
+            if not data:
+                status = await self._process.wait()
+                raise WorkerEnded(f"the worker process ended with status {status}")
+            received += data
+        message = bytes(received[:size])
+        del received[:size]
+        return message
+
+
+def _python_path() -> str:
+    """Return the child's search path for modules, starting with the directory of this package."""
+    root = str(Path(__file__).resolve().parents[3])
+    rest = os.environ.get("PYTHONPATH", "")
+    return f"{root}{os.pathsep}{rest}" if rest else root

@@ -1,0 +1,1 @@
+"""The search for damage in closed segments while their node runs."""

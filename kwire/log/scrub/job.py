@@ -1,0 +1,34 @@
+"""The description of one segment's check, and its result.
+
+Rule: this file contains only values that can be pickled, because a check may run in another
+process.
+"""
+
+from kwire import attrs
+from kwire.log.segments.damage import DamagedRange
+
+
+@attrs.frozen(kw_only=True)
+class SegmentJob:
+    """The check of one closed segment."""
+
+    directory: str
+    """The partition's directory, relative to the disk's root."""
+    base_offset: int
+    end_offset: int
+    """The base offset of the next segment."""
+    size: int
+    """Bytes of the log file."""
+    epochs: tuple[tuple[int, int], ...]
+    """The log's leader epochs with their start offsets, oldest first, that concern the segment."""
+    bytes_per_second: float
+    """The largest number of bytes read per second; infinite without a limit."""
+
+
+@attrs.frozen(kw_only=True)
+class SegmentReport:
+    """The result of one segment's check."""
+
+    size: int
+    """The number of bytes read."""
+    damage: tuple[DamagedRange, ...]

@@ -1,0 +1,97 @@
+"""Schedules the scrub of all directories: one pass over the closed segments of each per interval.
+
+Rules: the directories are independent, each with its own worker, which runs only during a pass.
+Between two passes nothing wakes up. Without the scrub's setting this module is not loaded.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import trio
+
+from kwire import attrs
+from kwire.clock import Clock
+from kwire.log.config import ScrubSettings
+from kwire.log.directories.directory_service import DirectoryService
+from kwire.log.directories.log_scrub import LogScrub
+from kwire.log.directories.segment_checker import SegmentChecker
+from kwire.log.disk import Disk
+from kwire.log.partition_log import PartitionLog
+
+FIRST_PASS_S: Final = 60.0
+"""The delay of the first pass after a start, unless the interval is shorter."""
+
+
+@attrs.define(eq=False)
+class LogScrubber:
+    """The scrub of all logs of a broker."""
+
+    scrubs: Sequence[LogScrub]
+    clock: Clock
+    make_checker: Callable[[], SegmentChecker]
+    settings: ScrubSettings
+
+    def scrub_of(self, disk: Disk) -> LogScrub:
+        """Return the scrub of a directory."""
+        return next(scrub for scrub in self.scrubs if scrub.directory.disk is disk)
+
+    def subscribe(self, on_damaged: Callable[[PartitionLog], None]) -> None:
+        """Set the function that is called with each log in which a check found damage."""
+        for scrub in self.scrubs:
+            scrub.on_damaged = on_damaged
+
+    async def run(self) -> None:
+        """Scrub the directories until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for scrub in self.scrubs:
+                nursery.start_soon(self._run, scrub)
+
+    async def _run(self, scrub: LogScrub) -> None:
+        interval_s = self.settings.interval_s
+        await trio.sleep(min(FIRST_PASS_S, interval_s))
+        while scrub.directory.online:
+            began = self.clock.now()
+            checker = self.make_checker()
+            try:
+                await scrub.run_pass(checker)
+            finally:
+                await checker.close()
+            await trio.sleep(max(0.0, began + interval_s - self.clock.now()))
+
+    # -- metrics
+
+    @property
+    def byte_count(self) -> int:
+        """The number of bytes checked since the start."""
+        return sum(scrub.byte_count for scrub in self.scrubs)
+
+    @property
+    def restored_count(self) -> int:
+        """The number of damaged ranges restored since the start."""
+        return sum(scrub.restored_count for scrub in self.scrubs)
+
+    def damage_counts(self) -> tuple[int, int]:
+        """Return the numbers of damaged segments, and of damaged ranges in them."""
+        segments = [segment for scrub in self.scrubs for segment in scrub.damaged_segments()]
+        return len(segments), sum(len(segment.damage) for segment in segments)
+
+
+def make_scrubber(
+    services: Iterable[DirectoryService],
+    make_checker: Callable[[], SegmentChecker],
+    settings: ScrubSettings,
+) -> LogScrubber:
+    """Return the scrub of these directories; there is at least one."""
+    services = list(services)
+    scrubs = [
+        LogScrub(
+            service.directory,
+            service.clock,
+            service.in_thread,
+            service.busy,
+            service.random_below,
+            settings.bytes_per_second,
+        )
+        for service in services
+    ]
+    return LogScrubber(scrubs, services[0].clock, make_checker, settings)

@@ -1,0 +1,62 @@
+"""The known damage of a segment: the ranges of its file whose batches cannot be read.
+
+Rules: the ranges of a segment are in order and do not overlap. A range begins at the end of an
+intact batch, or of the file's start, and ends where the next intact batch begins, or at the end of
+the file; so scans skip a range as if its bytes were not there, and no read returns a byte of it.
+"""
+
+from collections.abc import Sequence
+
+from kwire import attrs
+from kwire.errors import CorruptMessage, KafkaError, KafkaStorageError
+
+
+@attrs.define
+class DamagedRange:
+    """A range of a segment's file without a readable batch; ends are exclusive."""
+
+    first_offset: int
+    """The offset after the intact batch before the range."""
+    end_offset: int
+    """The base offset of the next intact batch, or of the next segment."""
+    position: int
+    """The position in the file, in bytes."""
+    end_position: int
+    reason: str
+    is_under_repair: bool = False
+    """True while another replica is expected to supply the bytes soon."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return self.end_position - self.position
+
+    def error(self) -> KafkaError:
+        """Return the error for a read that reaches this range.
+
+        During a repair it is the one that makes clients refresh their metadata and retry. Otherwise
+        it is the one that consumers report to the application, which can then skip the records.
+        """
+        text = f"offsets {self.first_offset} to {self.end_offset - 1} are damaged: {self.reason}"
+        return KafkaStorageError(text) if self.is_under_repair else CorruptMessage(text)
+
+
+def at_offset(ranges: Sequence[DamagedRange], offset: int) -> DamagedRange | None:
+    """Return the range that hides the batch of this offset, if any."""
+    for damaged in ranges:
+        if damaged.first_offset <= offset < damaged.end_offset:
+            return damaged
+    return None
+
+
+def from_position(ranges: Sequence[DamagedRange], position: int) -> DamagedRange | None:
+    """Return the first range that ends after this position, if any."""
+    for damaged in ranges:
+        if position < damaged.end_position:
+            return damaged
+    return None
+
+
+def before_cut(ranges: Sequence[DamagedRange], position: int) -> tuple[DamagedRange, ...]:
+    """Return the ranges that are left after the file was cut at ``position``."""
+    return tuple(damaged for damaged in ranges if damaged.end_position <= position)

@@ -1,0 +1,70 @@
+"""Logs with closed segments, and the damage that a scrub should find in them."""
+
+import math
+from typing import Any
+
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog, create
+from kwire.log.scrub.job import SegmentJob
+from kwire.log.scrub.segment_check import check_segment
+from kwire.log.segments.damage import DamagedRange
+from kwire.log.segments.segment import Segment
+from kwire.records.header import BatchHeader
+from kwire.types import TopicPartition
+from simulation.disk import SimDisk
+from tests.support.log.batches import TIME_MS, append
+
+DIRECTORY = "t-0"
+
+
+def make_log(batch_count: int = 12, **config: Any) -> PartitionLog:
+    """Return a log of one closed segment, flushed, and a few batches after it.
+
+    The batches have two records each and belong to the leader epochs 3 and, from the middle
+    onwards, 5.
+    """
+    disk = SimDisk()
+    disk.make_directory(DIRECTORY)
+    settings = LogConfig(**{"index_interval_bytes": 200, **config})
+    log = create(disk, DIRECTORY, TopicPartition("t", 0), now_ms=TIME_MS, config=settings)
+    for number in range(batch_count):
+        epoch = 3 if number < batch_count // 2 else 5
+        append(log, [b"first of %d" % number, b"second of %d" % number], epoch=epoch)
+    log.roll(TIME_MS)
+    append(log, [b"active"], epoch=5)
+    log.flush_state.flush()
+    log.high_watermark = log.end_offset
+    return log
+
+
+def first_segment(log: PartitionLog) -> Segment:
+    """Return the first segment."""
+    return log.segments[0]
+
+
+def batches(log: PartitionLog) -> list[tuple[int, BatchHeader]]:
+    """Return position and header of each batch of the first segment."""
+    return list(first_segment(log).scan())
+
+
+def job_of(log: PartitionLog) -> SegmentJob:
+    segment = first_segment(log)
+    return SegmentJob(
+        directory=log.segments.directory,
+        base_offset=segment.base_offset,
+        end_offset=log.segments[1].base_offset,
+        size=segment.size,
+        epochs=tuple(log.epochs.entries()),
+        bytes_per_second=math.inf,
+    )
+
+
+def find_damage(log: PartitionLog) -> tuple[DamagedRange, ...]:
+    """Check the first segment and return its damage."""
+    return check_segment(log.disk, job_of(log), lambda size: None).damage
+
+
+def rot(log: PartitionLog, position: int, mask: int = 1) -> None:
+    """Flip bits of one byte of the first segment's file."""
+    assert isinstance(log.disk, SimDisk)
+    log.disk.rot(first_segment(log).file.path, position, mask)
