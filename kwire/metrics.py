@@ -105,6 +105,24 @@ FULL_DIRECTORIES: Final = gauge(
 LOG_SIZE: Final = gauge(
     "kafka_log_log_size", "Bytes of a partition's segments.", "topic", "partition"
 )
+SCRUB_BYTES: Final = gauge(
+    "kwire_log_scrub_bytes", "Bytes of closed segments that the scrub has read since the start."
+)
+SCRUB_LAST_PASS: Final = gauge(
+    "kwire_log_scrub_last_pass_timestamp_ms",
+    "When the last pass of the scrub over a directory ended; -1 before.",
+    "directory",
+)
+DAMAGED_SEGMENTS: Final = gauge(
+    "kwire_log_damaged_segments", "Segments with known damage that is not repaired yet."
+)
+DAMAGED_RANGES: Final = gauge(
+    "kwire_log_damaged_ranges",
+    "Stretches of damaged batches in these segments; fetches that reach one get an error.",
+)
+RESTORED_RANGES: Final = gauge(
+    "kwire_log_restored_ranges", "Damaged stretches repaired from other replicas since the start."
+)
 UNCLEANABLE_PARTITIONS: Final = gauge(
     "kafka_log_logcleanermanager_uncleanable_partitions_count",
     "Partitions that are not compacted until a restart, because their log could not be read.",

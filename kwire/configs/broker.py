@@ -36,13 +36,21 @@ from kwire.configs.listeners import (
     parse_listeners,
     parse_protocol_map,
     parse_voters,
+    per_address,
 )
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-OWN: Final = frozenset(("broker.early.fencing.enable", "kwire.produce.validation"))
+OWN: Final = frozenset(
+    (
+        "broker.early.fencing.enable",
+        "kwire.produce.validation",
+        "kwire.scrub.bytes.per.second",
+        "kwire.scrub.interval.ms",
+    )
+)
 """Settings that Apache Kafka lacks; DescribeConfigs shows them only where they are set."""
 CLUSTER_WIDE: Final = Scope.CLUSTER_WIDE
 PER_BROKER: Final = Scope.PER_BROKER
@@ -53,20 +61,6 @@ def gzip_level(level: int) -> str | None:
     if level == -1 or 1 <= level <= 9:
         return None
     return "Value must be between 1 and 9 or equal to -1"
-
-
-def connection_counts(text: str) -> dict[str, int]:
-    """Parse ``address:number,…`` into a mapping; raise ValueError on an invalid number."""
-    pairs = (pair.strip().rpartition(":") for pair in text.split(",") if pair.strip())
-    return {host: int(count) for host, _, count in pairs}
-
-
-def _per_address(text: str) -> str | None:
-    try:
-        good = all(host and count >= 0 for host, count in connection_counts(text).items())
-    except ValueError:
-        good = False
-    return None if good else "must be a list of address:number"
 
 
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -261,7 +255,7 @@ class BrokerConfig(Config):
     )
     max_connections_per_ip_overrides = string(
         "", "Other numbers for some addresses, address:number each.", scope=CLUSTER_WIDE,
-        check=_per_address,
+        check=per_address,
     )
     max_connection_creation_rate = integer(
         INT_MAX, "New connections a second.", low=0, scope=CLUSTER_WIDE
@@ -284,6 +278,12 @@ class BrokerConfig(Config):
     kwire_produce_validation = string(
         "auto", "What of a produced batch is checked: header, records too, or auto: records if "
         "kwire's C module is built.", choices=("auto", "header", "records"), internal=True
+    )
+    kwire_scrub_interval_ms = long(
+        0, "How often closed segments are checked for damage; 0 for never.", low=0, internal=True
+    )
+    kwire_scrub_bytes_per_second = long(
+        10_485_760, "How much of each log directory is read for that.", low=1, internal=True
     )
     compression_type = string(
         "producer", "The codec batches are stored in; producer leaves them as they come.",

@@ -107,3 +107,18 @@ def parse_voters(values: tuple[str, ...]) -> dict[int, Address]:
             )
         voters[int(match[1])] = parse_address(setting, match[2])
     return voters
+
+
+def connection_counts(text: str) -> dict[str, int]:
+    """Parse ``address:number,…`` into a mapping; raise ValueError on an invalid number."""
+    pairs = (pair.strip().rpartition(":") for pair in text.split(",") if pair.strip())
+    return {host: int(count) for host, _, count in pairs}
+
+
+def per_address(text: str) -> str | None:
+    """Return an error text unless ``text`` is valid for :func:`connection_counts`."""
+    try:
+        good = all(host and count >= 0 for host, count in connection_counts(text).items())
+    except ValueError:
+        good = False
+    return None if good else "must be a list of address:number"

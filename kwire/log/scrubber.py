@@ -4,6 +4,7 @@ Rules: the directories are independent, each with its own worker, which runs onl
 Between two passes nothing wakes up. Without the scrub's setting this module is not loaded.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -13,10 +14,13 @@ from kwire import attrs
 from kwire.clock import Clock
 from kwire.log.config import ScrubSettings
 from kwire.log.directories.directory_service import DirectoryService
-from kwire.log.directories.log_scrub import LogScrub
+from kwire.log.directories.log_scrub import LogScrub, OnDamaged
 from kwire.log.directories.segment_checker import SegmentChecker
-from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
+from kwire.log.segments.damage import DamagedRange
+from kwire.records.header import Buffer
+
+logger = logging.getLogger(__name__)
 
 FIRST_PASS_S: Final = 60.0
 """The delay of the first pass after a start, unless the interval is shorter."""
@@ -31,14 +35,28 @@ class LogScrubber:
     make_checker: Callable[[], SegmentChecker]
     settings: ScrubSettings
 
-    def scrub_of(self, disk: Disk) -> LogScrub:
-        """Return the scrub of a directory."""
-        return next(scrub for scrub in self.scrubs if scrub.directory.disk is disk)
+    def _scrub_of(self, log: PartitionLog) -> LogScrub:
+        """Return the scrub of a log's directory."""
+        return next(scrub for scrub in self.scrubs if scrub.directory.disk is log.disk)
 
-    def subscribe(self, on_damaged: Callable[[PartitionLog], None]) -> None:
-        """Set the function that is called with each log in which a check found damage."""
+    def subscribe(self, on_damaged: OnDamaged) -> None:
+        """Set the function that is called for each segment in which a check found damage."""
         for scrub in self.scrubs:
             scrub.on_damaged = on_damaged
+
+    def damage_of(self, log: PartitionLog) -> Sequence[DamagedRange]:
+        """Return the known damage of a log."""
+        return self._scrub_of(log).damage_of(log)
+
+    async def read_damaged(self, log: PartitionLog, damaged: DamagedRange) -> bytes:
+        """Return the bytes of a damaged range (:meth:`LogScrub.read_damaged`)."""
+        return await self._scrub_of(log).read_damaged(log, damaged)
+
+    async def restore(
+        self, log: PartitionLog, damaged: DamagedRange, data: Buffer, end_offset: int
+    ) -> bool:
+        """Write intact batches to the start of a damaged range (:meth:`LogScrub.restore`)."""
+        return await self._scrub_of(log).restore(log, damaged, data, end_offset)
 
     async def run(self) -> None:
         """Scrub the directories until cancelled."""
@@ -54,6 +72,8 @@ class LogScrubber:
             checker = self.make_checker()
             try:
                 await scrub.run_pass(checker)
+            except Exception:  # A fault here must not end the broker.
+                logger.exception("scrub failed directory=%s", scrub.directory.name)
             finally:
                 await checker.close()
             await trio.sleep(max(0.0, began + interval_s - self.clock.now()))

@@ -14,6 +14,7 @@ from kwire.handlers.shared.context import BrokerServices
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.manager import delete_unassigned, find_duplicates, retire_strays
+from kwire.node import build
 from kwire.node.core import Core
 from kwire.node.replication import ClusterConnections
 from kwire.node.transactions import NodeTransactions
@@ -35,6 +36,7 @@ from kwire.types import CONSUMER_OFFSETS, ZERO_UUID, TopicPartition, random_uuid
 
 if TYPE_CHECKING:
     from kwire.node.directory_assignments import DirectoryAssignments
+    from kwire.node.scrubbing import Scrubbing
 
 SESSION_EVICTION_S: Final = 120.0
 
@@ -55,6 +57,8 @@ class BrokerHalf:
     transactions: NodeTransactions = attrs.field(init=False)
     services: BrokerServices = attrs.field(init=False)
     """The parts that requests may use."""
+    scrubbing: "Scrubbing | None" = attrs.field(init=False, default=None)
+    """The scrub of the logs; None if it is off."""
     has_opened_logs: bool = False
     """True once the logs are open; logs that were never opened cannot count as cleanly closed."""
     is_caught_up: bool = False
@@ -84,6 +88,7 @@ class BrokerHalf:
             verifier=self.transactions,
             transactions=self.transactions.coordinator,
         )
+        self.scrubbing = self._make_scrubbing()
         core.publisher.add_applier(self.replicas.applier.apply)
         core.publisher.subscribe(self._on_image_published)
 
@@ -127,6 +132,14 @@ class BrokerHalf:
             on_deleted=replicas.partitions.on_log_deleted,
         )
         return replicas
+
+    def _make_scrubbing(self) -> "Scrubbing | None":
+        settings = build.scrub_settings(self.core.config)
+        if settings is None:
+            return None
+        from kwire.node.scrubbing import make_scrubbing
+
+        return make_scrubbing(self.core, self.replicas.partitions, settings)
 
     def throttle(self, config: BrokerConfig) -> None:
         """Apply the settings that limit the copying of throttled replicas."""
@@ -234,6 +247,8 @@ class BrokerHalf:
             )
         nursery.start_soon(self._end_without_directories)
         await nursery.start(core.logs.run)
+        if self.scrubbing is not None:
+            nursery.start_soon(self.scrubbing.run)
         await nursery.start(self.groups.service.run)
         self.transactions.nursery = nursery
         await nursery.start(self.replicas.run)

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from kwire.configs import listeners
-from kwire.configs.broker import BrokerConfig, connection_counts
-from kwire.log.config import CleanerSettings, LogConfig, LogSettings
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.listeners import connection_counts
+from kwire.log.config import CleanerSettings, LogConfig, LogSettings, ScrubSettings
 from kwire.net.limits import Limits
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.raft.cleaning import MetadataRetention
@@ -69,6 +70,16 @@ def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
         load_factor=config.log_cleaner_io_buffer_load_factor,
         buffer_bytes=config.log_cleaner_io_buffer_size,
         bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+    )
+
+
+def scrub_settings(config: BrokerConfig) -> ScrubSettings | None:
+    """Return the settings of the scrub; None if it is off."""
+    if not config.kwire_scrub_interval_ms:
+        return None
+    return ScrubSettings(
+        interval_s=config.kwire_scrub_interval_ms / 1000,
+        bytes_per_second=config.kwire_scrub_bytes_per_second,
     )
 
 

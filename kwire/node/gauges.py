@@ -7,6 +7,7 @@ creates none: a partition that does not exist yet has no numbers.
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from kwire import __version__, attrs
 from kwire import metrics as m
@@ -32,6 +33,10 @@ from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.replica.leader import Leader
 from kwire.replica.replicas import ReplicaService
 
+if TYPE_CHECKING:
+    from kwire.log.scrubber import LogScrubber
+    from kwire.node.scrubbing import Scrubbing
+
 
 def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
     """Register gauges so that the node's metrics include every declared metric."""
@@ -43,6 +48,7 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
         _add_broker_gauges(metrics, core, broker.replicas)
         _add_directory_gauges(metrics, core)
         add_cleaner_gauges(metrics, core.logs)
+        add_scrub_gauges(metrics, broker.scrubbing)
         add_group_gauges(metrics, broker.replicas, broker.groups)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
 
@@ -127,6 +133,25 @@ def add_cleaner_gauges(metrics: m.Metrics, logs: LogManager) -> None:
     register(m.CLEANER_BUFFER_PERCENT, lambda cleaner: cleaner.max_map_percent)
     register(m.CLEANER_MAX_TIME, lambda cleaner: cleaner.max_clean_s)
     register(m.CLEANER_DEAD_THREADS, lambda cleaner: cleaner.dead_count)
+
+
+def add_scrub_gauges(metrics: m.Metrics, scrubbing: "Scrubbing | None") -> None:
+    """Show the state of the scrub; without one, the values are zero."""
+
+    def register(metric: m.Metric, read: Callable[["LogScrubber"], float]) -> None:
+        metrics.register_function(
+            metric, lambda: 0 if scrubbing is None else read(scrubbing.scrubber)
+        )
+
+    def last_passes() -> Iterator[tuple[tuple[str], float]]:
+        for scrub in () if scrubbing is None else scrubbing.scrubber.scrubs:
+            yield (scrub.directory.name,), scrub.last_pass_ms
+
+    register(m.SCRUB_BYTES, lambda scrubber: scrubber.byte_count)
+    register(m.DAMAGED_SEGMENTS, lambda scrubber: scrubber.damage_counts()[0])
+    register(m.DAMAGED_RANGES, lambda scrubber: scrubber.damage_counts()[1])
+    register(m.RESTORED_RANGES, lambda scrubber: scrubber.restored_count)
+    metrics.register_label_function(m.SCRUB_LAST_PASS, last_passes)
 
 
 def add_group_gauges(

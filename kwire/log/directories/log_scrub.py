@@ -8,7 +8,7 @@ leaves at worst the damage that was there before. The log is claimed meanwhile.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -37,7 +37,11 @@ ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 1.0
 
 
-def _ignore(log: PartitionLog) -> None: ...
+OnDamaged = Callable[[PartitionLog, Sequence[DamagedRange]], None]
+"""A function that is called with a log and the damage of one of its segments."""
+
+
+def _ignore(log: PartitionLog, ranges: Sequence[DamagedRange]) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -50,7 +54,7 @@ class LogScrub:
     busy: BusyLogs
     random_below: Callable[[int], int]
     bytes_per_second: float
-    on_damaged: Callable[[PartitionLog], None] = attrs.field(init=False, default=_ignore)
+    on_damaged: OnDamaged = attrs.field(init=False, default=_ignore)
     """Called after a check that found damage, also if the damage was known."""
     byte_count: int = attrs.field(init=False, default=0)
     """The number of bytes checked since the start."""
@@ -58,8 +62,8 @@ class LogScrub:
     """The number of damaged ranges that were restored."""
     last_pass_ms: int = attrs.field(init=False, default=-1)
     """The wall clock at the end of the last pass; -1 before."""
-    _damaged: dict[PartitionLog, None] = attrs.field(init=False, factory=dict)
-    """Logs that may have damage."""
+    _damaged: dict[PartitionLog, dict[Segment, None]] = attrs.field(init=False, factory=dict)
+    """The segments in which damage was found, by log."""
 
     # -- a pass
 
@@ -112,7 +116,7 @@ class LogScrub:
             with states.scrubbing(log, scope.cancel), scope:
                 job = _job(log, segment, self.bytes_per_second)
                 report = await checker.check(log.disk, self.directory.name, job)
-            if report is not None:
+            if report is not None and not scope.cancel_called:
                 if self._is_unchanged(log, segment, removal_count, report):
                     self._note(log, segment, report)
                 return True
@@ -143,8 +147,8 @@ class LogScrub:
             old_ranges.get((new.position, new.end_position), new) for new in report.damage
         )
         if segment.damage:
-            self._damaged[log] = None
-            self.on_damaged(log)
+            self._damaged.setdefault(log, {})[segment] = None
+            self.on_damaged(log, segment.damage)
 
     def _on_disk_error(self, log: PartitionLog, segment: Segment, error: OSError) -> None:
         """Judge an error of the check; a missing file was renamed or removed meanwhile."""
@@ -157,13 +161,44 @@ class LogScrub:
 
     # -- known damage
 
-    def damaged_segments(self) -> Iterator[Segment]:
-        """Yield the segments with known damage."""
-        for log in list(self._damaged):
-            segments = damaged_segments(log) if self.directory.holds(log) else []
-            if not segments:
-                del self._damaged[log]
-            yield from segments
+    def damaged_segments(self) -> list[Segment]:
+        """Return the segments with known damage."""
+        return [segment for log in list(self._damaged) for segment in self._segments_of(log)]
+
+    def damage_of(self, log: PartitionLog) -> list[DamagedRange]:
+        """Return the known damage of a log."""
+        return [damaged for segment in self._segments_of(log) for damaged in segment.damage]
+
+    def _segments_of(self, log: PartitionLog) -> list[Segment]:
+        """Return the segments of a log with known damage, and forget those without.
+
+        A log without damage may be compacted again.
+        """
+        segments = self._damaged.get(log, {})
+        if not self.directory.holds(log):
+            segments = {}
+        for segment in list(segments):
+            if not segment.damage or _segment_at(log, segment.base_offset) is not segment:
+                del segments[segment]
+        if not segments and self._damaged.pop(log, None) is not None:
+            self.busy.cleaning.note_cleanable(log)
+        return list(segments)
+
+    async def read_damaged(self, log: PartitionLog, damaged: DamagedRange) -> bytes:
+        """Return the bytes of a damaged range as they are; raises KafkaStorageError."""
+        segment = _segment_at(log, damaged.first_offset)
+        read = list[bytes]()
+        file, position, size = segment.file, damaged.position, damaged.size
+        try:
+            file.pin()
+            try:
+                with trio.CancelScope(shield=True):
+                    await self.in_thread(log.disk, lambda: read.append(file.read(position, size)))
+            finally:
+                file.unpin()
+        except OSError as error:
+            raise storage_error(log.changes, error) from error
+        return read[0]
 
     async def restore(
         self, log: PartitionLog, damaged: DamagedRange, data: Buffer, end_offset: int
@@ -176,8 +211,7 @@ class LogScrub:
         async with self.busy.claim(log):
             if not self.directory.holds(log):
                 return False
-            segments = log.segments
-            segment = segments[segments.index_of(damaged.first_offset)]
+            segment = _segment_at(log, damaged.first_offset)
             if not _contains(segment.damage, damaged) or len(data) > damaged.size:
                 return False
             try:
@@ -215,14 +249,15 @@ class LogScrub:
             return
         self.restored_count += 1
         segment.damage = tuple(other for other in segment.damage if other is not damaged)
-        if not damaged_segments(log):
-            self._damaged.pop(log, None)
-            self.busy.cleaning.note_cleanable(log)
+        segments = self._damaged.get(log, {})
+        if not segment.damage:
+            segments.pop(segment, None)
+        if not segments:
+            self._segments_of(log)
 
 
-def damaged_segments(log: PartitionLog) -> list[Segment]:
-    """Return the segments of a log with known damage."""
-    return [segment for segment in log.segments if segment.damage]
+def _segment_at(log: PartitionLog, offset: int) -> Segment:
+    return log.segments[log.segments.index_of(offset)]
 
 
 def _write_synced(disk: Disk, file: File, position: int, data: Buffer, modified_ms: int) -> None:

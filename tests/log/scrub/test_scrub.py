@@ -1,9 +1,12 @@
 """The scrub of a broker's directories: what it checks and when, and what a repair restores."""
 
 import logging
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
 import attrs
 import pytest
@@ -14,7 +17,7 @@ from kwire.log.compaction.states import CleaningStates
 from kwire.log.config import ScrubSettings
 from kwire.log.directories.log_scrub import LogScrub
 from kwire.log.directories.segment_checker import ProcessChecker, SegmentChecker, ThreadChecker
-from kwire.log.directories.worker_process import WorkerEnded
+from kwire.log.directories.worker_process import WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
@@ -151,7 +154,7 @@ async def test_damage_is_reported_once_and_never_read(
     async with running(SimDisk()) as scrubbed:
         log = fill(scrubbed.logs)
         called: list[PartitionLog] = []
-        scrubbed.scrubber.subscribe(called.append)
+        scrubbed.scrubber.subscribe(lambda log, ranges: called.append(log))
         offset = damage(log)
         with caplog.at_level(logging.ERROR):
             await trio.sleep(INTERVAL_S * 2)
@@ -184,6 +187,22 @@ async def test_restored_batch_is_read_again(autojump_clock) -> None:
         assert log.disk.inode(segment.file.path).modified_ms == TIME_MS - 5
         assert (scrubbed.scrubber.damage_counts(), scrub.restored_count) == ((0, 0), 1)
         assert not await scrub.restore(log, damaged, restored, damaged.end_offset)
+
+
+async def test_restored_batch_survives_a_power_loss(autojump_clock) -> None:
+    """Invariant 78."""
+    async with running(SimDisk()) as scrubbed:
+        log = fill(scrubbed.logs)
+        disk, path = log.disk, log.segments[1].file.path
+        assert isinstance(disk, SimDisk)
+        data = bytes(disk.inode(path).data)
+        damage(log)
+        await scrubbed.scrub.run_pass(Watched())
+        (damaged,) = log.segments[1].damage
+        restored = data[damaged.position : damaged.end_position]
+        await scrubbed.scrub.restore(log, damaged, restored, damaged.end_offset)
+        for seed in range(20):
+            assert disk.power_loss(Random(seed)).inode(path).data == data
 
 
 async def test_part_of_a_range_can_be_restored(autojump_clock) -> None:
@@ -316,3 +335,54 @@ async def test_process_checks_segments_on_a_real_disk(tmp_path: Path) -> None:
         await checker.close()
         assert [each.position for each in segment.damage] == [0]
         assert scrubbed.scrubber.damage_counts() == (1, 1)
+
+
+def job(directory: str) -> SegmentJob:
+    return SegmentJob(
+        directory=directory, base_offset=0, end_offset=9, size=70, epochs=(), bytes_per_second=1.0
+    )
+
+
+async def test_segment_that_is_gone_does_not_end_the_process(tmp_path: Path) -> None:
+    checker = ProcessChecker()
+    disk = RealDisk(str(tmp_path))
+    with trio.fail_after(60):
+        for _ in range(2):
+            with pytest.raises(FileNotFoundError):
+                await checker.check(disk, str(tmp_path), job("t-0"))
+        await checker.close()
+
+
+async def test_process_that_ends_is_an_error_of_the_check(tmp_path: Path) -> None:
+    checker = ProcessChecker(WorkerProcess((sys.executable, "-c", "import sys; sys.exit(3)")))
+    with trio.fail_after(60), pytest.raises(WorkerEnded):
+        await checker.check(RealDisk(str(tmp_path)), str(tmp_path), job("t-0"))
+
+
+async def test_aborted_check_ends_its_process_in_the_middle_of_a_segment(tmp_path: Path) -> None:
+    """At a byte per second, the check itself would take a minute."""
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020}.log").write_bytes(bytes(70))
+    checker = ProcessChecker()
+    with trio.fail_after(60):
+        with trio.move_on_after(1) as scope:
+            await checker.check(RealDisk(str(tmp_path)), str(tmp_path), job("t-0"))
+        assert scope.cancelled_caught
+        await checker.close()
+
+
+def test_reading_from_the_disk_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    data = Random(1).randbytes(1 << 20)
+    file.write([data], 0)
+    file.sync()
+    was_cached = file.is_cached(0, len(data))
+    assert file.read_stored(5, 4 << 20) == data[5:]
+    assert file.is_cached(0, len(data)) == was_cached
+    file.pin()
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    was_cached = file.is_cached(0, len(data))  # Some file systems keep their pages.
+    assert file.read_stored(0, len(data)) == data
+    assert file.is_cached(0, len(data)) == was_cached
+    file.unpin()

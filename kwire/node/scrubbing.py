@@ -1,0 +1,47 @@
+"""The scrub of a broker's logs, and the repair of what it finds; loaded only if the scrub is on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from kwire import attrs
+from kwire.log.directories.segment_checker import ProcessChecker
+from kwire.log.scrubber import LogScrubber, make_scrubber
+from kwire.node.replication import LeaderConnection
+from kwire.replica.damage_repair import DamageRepair
+
+if TYPE_CHECKING:
+    from kwire.log.config import ScrubSettings
+    from kwire.node.core import Core
+    from kwire.replica.hosted_partitions import HostedPartitions
+
+
+@attrs.define(eq=False)
+class Scrubbing:
+    """The scrub and the repair of one broker."""
+
+    scrubber: LogScrubber
+    repair: DamageRepair
+
+    async def run(self) -> None:
+        """Scrub and repair logs until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.scrubber.run)
+            nursery.start_soon(self.repair.run)
+
+
+def make_scrubbing(core: Core, partitions: HostedPartitions, settings: ScrubSettings) -> Scrubbing:
+    """Return the scrub of a node's logs, which repairs from other brokers what it finds."""
+    config = core.config
+    pool = core.network.pool(str(config.node_id), config.replica_socket_timeout_ms / 1000)
+
+    def connect(node: int) -> LeaderConnection:
+        listener = config.inter_broker_listener
+        return LeaderConnection(node, listener, lambda: core.publisher.image, pool)
+
+    scrubber = make_scrubber(core.logs.services.values(), ProcessChecker, settings)
+    repair = DamageRepair(config.node_id, partitions, scrubber, connect, core.clock)
+    scrubber.subscribe(repair.on_damaged)
+    return Scrubbing(scrubber, repair)

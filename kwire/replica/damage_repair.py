@@ -1,0 +1,207 @@
+"""The repair of damaged batches with the bytes of other replicas.
+
+Rules: any replica repairs itself, whatever its role. It copies the missing batches from in-sync
+replicas, with the fetch of a consumer, which leaders and followers answer up to their high
+watermark. Nothing that is intact is removed, so the replica stays in sync and its log keeps its
+end. A repair that fails is retried; meanwhile only the damaged batches are unreadable. See
+docs/decisions/0031-damaged-batches.md.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kwire import attrs
+from kwire.clock import Clock
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.errors import KafkaError, raise_for_code
+from kwire.log.deadlines import Deadlines
+from kwire.log.partition_log import PartitionLog
+from kwire.log.segments.damage import DamagedRange
+from kwire.records.header import Buffer
+from kwire.replica.fetch_sessions import FINAL_EPOCH, NO_SESSION
+from kwire.replica.partition import Partition
+from kwire.replica.ports import LeaderBroker, LeaderUnreachable
+from kwire.replica.replacement import Gap, Unsuitable, suitable_batches
+
+if TYPE_CHECKING:
+    from kwire.replica.hosted_partitions import HostedPartitions
+
+logger = logging.getLogger(__name__)
+
+PIECE_BYTES: Final = 1 << 20
+"""The number of bytes after which fetched batches are written before more are fetched."""
+RETRY_S: Final = 2.0
+RETRY_MAX_S: Final = 300.0
+"""The largest delay before a repair is retried; the delay doubles up to it."""
+PATIENCE: Final = 3
+"""The number of failures after which readers get CORRUPT_MESSAGE, so that they need not wait."""
+_CONSUMER: Final = -1
+_WAIT_MS: Final = 100
+
+
+class DamagedLogs(Protocol):
+    """The damage in the logs of all directories."""
+
+    def damage_of(self, log: PartitionLog) -> Sequence[DamagedRange]:
+        """Return the known damage of a log."""
+
+    async def read_damaged(self, log: PartitionLog, damaged: DamagedRange) -> bytes:
+        """Return the bytes of a damaged range as they are; raises KafkaStorageError."""
+
+    async def restore(
+        self, log: PartitionLog, damaged: DamagedRange, data: Buffer, end_offset: int
+    ) -> bool:
+        """Write intact batches to the start of a damaged range; return whether that was done."""
+
+
+@attrs.define(eq=False)
+class DamageRepair:
+    """Repairs the damaged logs of one broker, one after the other."""
+
+    node: int
+    partitions: "HostedPartitions"
+    logs: DamagedLogs
+    connect: Callable[[int], LeaderBroker]
+    """Returns the connection to a broker; the first call on it connects."""
+    clock: Clock
+    _due: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
+    _failures: dict[PartitionLog, int] = attrs.field(init=False, factory=dict)
+    """The number of failed repairs in a row, by log."""
+
+    def on_damaged(self, log: PartitionLog, ranges: Sequence[DamagedRange]) -> None:
+        """Begin to repair a log in which damage was found."""
+        self._set_under_repair(log, ranges)
+        self._due.arm(log, self.clock.now())
+
+    async def run(self) -> None:
+        """Repair logs until cancelled; sleep while none is damaged."""
+        while True:
+            for log in await self._due.wait(self.clock):
+                await self._try(log)
+
+    def _set_under_repair(self, log: PartitionLog, ranges: Sequence[DamagedRange]) -> None:
+        """Let readers wait for the repair, unless nothing can be expected of it."""
+        partition = self._partition_of(log)
+        is_expected = (
+            partition is not None
+            and self._failures.get(log, 0) < PATIENCE
+            and bool(self._sources(partition))
+        )
+        for damaged in ranges:
+            damaged.is_under_repair = is_expected
+
+    async def _try(self, log: PartitionLog) -> None:
+        """Repair a log, and retry later what could not be repaired."""
+        partition, is_repaired = self._partition_of(log), False
+        try:
+            is_repaired = partition is None or await self._repair(partition)
+        except Exception:  # A fault here must not end the broker.
+            logger.exception("repair failed partition=%s", log.partition)
+        if is_repaired:
+            self._failures.pop(log, None)
+            return
+        count = self._failures[log] = self._failures.get(log, 0) + 1
+        self._set_under_repair(log, self.logs.damage_of(log))
+        delay_s = min(RETRY_S * (1 << min(count - 1, 16)), RETRY_MAX_S)
+        self._due.arm(log, self.clock.now() + delay_s)
+
+    def _partition_of(self, log: PartitionLog) -> Partition | None:
+        """Return the partition of a log; None if this broker does not host it any longer."""
+        partition = self.partitions.find(*log.partition)
+        return partition if partition is not None and partition.log is log else None
+
+    def _sources(self, partition: Partition) -> list[int]:
+        """Return the other in-sync brokers, the leader first."""
+        image = self.partitions.image
+        topic = None if image is None else image.topics.get(partition.topic_id)
+        state = None if topic is None else topic.partitions.get(partition.partition)
+        if image is None or state is None:
+            return []
+        nodes = sorted(set(state.isr) - {self.node}, key=lambda node: node != state.leader)
+        return [n for n in nodes if (b := image.brokers.get(n)) is not None and b.is_active]
+
+    async def _repair(self, partition: Partition) -> bool:
+        """Repair the damage of a partition's log; return whether none is left."""
+        log = partition.log
+        if not partition.is_confirmed:
+            return False
+        for damaged in self.logs.damage_of(log):
+            reasons = []
+            for broker in self._sources(partition):
+                try:
+                    await self._copy(partition, damaged, broker)
+                except (KafkaError, LeaderUnreachable, Unsuitable) as error:
+                    reasons.append(f"broker {broker}: {error!r}")
+                else:
+                    break
+            else:
+                self._report(log, damaged, reasons)
+        return not self.logs.damage_of(log)
+
+    def _report(self, log: PartitionLog, damaged: DamagedRange, reasons: Sequence[str]) -> None:
+        level = logging.ERROR if self._failures.get(log, 0) in (0, PATIENCE) else logging.DEBUG
+        logger.log(
+            level,
+            "cannot repair partition=%s offset=%d end_offset=%d reasons=%s",
+            log.partition,
+            damaged.first_offset,
+            damaged.end_offset,
+            "; ".join(reasons) or "no other replica is in sync",
+        )
+
+    async def _copy(self, partition: Partition, damaged: DamagedRange, broker: int) -> None:
+        """Copy a damaged range from another broker, in pieces.
+
+        Return early if the range is no longer in the log.
+        """
+        log, source = partition.log, self.connect(broker)
+        is_compacted = log.config.cleanup_compact or log.clean_state.clean_end is not None
+        while True:
+            size = damaged.size
+            stored = await self.logs.read_damaged(log, damaged) if is_compacted else None
+            data, end_offset = bytearray(), damaged.first_offset
+            while len(data) < min(size, PIECE_BYTES):
+                end = min(damaged.end_offset, log.high_watermark)
+                gap = Gap(end_offset, end, size - len(data))
+                records = await _fetch(source, partition, gap)
+                rest = None if stored is None else memoryview(stored)[len(data) :]
+                taken, end_offset = suitable_batches(records, gap, log.epochs, rest)
+                data += memoryview(records)[:taken]
+            is_restored = await self.logs.restore(log, damaged, data, end_offset)
+            if not is_restored or len(data) >= size:
+                return
+
+
+async def _fetch(source: LeaderBroker, partition: Partition, gap: Gap) -> Buffer:
+    """Fetch from the start of a gap as a consumer does; raises KafkaError, LeaderUnreachable."""
+    max_bytes = min(gap.size, PIECE_BYTES)
+    topic = FetchRequest.FetchTopic
+    request = FetchRequest(
+        replica_id=_CONSUMER,
+        max_wait_ms=_WAIT_MS,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_id=NO_SESSION,
+        session_epoch=FINAL_EPOCH,
+        topics=[
+            topic(
+                topic=partition.topic,
+                topic_id=partition.topic_id,
+                partitions=[
+                    topic.FetchPartition(
+                        partition=partition.partition,
+                        fetch_offset=gap.first_offset,
+                        partition_max_bytes=max_bytes,
+                    )
+                ],
+            )
+        ],
+    )
+    response = await source.fetch(request)
+    raise_for_code(response.error_code)
+    for topic_answer in response.responses:
+        for answer in topic_answer.partitions:
+            raise_for_code(answer.error_code)
+            return answer.records or b""
+    raise LeaderUnreachable("the answer has no partition")
