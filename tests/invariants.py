@@ -86,7 +86,7 @@ INVARIANTS: Final = {
     77: "a kill at any byte of an append leaves the batch whole or not there",
     78: "what was flushed survives the loss of everything that was not",
     79: "indexes that are missing or wrong are made again, and equal",
-    80: "a flipped bit is detected and reported; no record behind it is cut silently",
+    80: "a flipped bit is detected, reported and repaired; no record behind it is cut silently",
     81: "recovery reads from the recovery point; the clean marker is honoured once",
     82: "stale, torn or missing checkpoints lose no data",
     83: "a crash between the steps of a roll or a deletion leaves nothing double or resurrected",
@@ -122,7 +122,6 @@ INVARIANTS: Final = {
 WAITS_FOR: Final = {
     74: "the new group protocol (KIP-848)",
     75: "share groups (KIP-932)",
-    80: "replication (fetching the data again) and a scrub; detection is tested",
     95: "authentication; the bound on memory is tested",
     104: "quotas; the throttle time in responses and muting are tested",
     105: "security",

@@ -79,6 +79,7 @@ class State:
 
     leader: int = 1
     isr: Sequence[int] = (1, 2, 3)
+    replicas: Sequence[int] = (1, 2, 3)
 
 
 @attrs.frozen

@@ -11,11 +11,13 @@ from tests.turns.logs import LOGS
 from tests.turns.members import MEMBERED
 from tests.turns.open_transactions import OPENED
 from tests.turns.roles import ROLES
+from tests.turns.scrubs import SCRUBS
 from tests.turns.topics import TOPICS
 from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
 
 SCENES: Final[tuple[Scene[Any], ...]] = (
     LOGS,
+    SCRUBS,
     ROLES,
     FOLLOWED,
     IMAGES,

@@ -89,6 +89,7 @@ def started_in(path: str, function: str) -> set[str]:
     "path",
     [
         "log/directories/directory_service.py",
+        "log/scrubber.py",
         "raftmeta/controller/periodic_tasks.py",
         "coordinator/runtime.py",
         "transaction/coordinator.py",

@@ -1,0 +1,108 @@
+"""Mistakes in the search for damaged batches, in reads of them and in their repair."""
+
+from tests.mutations.table import Mutation
+
+CHECK = "kwire/log/scrub/segment_check.py"
+CHECKS = "tests/log/scrub/test_segment_check.py"
+SCRUBS = "tests/log/scrub/test_scrub.py"
+READS = "tests/log/test_known_damage.py"
+REPAIRS = "tests/replica/test_damage_repair.py"
+
+MUTATIONS = (
+    Mutation(
+        name="scrub-skips-the-checksum",
+        invariants=(80,),
+        path=CHECK,
+        old="return None if checksum == header.crc else _WRONG",
+        new="return None",
+        test=CHECKS,
+    ),
+    Mutation(
+        name="scrub-believes-a-base-offset-that-is-too-high",
+        invariants=(80,),
+        path=CHECK,
+        old="if header.base_offset > self._end_offset:",
+        new="if False:",
+        test=CHECKS,
+    ),
+    Mutation(
+        name="scrub-believes-each-leader-epoch",
+        invariants=(80,),
+        path=CHECK,
+        old="            or self._epoch_problem(position, header)\n",
+        new="",
+        test=CHECKS,
+    ),
+    Mutation(
+        name="scrub-condemns-batches-for-a-wrong-list-of-epochs",
+        invariants=(7,),
+        path=CHECK,
+        old="if self._has_known_epoch(header) or not self._is_epoch_known:",
+        new="if self._has_known_epoch(header):",
+        test=CHECKS,
+    ),
+    Mutation(
+        name="known-damage-is-returned",
+        invariants=(80,),
+        path="kwire/log/log_segments.py",
+        old="                    if segment.damage:\n",
+        new="                    if False:\n",
+        test=READS,
+    ),
+    Mutation(
+        name="damaged-length-hides-the-rest-of-its-segment",
+        invariants=(7, 80),
+        path="kwire/log/log_segments.py",
+        old="                _check_rest(segment, offset, wait=wait)\n",
+        new="",
+        test=READS,
+    ),
+    Mutation(
+        name="scrub-holds-its-log-during-a-truncation",
+        invariants=(80,),
+        path="kwire/log/compaction/states.py",
+        old="        self._abort_scrub(log)\n        abort = self._passes",
+        new="        abort = self._passes",
+        test=SCRUBS,
+    ),
+    Mutation(
+        name="restored-batch-is-not-synced",
+        invariants=(78, 80),
+        path="kwire/log/directories/log_scrub.py",
+        old="    file.sync()\n",
+        new="",
+        test=SCRUBS,
+    ),
+    Mutation(
+        name="repair-copies-a-batch-of-another-epoch",
+        invariants=(23, 25),
+        path="kwire/replica/replacement.py",
+        old="if header.leader_epoch != (NO_EPOCH if epoch is None else epoch):",
+        new="if False:",
+        test=REPAIRS,
+    ),
+    Mutation(
+        name="repair-copies-damaged-bytes",
+        invariants=(80,),
+        path="kwire/replica/replacement.py",
+        old="if not crc_ok(records, position, header):",
+        new="if False:",
+        test=REPAIRS,
+    ),
+    Mutation(
+        name="repair-copies-what-another-replica-has-compacted",
+        invariants=(87,),
+        path="kwire/replica/replacement.py",
+        old="if stored is not None and not _is_same(records, position, header, stored):",
+        new="if False:",
+        test=REPAIRS,
+    ),
+    Mutation(
+        name="repair-asks-replicas-that-are-not-in-sync",
+        invariants=(22, 80),
+        path="kwire/replica/damage_repair.py",
+        old="set(state.isr) - {self.node}",
+        new="set(state.replicas) - {self.node}",
+        test=REPAIRS,
+    ),
+)
