@@ -158,6 +158,7 @@ def test_damaged_replica_repairs_itself_and_stays_in_sync(cluster: Cluster, role
         60,
     )
     assert read(cluster, TOPIC, len(acknowledged)) == acknowledged
+    assert victim.stop() == 0
 
 
 def test_batch_without_another_replica_is_an_error_and_the_rest_is_read(cluster: Cluster) -> None:

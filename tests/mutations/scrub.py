@@ -58,11 +58,11 @@ MUTATIONS = (
         test=READS,
     ),
     Mutation(
-        name="scrub-holds-its-log-during-a-truncation",
+        name="truncation-leaves-the-check-of-its-log-running",
         invariants=(80,),
         path="kwire/log/compaction/states.py",
-        old="        self._abort_scrub(log)\n        abort = self._passes",
-        new="        abort = self._passes",
+        old="        if not by_retention:\n            self.abort_scrub(log)\n",
+        new="",
         test=SCRUBS,
     ),
     Mutation(

@@ -64,7 +64,7 @@ class CleaningStates:
     def cleaning(self, log: PartitionLog, abort: Callable[[], None]) -> Iterator[None]:
         """Return a context for a pass, which ``abort`` asks to end; needs :meth:`may_clean`."""
         assert self.may_clean(log)
-        self._abort_scrub(log)
+        self.abort_scrub(log)
         self._passes[log.partition] = abort
         try:
             yield
@@ -85,20 +85,24 @@ class CleaningStates:
         finally:
             del self._scrubs[log]
 
-    def _abort_scrub(self, log: PartitionLog) -> None:
+    def abort_scrub(self, log: PartitionLog) -> None:
+        """Ask the check of a log to end, if there is one."""
         abort = self._scrubs.get(log)
         if abort is not None:
             abort()
 
     @contextmanager
-    def pause(self, log: PartitionLog) -> Iterator[None]:
+    def pause(self, log: PartitionLog, *, by_retention: bool = False) -> Iterator[None]:
         """Return a context in which no pass over a log starts; a running pass is aborted.
 
         The pass may still be ending inside the context, but it can no longer replace a segment,
-        because the caller holds the log's claim or has found the log idle.
+        because the caller holds the log's claim or has found the log idle. A check of retention
+        calls :meth:`abort_scrub` only if it removes a segment: it would abort each slow scrub.
         """
         self._pauses[log] = self._pauses.get(log, 0) + 1
-        self.abort(log)
+        self._abort_pass(log)
+        if not by_retention:
+            self.abort_scrub(log)
         try:
             yield
         finally:
@@ -111,7 +115,10 @@ class CleaningStates:
 
     def abort(self, log: PartitionLog) -> None:
         """Ask the pass over a log, or the check of it, to end, if there is one."""
-        self._abort_scrub(log)
+        self.abort_scrub(log)
+        self._abort_pass(log)
+
+    def _abort_pass(self, log: PartitionLog) -> None:
         abort = self._passes.get(log.partition)
         if abort is not None:
             abort()

@@ -66,10 +66,15 @@ class Throttle:
 class Worker:
     """The conversation with the node."""
 
-    def __init__(self, requests: int, answers: BinaryIO) -> None:
+    def __init__(
+        self, requests: int, answers: BinaryIO, now: Callable[[], float] = time.monotonic
+    ) -> None:
         """``requests`` is a descriptor, so that no buffer hides a request from a wait."""
         self._requests = requests
         self._answers = answers
+        self._now = now
+        self._throttles: dict[float, Throttle] = {}
+        """The limits of checks by rate: those of many small segments count together."""
 
     def run(self) -> None:
         """Serve jobs until the node closes the pipe."""
@@ -111,7 +116,10 @@ class Worker:
 
     def _check(self, root: str, job: SegmentJob) -> None:
         """Check one segment; a failed check does not end the worker."""
-        throttle = Throttle(job.bytes_per_second, self._wait_input)
+        rate = job.bytes_per_second
+        throttle = self._throttles.get(rate)
+        if throttle is None:
+            throttle = self._throttles[rate] = Throttle(rate, self._wait_input, self._now)
         disk = RealDisk(root)
         disk.full = True
         try:

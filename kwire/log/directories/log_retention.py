@@ -63,7 +63,7 @@ class LogRetention:
             self.postponed.add(log)
             return 0
         self.postponed.discard(log)
-        with self.busy.cleaning.pause(log):
+        with self.busy.cleaning.pause(log, by_retention=True):
             return await self._retain(log)
 
     async def _retain(self, log: PartitionLog) -> int:
@@ -92,6 +92,7 @@ class LogRetention:
                     break  # The log was deleted or the segment removed during a pause.
                 if len(log.segments) == 1:
                     break
+                self.busy.cleaning.abort_scrub(log)
                 paths += log.drop_segments(1)
                 deleted.append(segment)
                 await slices.pause()

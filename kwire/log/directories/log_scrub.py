@@ -62,6 +62,8 @@ class LogScrub:
     """The number of damaged ranges that were restored."""
     last_pass_ms: int = attrs.field(init=False, default=-1)
     """The wall clock at the end of the last pass; -1 before."""
+    _ended_count: int = attrs.field(init=False, default=0)
+    """The number of times that the worker has ended in this pass."""
     _damaged: dict[PartitionLog, dict[Segment, None]] = attrs.field(init=False, factory=dict)
     """The segments in which damage was found, by log."""
 
@@ -71,18 +73,20 @@ class LogScrub:
         """Check every closed segment of the directory once.
 
         The pass begins at a random log, so that frequent restarts do not always check the same
-        logs. A log that is busy is checked at the end of the pass.
+        logs. A log that is busy is checked at the end of the pass. If the worker keeps ending, so
+        does the pass.
         """
+        self._ended_count = 0
         logs = list(self.directory.logs.values())
         first = self.random_below(len(logs)) if logs else 0
         postponed = list[PartitionLog]()
         for log in logs[first:] + logs[:first]:
-            if not await self._scrub(log, checker):
+            if self._ended_count < ATTEMPTS and not await self._scrub(log, checker):
                 postponed.append(log)
             await trio.lowlevel.checkpoint()
         for log in postponed:
             await self._scrub(log, checker)
-        if self.directory.online:
+        if self.directory.online and self._ended_count < ATTEMPTS:
             self.last_pass_ms = self.clock.now_ms()
 
     async def _scrub(self, log: PartitionLog, checker: SegmentChecker) -> bool:
@@ -97,6 +101,7 @@ class LogScrub:
                     return False
             except WorkerEnded as error:
                 logger.error("scrub process ended partition=%s error=%s", log.partition, error)
+                self._ended_count += 1
                 return True
             except OSError as error:
                 self._on_disk_error(log, segment, error)
@@ -108,18 +113,17 @@ class LogScrub:
         """Check one segment, again if the check was aborted; return False if the log is busy."""
         states = self.busy.cleaning
         for _ in range(ATTEMPTS):
-            if not states.may_scrub(log):
-                break
-            report: SegmentReport | None = None
-            removal_count = log.clean_state.removal_count
-            scope = trio.CancelScope()
-            with states.scrubbing(log, scope.cancel), scope:
-                job = _job(log, segment, self.bytes_per_second)
-                report = await checker.check(log.disk, self.directory.name, job)
-            if report is not None and not scope.cancel_called:
-                if self._is_unchanged(log, segment, removal_count, report):
-                    self._note(log, segment, report)
-                return True
+            if states.may_scrub(log):
+                report: SegmentReport | None = None
+                removal_count = log.clean_state.removal_count
+                scope = trio.CancelScope()
+                with states.scrubbing(log, scope.cancel), scope:
+                    job = _job(log, segment, self.bytes_per_second)
+                    report = await checker.check(log.disk, self.directory.name, job)
+                if report is not None and not scope.cancel_called:
+                    if self._is_unchanged(log, segment, removal_count, report):
+                        self._note(log, segment, report)
+                    return True
             await trio.sleep(RETRY_SECONDS)
             if not self.directory.holds(log) or segment not in _closed_at(log, segment):
                 return True
@@ -166,8 +170,13 @@ class LogScrub:
         return [segment for log in list(self._damaged) for segment in self._segments_of(log)]
 
     def damage_of(self, log: PartitionLog) -> list[DamagedRange]:
-        """Return the known damage of a log."""
-        return [damaged for segment in self._segments_of(log) for damaged in segment.damage]
+        """Return the known damage of a log, but not that of deleted records."""
+        return [
+            damaged
+            for segment in self._segments_of(log)
+            for damaged in segment.damage
+            if damaged.end_offset > log.start_offset
+        ]
 
     def _segments_of(self, log: PartitionLog) -> list[Segment]:
         """Return the segments of a log with known damage, and forget those without.

@@ -9,8 +9,8 @@ After a damaged batch the check continues at the next intact one. If the length 
 segment's offset index shows where batches begin. Messages of the formats before record batches are
 checked by their own checksum.
 
-A leader epoch counts as damaged only if the batches around it have the epochs that the log knows:
-otherwise the log's list of epochs may be wrong.
+A leader epoch that differs from the log's list of epochs counts as damaged, unless that of an
+intact neighbour differs too and epochs still grow: then the list may be wrong.
 """
 
 import zlib
@@ -79,6 +79,8 @@ class _Check:
         self._buffer, self._start = b"", 0
         self._end_offset = job.base_offset
         """The offset after the last intact batch."""
+        self._last_epoch = NO_EPOCH
+        """The leader epoch of the last intact batch."""
         self._is_epoch_known = True
         """True while the last intact batch had the epoch that the log knows."""
 
@@ -101,6 +103,7 @@ class _Check:
         """Account for an intact batch."""
         if header.magic == _MAGIC:
             self._end_offset = header.next_offset
+            self._last_epoch = header.leader_epoch
             self._is_epoch_known = self._has_known_epoch(header)
         else:
             self._end_offset = header.base_offset + 1
@@ -171,9 +174,16 @@ class _Check:
     def _epoch_problem(self, position: int, header: BatchHeader) -> str | None:
         if self._has_known_epoch(header) or not self._is_epoch_known:
             return None
-        following = self._header_at(position + header.size)
-        if following is not None and not self._has_known_epoch(following):
-            return None
+        position += header.size
+        following = self._header_at(position)
+        if (
+            following is not None
+            and not self._has_known_epoch(following)
+            and self._last_epoch <= header.leader_epoch <= following.leader_epoch
+            and HEADER_SIZE <= following.size <= self._job.size - position
+            and self._checksum_problem(position, following) is None
+        ):
+            return None  # The list of epochs is wrong.
         return f"leader epoch {header.leader_epoch}"
 
     def _has_known_epoch(self, header: BatchHeader) -> bool:

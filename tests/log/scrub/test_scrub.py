@@ -1,5 +1,6 @@
 """The scrub of a broker's directories: what it checks and when, and what a repair restores."""
 
+import io
 import logging
 import os
 import sys
@@ -11,9 +12,11 @@ from random import Random
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from kwire.errors import CorruptMessage
 from kwire.log.compaction.states import CleaningStates
+from kwire.log.compaction.worker import Worker
 from kwire.log.config import ScrubSettings
 from kwire.log.directories.log_scrub import LogScrub
 from kwire.log.directories.segment_checker import ProcessChecker, SegmentChecker, ThreadChecker
@@ -271,6 +274,21 @@ async def test_check_gives_way_to_a_truncation(autojump_clock) -> None:
         assert not log.segments[0].damage
 
 
+async def test_slow_check_survives_checks_of_retention(autojump_clock) -> None:
+    """A check that each run of retention aborts would never end at a low rate."""
+    checker = Watched(release=trio.Event())
+    async with running(SimDisk(), checker) as scrubbed:
+        log = fill(scrubbed.logs)
+        await trio.sleep(INTERVAL_S - 50)
+        assert (checker.bases, checker.aborted_count) == ([0], 0)
+        await scrubbed.logs.retain(log)
+        assert checker.aborted_count == 0
+        log.advance_start(log.segments[2].base_offset)
+        await scrubbed.logs.retain(log)
+        await trio.testing.wait_all_tasks_blocked()
+        assert checker.aborted_count == 1
+
+
 async def test_check_of_a_deleted_log_is_aborted(autojump_clock) -> None:
     checker = Watched(release=trio.Event())
     async with running(SimDisk(), checker) as scrubbed:
@@ -308,6 +326,26 @@ async def test_failed_read_takes_the_directory_offline(autojump_clock) -> None:
         assert not scrubbed.logs.directories[0].online
         assert len(checker.jobs) == 1
         assert scrubbed.scrub.last_pass_ms == -1
+
+
+async def test_worker_that_keeps_ending_ends_the_pass(autojump_clock) -> None:
+    checker = Watched(error=WorkerEnded("killed"))
+    async with running(SimDisk(), checker) as scrubbed:
+        for number in range(6):
+            fill(scrubbed.logs, f"t{number}")
+        await trio.sleep(INTERVAL_S * 0.9)
+        assert len(checker.jobs) == 3
+        assert scrubbed.scrub.last_pass_ms == -1
+
+
+async def test_damage_of_deleted_records_needs_no_repair(autojump_clock) -> None:
+    async with running(SimDisk()) as scrubbed:
+        log = fill(scrubbed.logs)
+        damage(log)
+        await scrubbed.scrub.run_pass(Watched())
+        assert scrubbed.scrub.damage_of(log)
+        log.advance_start(log.segments[2].base_offset)
+        assert not scrubbed.scrub.damage_of(log)
 
 
 async def test_worker_that_ends_leaves_the_log_for_the_next_pass(autojump_clock) -> None:
@@ -369,6 +407,23 @@ async def test_aborted_check_ends_its_process_in_the_middle_of_a_segment(tmp_pat
             await checker.check(RealDisk(str(tmp_path)), str(tmp_path), job("t-0"))
         assert scope.cancelled_caught
         await checker.close()
+
+
+def test_small_segments_count_together_for_the_rate(tmp_path: Path) -> None:
+    """Each of them is read in less time than is worth a wait."""
+    delays = list[float]()
+
+    class Waiting(Worker):
+        def _wait_input(self, delay_s: float) -> bool:
+            delays.append(delay_s)
+            return False
+
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020}.log").write_bytes(bytes(70))
+    worker = Waiting(0, io.BytesIO(), lambda: sum(delays))
+    for _ in range(100):
+        worker._check(str(tmp_path), attrs.evolve(job("t-0"), bytes_per_second=7000.0))
+    assert sum(delays) == pytest.approx(1.0, abs=0.1)
 
 
 def test_reading_from_the_disk_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:

@@ -182,3 +182,25 @@ def test_damage_at_the_end_of_a_segment_ends_with_the_next_segment() -> None:
     position, header = batches(log)[-1]
     rot(log, position + 66)
     assert offset_pairs(find_damage(log)) == [offsets(header)]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_flips_hide_no_intact_batch_without_need(seed: int) -> None:
+    """Invariant 80: each changed batch is hidden, and others only after a damaged length.
+
+    The index has an entry for each batch, so a damaged length hides only its own batch.
+    """
+    random = Random(seed)
+    log = make_log(30, index_interval_bytes=0)
+    segment, every = first_segment(log), batches(log)
+    before = segment.file.read(0, segment.size)
+    for _ in range(random.randrange(1, 12)):
+        rot(log, random.randrange(segment.size), 1 << random.randrange(8))
+    after = segment.file.read(0, segment.size)
+    segment.damage = find_damage(log)
+    intact = [
+        (position, header)
+        for position, header in every
+        if before[position : position + header.size] == after[position : position + header.size]
+    ]
+    assert list(segment.scan()) == intact
