@@ -59,6 +59,23 @@ class SimClock(TestClock):
         return super().now_ms() + self.ahead_ms
 
 
+@attrs.frozen
+class SimDisks:
+    """The disks of a machine, as a node opens them."""
+
+    machine: "SimMachine"
+
+    def open(self, path: str) -> SimDisk:
+        if path == METADATA_PATH:
+            return self.machine.metadata_disk
+        by_path = {data_path(place): disk for place, disk in enumerate(self.machine.disks)}
+        return by_path[path]
+
+    def resolve(self, path: str) -> str:
+        """Return the path itself, because there are no symbolic links."""
+        return path
+
+
 @attrs.define(eq=False)
 class SimMachine:
     """One machine: its disks, and its process while one runs."""
@@ -95,21 +112,13 @@ class SimMachine:
 
     def _format(self, path: str, own_id: bytes, voters: VoterSet | None = None) -> None:
         levels = self.cluster.levels
-        format_directory(self.config, path, CLUSTER_ID, own_id, voters, levels, disks=self)
-
-    def open(self, path: str) -> SimDisk:
-        """Return the disk at a path, as the environment of a node."""
-        if path == METADATA_PATH:
-            return self.metadata_disk
-        return next(disk for place, disk in enumerate(self.disks) if data_path(place) == path)
-
-    def resolve(self, path: str) -> str:
-        """Return the path itself, because there are no symbolic links."""
-        return path
+        format_directory(
+            self.config, path, CLUSTER_ID, own_id, voters, levels, disks=SimDisks(self)
+        )
 
     def directory_id(self, place: int) -> bytes:
         """Return the id of a log directory."""
-        return directory_id(data_path(place), self)
+        return directory_id(data_path(place), SimDisks(self))
 
     @property
     def is_outdated(self) -> bool:
@@ -183,7 +192,7 @@ class SimMachine:
         random = Random(f"{self.cluster.seed}-{self.id}-{self.lives}")
         listeners = self._listeners = SimListeners(wire, self.id, self.is_fenced)
         return Environment(
-            disks=self,
+            disks=SimDisks(self),
             network=SimNetwork(self.clock, random, wire, self.id),
             open_listeners=lambda limits, metrics: listeners,
             host_name=host_of(self.id),
