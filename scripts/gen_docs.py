@@ -17,7 +17,7 @@ from kwire.codec.apis import APIS, Api, ListenerType  # noqa: E402
 from kwire.configs.broker import OWN, BrokerConfig  # noqa: E402
 from kwire.configs.declare import Key  # noqa: E402
 from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
-from kwire.configs.inert import inert_keys  # noqa: E402
+from kwire.configs.inert import InertConfig  # noqa: E402
 from kwire.configs.topic import TopicConfig  # noqa: E402
 from kwire.handlers import served_on  # noqa: E402
 from kwire.handlers.unserved import UNSERVED  # noqa: E402
@@ -63,7 +63,7 @@ def configuration() -> str:
             table("Topics", TopicConfig.keys().values()),
             table("Groups", GroupConfig.keys().values()),
             table("Client metrics", ClientMetricsConfig.keys().values()),
-            table("Known to Kafka, without effect in kwire", inert_keys().values()),
+            table("Known to Kafka, without effect in kwire", InertConfig.keys().values()),
         )
     )
 

@@ -1,8 +1,7 @@
 """The settings of a node, as in ``server.properties``.
 
-Only settings that kwire acts on, or soon will, are listed here; Kafka's other settings are in
-:mod:`kwire.configs.inert`. A value set at run time (``with_dynamic``) overrides the file's, and one
-for this broker overrides one for all brokers.
+Settings without effect are in :mod:`kwire.configs.inert`. A value set at run time overrides the
+file's (``with_dynamic``), and one for this broker overrides one for all brokers.
 """
 
 import functools
@@ -28,7 +27,6 @@ from kwire.configs.declare import (
     string,
     strings,
 )
-from kwire.configs.inert import inert_key, inert_keys
 from kwire.configs.listeners import (
     Address,
     Endpoint,
@@ -691,10 +689,12 @@ _OTHER_NAME: Final = {"node.id": "broker.id", "broker.id": "node.id"}
 
 def broker_key(name: str) -> Key[object] | None:
     """Return a broker setting of Kafka 4.3; None if it has no setting of this name."""
-    return BrokerConfig.keys().get(name) or inert_key(name)
+    return BrokerConfig.keys().get(name) or all_broker_keys().get(name)
 
 
 @functools.cache
 def all_broker_keys() -> dict[str, Key[object]]:
     """Return every broker setting of Kafka 4.3, sorted by name."""
-    return dict(sorted({**BrokerConfig.keys(), **inert_keys()}.items()))
+    from kwire.configs.inert import InertConfig
+
+    return dict(sorted({**BrokerConfig.keys(), **InertConfig.keys()}.items()))
