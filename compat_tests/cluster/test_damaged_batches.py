@@ -230,7 +230,7 @@ def test_damage_is_repaired_after_the_only_other_replica_returns(cluster: Cluste
 def test_damaged_replica_repairs_itself_from_apache_kafka(
     mixed_cluster: Cluster, leader_id: int
 ) -> None:
-    """As the leader, it reads from followers; Apache Kafka answers consumers there too."""
+    """Leaders and followers of Apache Kafka supply the bytes, so kwire may be either."""
     cluster = mixed_cluster
     replicas = [leader_id, *(n for n in NODES if n != leader_id)]
     create_on(cluster, TOPIC, [replicas], segment_bytes=str(SEGMENT_BYTES))
