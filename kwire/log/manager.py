@@ -19,6 +19,7 @@ from kwire.errors import KafkaStorageError
 from kwire.log.config import CleanerSettings, LogConfig, LogSettings
 from kwire.log.directories.directory import LOST_ID, LogDirectory
 from kwire.log.directories.directory_service import DirectoryService
+from kwire.log.directories.move_requests import MoveRequests
 from kwire.log.disk import Disk
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
@@ -51,6 +52,8 @@ class LogManager:
     """Imported and started with the first compacted log."""
     services: dict[Disk, DirectoryService] = attrs.field(init=False)
     """The work on each directory, by its disk."""
+    moves: MoveRequests = attrs.field(init=False)
+    """The moves of logs between the directories."""
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _on_deleted: Callable[[TopicPartition], None] = attrs.field(
         default=lambda partition: None, init=False
@@ -64,6 +67,7 @@ class LogManager:
             )
             for directory in self.directories
         }
+        self.moves = MoveRequests(self.services, self.clock, self.unique)
         if self.make_runner is not None:
             for service in self.services.values():
                 service.on_compactable = self._start_cleaner
@@ -109,7 +113,7 @@ class LogManager:
     def abandon(self) -> None:
         """Close and unlock the directories without a clean shutdown; the next start recovers."""
         for directory in self.directories:
-            for log in directory.logs.values():
+            for log in directory.all_logs:
                 log.segments.release()
             directory.unlock()
         self._unlock_claimed()
@@ -133,17 +137,19 @@ class LogManager:
             if on_written is not None:
                 service.writer.on_written = on_written
             if on_offline is not None:
-                service.directory.on_offline = on_offline
+                service.directory.on_offline = self.moves.before(on_offline)
 
     async def open(self, config_of: Callable[[str], LogConfig]) -> None:
         """Open every log, recovering those that were not closed cleanly."""
         for service in self.services.values():
             await service.load(config_of)
+        await self.moves.finish_switches()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the tasks of all directories until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self.moves.start(nursery)
             if self.cleaner is not None:
                 nursery.start_soon(self.cleaner.run)
             try:
@@ -153,6 +159,7 @@ class LogManager:
                 await trio.sleep_forever()
             finally:
                 self._nursery = None
+                self.moves.stop()
 
     async def close(self, broker_epoch: int = -1) -> None:
         """Shut down cleanly: write and sync everything, then the marker.
@@ -213,16 +220,20 @@ class LogManager:
         """
         key = TopicPartition(topic, partition)
         log = self.get(topic, partition)
-        if log is not None and not self._is_of(log, topic_id):
+        if log is not None and not self.services[log.disk].is_of(log, topic_id):
             logger.info("retiring log of older topic partition=%s", key)
             is_id_lost = log.topic_id == LOST_ID
             self._retire(key, names.STRAY_DIRECTORY if is_id_lost else names.DELETE_DIRECTORY)
             log = None
         if log is None:
-            self._refuse_unopened(key, topic_id)
+            if _has_outdated(key, topic_id, self.directories):
+                self._retire(key, names.DELETE_DIRECTORY)
             if not is_new:
                 _refuse_unread(key, directory_id, self.directories)
-            directory = _choose_directory(self.directories, directory_id)
+            log = self.moves.recover(key, topic_id, directory_id)
+        if log is None:
+            preferred = self.moves.take_preferred(key)
+            directory = _choose_directory(self.directories, directory_id, preferred)
             return self.services[directory.disk].create(key, topic_id, config)
         directory = self.services[log.disk].directory
         if not directory.online:
@@ -231,24 +242,8 @@ class LogManager:
             directory.adopt(log, topic_id)
         if log.config != config:
             log.configure(config)
+        self.moves.resume(log)
         return log
-
-    def _is_of(self, log: PartitionLog, topic_id: bytes) -> bool:
-        """Return whether a log holds the records of a topic, and is not being deleted."""
-        is_deleted = log in self.services[log.disk].deleted_logs
-        return not is_deleted and log.topic_id in (topic_id, ZERO_UUID)
-
-    def _refuse_unopened(self, partition: TopicPartition, topic_id: bytes) -> None:
-        """Raise KafkaStorageError if the partition has an unreadable log of this topic.
-
-        An unreadable log of an older topic is retired instead.
-        """
-        for directory in self.directories:
-            unopened = directory.unopened.get(partition)
-            if unopened is not None:
-                if unopened.topic_id in (topic_id, ZERO_UUID):
-                    raise KafkaStorageError(f"{partition} in {directory.name} could not be opened")
-                self._retire(partition, names.DELETE_DIRECTORY)
 
     @property
     def unread_directories(self) -> Sequence[str]:
@@ -258,6 +253,7 @@ class LogManager:
     async def delete(self, topic: str, partition: int) -> None:
         """Delete a partition's log; its files are removed after ``file.delete.delay.ms``."""
         log = self.get(topic, partition)
+        self.moves.cancel(TopicPartition(topic, partition))
         if log is not None:
             await self.services[log.disk].busy.wait_idle(log)
         self._retire(TopicPartition(topic, partition), names.DELETE_DIRECTORY)
@@ -268,6 +264,7 @@ class LogManager:
         From now on :meth:`create` does not return the log, even before the thread has ended.
         """
         service = self.services[log.disk]
+        self.moves.cancel(log.partition)
         if log not in service.busy:
             self._retire(log.partition, names.DELETE_DIRECTORY)
             return
@@ -359,10 +356,12 @@ def _retire_rejected(
 ) -> list[TopicPartition]:
     rejected = []
     for service in logs.services.values():
-        for partition, log in list(service.directory.logs.items()):
+        directory = service.directory
+        held_logs = [*directory.logs.items(), *directory.futures.items()]
+        for partition, log in held_logs:
             if not keep(partition, log.topic_id):
                 text = "retiring log without assignment partition=%s directory=%s mark=%s"
-                logger.warning(text, partition, service.directory.name, suffix)
+                logger.warning(text, partition, directory.name, suffix)
                 service.retire(partition, logs.unique(), suffix)
                 rejected.append(partition)
     return rejected
@@ -381,6 +380,23 @@ def _unread(directories: Sequence[LogDirectory]) -> list[str]:
     return [d.name for d in directories if not d.online and not d.is_loaded]
 
 
+def _has_outdated(
+    partition: TopicPartition, topic_id: bytes, directories: Sequence[LogDirectory]
+) -> bool:
+    """Return whether an unreadable log of an older topic has the partition's name.
+
+    Raises KafkaStorageError if the partition has an unreadable log of this topic.
+    """
+    is_outdated = False
+    for directory in directories:
+        unopened = directory.unopened.get(partition)
+        if unopened is not None:
+            if unopened.topic_id in (topic_id, ZERO_UUID):
+                raise KafkaStorageError(f"{partition} in {directory.name} could not be opened")
+            is_outdated = True
+    return is_outdated
+
+
 def _refuse_unread(
     partition: TopicPartition, directory_id: bytes | None, directories: Sequence[LogDirectory]
 ) -> None:
@@ -395,11 +411,17 @@ def _refuse_unread(
 
 
 def _choose_directory(
-    directories: Sequence[LogDirectory], directory_id: bytes | None
+    directories: Sequence[LogDirectory],
+    directory_id: bytes | None,
+    preferred: LogDirectory | None = None,
 ) -> LogDirectory:
-    """Return the requested directory, or else the online one with the fewest partitions."""
+    """Return the assigned directory, or else the online one with the fewest partitions.
+
+    ``preferred``: the directory that a client has requested, which counts more than the assignment.
+    """
     online = [d for d in directories if d.online]
-    candidates = [d for d in online if d.directory_id == directory_id]
+    candidates = [d for d in online if d is preferred]
+    candidates = candidates or [d for d in online if d.directory_id == directory_id]
     if not candidates:
         if is_directory(directory_id) and len(online) < len(directories):
             raise KafkaStorageError("its log directory is offline")

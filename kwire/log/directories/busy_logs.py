@@ -68,12 +68,19 @@ class BusyLogs:
 
     async def wait_threads(self, log: PartitionLog) -> None:
         """Block until no thread works on a log; new flushes and writes have to wait for this."""
+        async with self.hold(log):
+            pass
+
+    @asynccontextmanager
+    async def hold(self, log: PartitionLog) -> AsyncIterator[None]:
+        """Block until no thread works on a log; none starts to until the context ends."""
         waiters = self._waiters.setdefault(log, Waiters())
         waiters.count += 1
         try:
             while log in self.flushes or log in self.writes:
                 flush = self.flushes.get(log)
                 await (self.writes[log] if flush is None else flush.ended).wait()
+            yield
         finally:
             waiters.count -= 1
             if not waiters.count:

@@ -16,7 +16,7 @@ import trio
 from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
-from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory, sync_removed_markers
 from kwire.log.disk_health import lacks_descriptors
 from kwire.log.formats import checkpoints, names
 from kwire.log.partition_log import PartitionLog
@@ -134,7 +134,7 @@ class Checkpointer:
             markers = [m for name in files for m in directory.forget_retired(name, retired)]
             if markers:
                 directory.remove_markers(markers)
-                sync = partial(directory.sync_removed_markers, markers)
+                sync = partial(sync_removed_markers, directory.disk, markers)
                 await self.in_thread(directory.disk, sync)
         except OSError as error:
             logger.error("checkpoint failed directory=%s error=%s", directory.name, error)

@@ -49,6 +49,10 @@ class LogDirectory:
     """The directory's path, for log lines and for DescribeLogDirs."""
     directory_id: bytes = ZERO_UUID
     logs: dict[TopicPartition, PartitionLog] = attrs.Factory(dict)
+    futures: dict[TopicPartition, PartitionLog] = attrs.Factory(dict)
+    """Logs that are being copied here from other directories (KIP-113)."""
+    moved_here: set[TopicPartition] = attrs.Factory(set)
+    """Partitions that were moved here shortly before the last run ended."""
     deleted_directories: list[str] = attrs.Factory(list)
     """Directories of deleted partitions, still to be removed."""
     unopened: dict[TopicPartition, Unopened] = attrs.Factory(dict)
@@ -88,7 +92,13 @@ class LogDirectory:
 
     def holds(self, log: PartitionLog) -> bool:
         """Return whether a log is still in this directory; if not, its files may be gone."""
-        return self.logs.get(log.partition) is log
+        partition = log.partition
+        return self.logs.get(partition) is log or self.futures.get(partition) is log
+
+    @property
+    def all_logs(self) -> list[PartitionLog]:
+        """The open logs, with those that are being copied here."""
+        return [*self.logs.values(), *self.futures.values()]
 
     def lock(self) -> None:
         """Claim the directory; raises AlreadyLocked."""
@@ -102,10 +112,12 @@ class LogDirectory:
         """Remove the clean-shutdown marker, then open every partition in slices."""
         self.lock()
         clean = self._take_marker()
-        stored = {name: self._read(name) for name in _OFFSETS}
+        stored = {name: _read_offsets(self.disk, self.name, name) for name in _OFFSETS}
         points, watermarks, starts, clean_ends = stored.values()
         for entry in self.disk.entries():
+            future = names.parse_future(entry.name) if entry.is_directory else None
             partition = self._partition(entry.name) if entry.is_directory else None
+            partition = partition if future is None else TopicPartition(*future)
             if partition is None:
                 continue
             offsets = recovery.StoredOffsets(
@@ -119,9 +131,10 @@ class LogDirectory:
             yield
         for file, named in stored.items():
             # The broker crashed after removing a partition and before rewriting this file.
-            for partition in named.keys() - self.logs.keys() - self.unopened.keys():
+            opened = self.logs.keys() | self.futures.keys() | self.unopened.keys()
+            for partition in named.keys() - opened:
                 self.retired.setdefault(partition, set()).add(file)
-        if any(clean_ends.get(p) != log.clean_state.clean_end for p, log in self.logs.items()):
+        if any(clean_ends.get(log.partition) != log.clean_state.clean_end for log in self.all_logs):
             # The old offset would become valid again once the log has grown past it.
             content = self.checkpoint(names.CLEANER_OFFSETS)
             self.write_checkpoints([(names.CLEANER_OFFSETS, content)])
@@ -135,15 +148,21 @@ class LogDirectory:
         config_of: Callable[[str], LogConfig],
         now_ms: int,
     ) -> Generator[None, None, None]:
-        """Open one partition; if it cannot be read, record it in :attr:`unopened`."""
+        """Open one partition; if it cannot be read, record it in :attr:`unopened`.
+
+        A future replica that cannot be read is ignored: the current replica has all its records.
+        """
+        is_future = names.parse_future(name) is not None
         topic_id = ZERO_UUID
         try:
-            stored_id = self._topic_id(name)
-            if stored_id is None and self._is_foreign(name):
+            stored_id = _topic_id(self.disk, name)
+            if stored_id is None and _is_foreign(self.disk, name):
                 logger.warning("skipped directory without segments path=%s/%s", self.name, name)
                 return
             topic_id = stored_id or ZERO_UUID
             files = {entry.name for entry in self.disk.entries(name)}
+            if names.MOVED_HERE in files and not is_future:
+                self.moved_here.add(partition)
             if not files or names.NAMED_AGAIN in files:  # The checkpoints may mean another log.
                 self.retired[partition] = _files_naming(offsets.clean_end)
                 offsets = recovery.StoredOffsets(clean=offsets.clean)
@@ -161,25 +180,41 @@ class LogDirectory:
             logger.error(
                 "cannot open partition=%s directory=%s error=%s", partition, self.name, error
             )
-            self.unopened[partition] = Unopened(topic_id, offsets)
+            if not is_future:
+                self.unopened[partition] = Unopened(topic_id, offsets)
             return
         log.topic_id = topic_id
-        self.logs[partition] = log
+        (self.futures if is_future else self.logs)[partition] = log
 
     def create(
-        self, partition: TopicPartition, topic_id: bytes, config: LogConfig, now_ms: int
+        self,
+        partition: TopicPartition,
+        topic_id: bytes,
+        config: LogConfig,
+        now_ms: int,
+        future: tuple[str, int] | None = None,
     ) -> PartitionLog:
-        """Create a partition's log without a sync, because an empty log can be recreated."""
-        directory = names.directory(*partition)
+        """Create a partition's log without a sync, because an empty log can be recreated.
+
+        ``future``: the directory name and the first offset of a future replica.
+        """
+        directory, start_offset = future or (names.directory(*partition), 0)
         self.disk.make_directory(directory)
         if partition in self.retired:
             self.disk.write(f"{directory}/{names.NAMED_AGAIN}", b"")
         path = f"{directory}/{names.PARTITION_METADATA}"
         self.disk.write(path, checkpoints.partition_metadata_text(topic_id))
-        log = create(self.disk, directory, partition, now_ms=now_ms, config=config)
+        log = create(
+            self.disk,
+            directory,
+            partition,
+            now_ms=now_ms,
+            config=config,
+            start_offset=start_offset,
+        )
         log.topic_id = topic_id
         log.flush_state.unsynced.lazy.add(names.PARTITION_METADATA)
-        self.logs[partition] = log
+        (self.logs if future is None else self.futures)[partition] = log
         return log
 
     def adopt(self, log: PartitionLog, topic_id: bytes) -> None:
@@ -189,30 +224,17 @@ class LogDirectory:
         log.topic_id = topic_id
 
     def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> str:
-        """Remove a partition and mark its directory; return the directory's new name.
-
-        The indexes of its last segment are written, because Kafka warns of a segment without them.
-        """
-        self.retired[partition] = _files_naming(self._clean_end(partition))
+        """Remove a partition and mark its directory; return the directory's new name."""
         marked = names.marked_directory(*partition, unique.hex(), suffix)
-        if self.unopened.pop(partition, None) is not None:
+        unopened = self.unopened.pop(partition, None)
+        if unopened is not None:
+            self.retired[partition] = _files_naming(unopened.offsets.clean_end)
             self.disk.rename(names.directory(*partition), marked)
             return marked
-        log = self.logs.pop(partition)
-        self.disk.rename(log.segments.directory, marked)
-        log.segments.move(marked)
-        with ignore_no_room():
-            for segment in log.segments:
-                segment.write_indexes()
-        log.segments.release()
+        log = self.logs.pop(partition, None) or self.futures.pop(partition)
+        self.retired[partition] = files_naming(log)
+        set_aside(log, marked)
         return marked
-
-    def _clean_end(self, partition: TopicPartition) -> int | None:
-        """Return the cleaner's checkpoint of a partition; None if the file does not name it."""
-        log = self.logs.get(partition)
-        if log is None:
-            return self.unopened[partition].offsets.clean_end
-        return log.clean_state.clean_end
 
     @property
     def stale_files(self) -> set[str]:
@@ -225,9 +247,9 @@ class LogDirectory:
         A partition without an entry in this file yields an empty string.
         """
         line = checkpoints.offset_line
-        for partition, log in list(self.logs.items()):
+        for log in self.all_logs:
             offset = _OFFSETS[name](log)
-            yield "" if offset is None else line(partition, offset)
+            yield "" if offset is None else line(log.partition, offset)
         for partition, unopened in list(self.unopened.items()):  # Kept until it can be read.
             stored = _STORED[name](unopened.offsets)
             yield line(partition, stored) if stored else ""
@@ -238,7 +260,11 @@ class LogDirectory:
 
     def is_named_again(self, partition: TopicPartition) -> bool:
         """True if checkpoints may still hold the offsets of an earlier log of this name."""
-        return partition in self.retired and partition in self.logs
+        return partition in self.retired and self.find(partition) is not None
+
+    def find(self, partition: TopicPartition) -> PartitionLog | None:
+        """Return the partition's log or future replica in this directory, if any."""
+        return self.logs.get(partition) or self.futures.get(partition)
 
     def forget_retired(
         self, file: str, retired: Iterable[tuple[TopicPartition, set[str]]]
@@ -249,21 +275,15 @@ class LogDirectory:
             files.discard(file)
             if not files and self.retired.get(partition) is files:
                 del self.retired[partition]
-                if partition in self.logs:
-                    directory = self.logs[partition].segments.directory
-                    markers.append(f"{directory}/{names.NAMED_AGAIN}")
+                log = self.find(partition)
+                if log is not None:
+                    markers.append(f"{log.segments.directory}/{names.NAMED_AGAIN}")
         return markers
 
     def remove_markers(self, markers: Iterable[str]) -> None:
         """Remove marker files. Not in a thread, because another log might have the name by then."""
         for marker in markers:
             self.disk.remove(marker)
-
-    def sync_removed_markers(self, markers: Iterable[str]) -> None:
-        """Make the removal of marker files durable, in a thread."""
-        for marker in markers:
-            with suppress(FileNotFoundError):
-                self.disk.sync_directory(marker.rpartition("/")[0])
 
     def write_checkpoints(self, texts: Iterable[tuple[str, bytes]]) -> None:
         """Replace checkpoint files and sync them, in a thread."""
@@ -283,7 +303,7 @@ class LogDirectory:
         for name in checkpoint_names:
             markers = self.forget_retired(name, list(self.retired.items()))
             self.remove_markers(markers)
-            self.sync_removed_markers(markers)
+            sync_removed_markers(self.disk, markers)
         self.write_checkpoints(files[len(checkpoint_names) :])
 
     def unlock(self) -> None:
@@ -303,11 +323,6 @@ class LogDirectory:
             return None
         return None if parsed[0] == METADATA_TOPIC else TopicPartition(*parsed)
 
-    def _is_foreign(self, name: str) -> bool:
-        """Return whether a directory without a topic id holds files but no segment."""
-        files = [entry.name for entry in self.disk.entries(name)]
-        return bool(files) and not any(map(_of_a_segment, files))
-
     def _take_marker(self) -> bool:
         """Remove the clean-shutdown marker; return whether it existed and no sync has failed.
 
@@ -324,21 +339,56 @@ class LogDirectory:
         self.previous_epoch = checkpoints.parse_clean_shutdown(marker)
         return True
 
-    def _read(self, name: str) -> Offsets:
-        offsets, problem = checkpoints.read_offsets(self.disk, name)
-        if problem is not None:
-            logger.warning("checkpoint ignored directory=%s problem=%s", self.name, problem)
-        return offsets
 
-    def _topic_id(self, directory: str) -> bytes | None:
-        try:
-            data = self.disk.read(f"{directory}/{names.PARTITION_METADATA}")
-            return checkpoints.parse_partition_metadata(data)
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            logger.warning("topic id lost directory=%s problem=%s", directory, error)
-            return LOST_ID
+def sync_removed_markers(disk: Disk, markers: Iterable[str]) -> None:
+    """Make the removal of marker files durable, in a thread."""
+    for marker in markers:
+        with suppress(FileNotFoundError):
+            disk.sync_directory(marker.rpartition("/")[0])
+
+
+def set_aside(log: PartitionLog, marked: str) -> None:
+    """Rename the directory of a log that its log directory no longer holds, and close its files.
+
+    The indexes of its last segment are written, because Kafka warns of a segment without them.
+    """
+    log.disk.rename(log.segments.directory, marked)
+    log.segments.move(marked)
+    with ignore_no_room():
+        for segment in log.segments:
+            segment.write_indexes()
+    log.segments.release()
+
+
+def files_naming(log: PartitionLog) -> set[str]:
+    """Return the checkpoint files that may name a log."""
+    return _files_naming(log.clean_state.clean_end)
+
+
+def _read_offsets(disk: Disk, directory: str, name: str) -> Offsets:
+    """Return the offsets in the checkpoint file ``name``; none if the file is damaged."""
+    offsets, problem = checkpoints.read_offsets(disk, name)
+    if problem is not None:
+        logger.warning("checkpoint ignored directory=%s problem=%s", directory, problem)
+    return offsets
+
+
+def _topic_id(disk: Disk, directory: str) -> bytes | None:
+    """Return the topic id of a partition's directory; None if it has none."""
+    try:
+        data = disk.read(f"{directory}/{names.PARTITION_METADATA}")
+        return checkpoints.parse_partition_metadata(data)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        logger.warning("topic id lost directory=%s problem=%s", directory, error)
+        return LOST_ID
+
+
+def _is_foreign(disk: Disk, directory: str) -> bool:
+    """Return whether a directory without a topic id holds files but no segment."""
+    files = [entry.name for entry in disk.entries(directory)]
+    return bool(files) and not any(map(_of_a_segment, files))
 
 
 def _of_a_segment(file: str) -> bool:

@@ -30,7 +30,7 @@ from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog, remove_files
 from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
-from kwire.types import TopicPartition
+from kwire.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
     from kwire.log.directories.log_cleaning import LogCleaning
@@ -123,8 +123,8 @@ class DirectoryService:
             if not self.directory.note_failure():
                 raise
             logger.error("cannot open directory=%s error=%s", self.directory.name, error)
-        for log in self.directory.logs.values():
-            self._watch(log)
+        for log in self.directory.all_logs:
+            self.watch(log)
 
     async def _write_again(self) -> None:
         """Rewrite data that a failed sync of an earlier run has left only in the page cache.
@@ -134,12 +134,16 @@ class DirectoryService:
         from kwire.log.directories import rewriting  # Almost no start needs it.
 
         logger.warning("rewriting the data of a failed sync directory=%s", self.directory.name)
-        for log in self.directory.logs.values():
+        for log in self.directory.all_logs:
             await rewriting.write_again(log, self.in_thread)
             await self.flusher.flush(log, indexes=True)
         if not self.directory.unopened:
             disk = self.directory.disk
             await self.in_thread(disk, partial(disk.remove, FAILED_SYNC))
+
+    def is_of(self, log: PartitionLog, topic_id: bytes) -> bool:
+        """Return whether a log holds the records of a topic, and is not being deleted."""
+        return log not in self.deleted_logs and log.topic_id in (topic_id, ZERO_UUID)
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
         """Create the log of a partition; raises KafkaStorageError."""
@@ -148,7 +152,7 @@ class DirectoryService:
         except OSError as error:
             self.directory.note_failure()
             raise KafkaStorageError(f"{self.directory.name}: {error}") from error
-        self._watch(log)
+        self.watch(log)
         self._on_change(log)
         return log
 
@@ -157,10 +161,10 @@ class DirectoryService:
 
         No thread may be working on the log, because its files are closed.
         """
-        log = self.directory.logs.get(partition)
+        log = self.directory.find(partition)
         path = self.directory.retire(partition, unique, suffix)
         if log is not None:
-            self._forget(log)
+            self.forget(log)
         if suffix == names.DELETE_DIRECTORY:
             delay_ms = (DEFAULTS if log is None else log.config).file_delete_delay_ms
             segments = () if log is None else log.segments
@@ -187,7 +191,7 @@ class DirectoryService:
             for log in pending:
                 await self.busy.wait_cut(log)
 
-    def _watch(self, log: PartitionLog) -> None:
+    def watch(self, log: PartitionLog) -> None:
         """Subscribe to the notifications of a log."""
         log.changes.on_change = partial(self._on_change, log)
         log.writer.on_queued = partial(self.writer.start, log)
@@ -204,7 +208,8 @@ class DirectoryService:
         self._on_compactable(log)
 
     def _on_compactable(self, log: PartitionLog) -> None:
-        if log.config.cleanup_compact:
+        is_current = self.directory.logs.get(log.partition) is log
+        if log.config.cleanup_compact and is_current:
             self.on_compactable(log)
 
     def _remove_later(
@@ -220,7 +225,8 @@ class DirectoryService:
         self.checkpoints.mark(log)
         self.flusher.on_change(log)
 
-    def _forget(self, log: PartitionLog) -> None:
+    def forget(self, log: PartitionLog) -> None:
+        """End the subscriptions and the pending work of a log that is no longer here."""
         log.changes.on_change = lambda: None
         log.writer.on_queued = lambda: None
         log.on_roll = _ignore
@@ -266,7 +272,7 @@ class DirectoryService:
     async def close(self, unique: Callable[[], bytes], broker_epoch: int) -> None:
         """Write and sync everything, write the clean-shutdown marker and unlock the directory."""
         directory = self.directory
-        logs = list(directory.logs.values()) if directory.online else []
+        logs = directory.all_logs if directory.online else []
         try:
             for start in range(0, len(logs), CLOSED_AT_ONCE):
                 await self._close_logs(logs[start : start + CLOSED_AT_ONCE], unique)

@@ -32,6 +32,11 @@ EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 NAMED_AGAIN: Final = "kwire-named-again"
 """A marker in a directory whose name an earlier log had: checkpoints may still mean that log."""
+MOVED_HERE: Final = "kwire-moved-here"
+"""A file in the directory of a moved log; it names the log directory that the log was moved from.
+
+While it exists, a directory of the same partition in that log directory is the outdated one.
+"""
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
@@ -64,7 +69,19 @@ def parse_directory(name: str) -> tuple[str, int] | None:
     return topic, int(number)
 
 
+def future_directory(topic: str, partition: int, unique: str) -> str:
+    """Return the name of a future replica's directory, which may exceed :data:`NAME_MAX`."""
+    return f"{topic}-{partition}.{unique}{FUTURE_DIRECTORY}"
+
+
+def parse_future(name: str) -> tuple[str, int] | None:
+    """Return topic and partition of a future replica's directory; None for any other name."""
+    if not name.endswith(FUTURE_DIRECTORY):
+        return None
+    return parse_directory(name.removesuffix(FUTURE_DIRECTORY).rpartition(".")[0])
+
+
 def marked_directory(topic: str, partition: int, unique: str, suffix: str) -> str:
-    """Return the name of a deleted, stray or future directory; long topics are cut to fit."""
+    """Return the name of a deleted or stray directory; long topics are cut to fit."""
     tail = f"-{partition}.{unique}{suffix}"
     return topic[: NAME_MAX - len(tail)] + tail
