@@ -420,38 +420,38 @@ class BrokerConfig(Config):
 
     # Replication
     num_replica_fetchers = integer(
-        1, "Fetchers per source broker.", low=1, scope=CLUSTER_WIDE, effective=False
-    )
+        1, "Fetchers per source broker.", low=1, scope=CLUSTER_WIDE, effective=False)
     replica_fetch_backoff_ms = integer(1000, "The wait after a failed fetch.", low=0)
     replica_fetch_max_bytes = integer(1 << 20, "Bytes a follower fetches per partition.", low=0)
     replica_fetch_min_bytes = integer(1, "Bytes for which a follower's fetch waits.")
-    replica_fetch_response_max_bytes = integer(
-        10 << 20, "Bytes a follower fetches at once.", low=0
-    )
+    replica_fetch_response_max_bytes = integer(10 << 20, "Bytes a follower fetches at once.", low=0)
     replica_fetch_wait_max_ms = integer(500, "How long a follower's fetch may wait.")
     replica_high_watermark_checkpoint_interval_ms = long(
-        5000, "How often high watermarks are written."
-    )
+        5000, "How often high watermarks are written.")
     replica_lag_time_max_ms = long(
-        30000, "How long a follower may lag before it leaves the replicas in sync."
-    )
+        30000, "How long a follower may lag before it leaves the replicas in sync.")
     replica_lag_max_messages = optional_integer(
-        "Records that a replica in sync may lack.", kind=Kind.LONG, low=1, internal=True
-    )
+        "Records that a replica in sync may lack.", kind=Kind.LONG, low=1, internal=True)
     replica_socket_receive_buffer_bytes = integer(
-        65536, "The receive buffer of a follower's socket.", effective=False
-    )
+        65536, "The receive buffer of a follower's socket.", effective=False)
     replica_socket_timeout_ms = integer(30000, "How long a follower's request may take.")
     replication_quota_window_num = integer(11, "Windows of the rate of throttled replicas.", low=1)
     replication_quota_window_size_seconds = integer(1, "The length of such a window.", low=1)
     leader_replication_throttled_rate = long(
         LONG_MAX, "Bytes a second that a leader sends to throttled replicas.", low=0,
-        scope=CLUSTER_WIDE, internal=True
-    )
+        scope=CLUSTER_WIDE, internal=True)
     follower_replication_throttled_rate = long(
         LONG_MAX, "Bytes a second that throttled replicas fetch.", low=0, scope=CLUSTER_WIDE,
-        internal=True
-    )
+        internal=True)
+    num_replica_alter_log_dirs_threads = optional_integer(
+        "Concurrent copies between log directories; by default as many as directories.")
+    replica_alter_log_dirs_io_max_bytes_per_second = long(
+        LONG_MAX, "Bytes a second that are copied between log directories.", low=0,
+        scope=CLUSTER_WIDE, internal=True)
+    alter_log_dirs_replication_quota_window_num = integer(
+        11, "Windows of the rate of such copies.", low=1)
+    alter_log_dirs_replication_quota_window_size_seconds = integer(
+        1, "The length of such a window.", low=1)
     replica_selector_class = optional_string(
         "The class that picks the replica a consumer reads from: Kafka's RackAwareReplicaSelector, "
         "or LeaderSelector.", check=_selector
@@ -462,9 +462,7 @@ class BrokerConfig(Config):
         ("classic", "consumer", "streams"), "The kinds of groups served.",
         choices=("consumer", "classic", "share", "streams"), filled=True
     )
-    group_initial_rebalance_delay_ms = integer(
-        3000, "How long a new group waits for more members."
-    )
+    group_initial_rebalance_delay_ms = integer(3000, "How long a new group waits for more members.")
     group_max_session_timeout_ms = integer(1_800_000, "The longest session a member may ask for.")
     group_min_session_timeout_ms = integer(6000, "The shortest session a member may ask for.")
     group_max_size = integer(INT_MAX, "Members of one group.", low=1)

@@ -44,8 +44,6 @@ class InertConfig(Config):
     add_partitions_to_txn_retry_backoff_max_ms = integer(100, low=0)
     add_partitions_to_txn_retry_backoff_ms = integer(20, low=1)
     alter_config_policy_class_name = optional_string(kind=Kind.CLASS)
-    alter_log_dirs_replication_quota_window_num = integer(11, low=1)
-    alter_log_dirs_replication_quota_window_size_seconds = integer(1, low=1)
     authorizer_class_name = string("")
     client_quota_callback_class = optional_string(kind=Kind.CLASS)
     config_providers = strings((), scope=CLUSTER_WIDE)
@@ -128,7 +126,6 @@ class InertConfig(Config):
     metrics_num_samples = integer(2, low=1)
     metrics_recording_level = string("INFO")
     metrics_sample_window_ms = long(30000, low=1)
-    num_replica_alter_log_dirs_threads = optional_integer()
     principal_builder_class = string(
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         kind=Kind.CLASS,
@@ -137,7 +134,6 @@ class InertConfig(Config):
     producer_purgatory_purge_interval_requests = integer(1000)
     quota_window_num = integer(11, low=1)
     quota_window_size_seconds = integer(1, low=1)
-    replica_alter_log_dirs_io_max_bytes_per_second = long(LONG_MAX, low=0, internal=True)
     remote_fetch_max_wait_ms = integer(500, low=1, scope=CLUSTER_WIDE)
     remote_list_offsets_request_timeout_ms = long(30000, low=1, scope=CLUSTER_WIDE)
     remote_log_index_file_cache_total_size_bytes = long(1073741824, low=1, scope=CLUSTER_WIDE)

@@ -2,7 +2,7 @@
 
 An offline directory is listed with an error and without partitions. Sizes are those of the segment
 files. The lag is how far the log end offset is below the high watermark, as in Kafka: 0 on a
-leader.
+leader. The lag of a future replica is how far it is behind the current replica, -1 if that is gone.
 """
 
 from kwire.codec.messages.describe_log_dirs import (
@@ -34,13 +34,17 @@ async def describe_log_dirs(
     slices = Slices(context.clock.now)
     return DescribeLogDirsResponse(
         results=[
-            await _describe(directory, partitions, slices) for directory in context.logs.directories
+            await _describe(context, directory, partitions, slices)
+            for directory in context.logs.directories
         ]
     )
 
 
 async def _describe(
-    directory: LogDirectory, partitions: set[tuple[str, int]] | None, slices: Slices
+    context: Context,
+    directory: LogDirectory,
+    partitions: set[tuple[str, int]] | None,
+    slices: Slices,
 ) -> Result:
     if directory.disk.failed is not None:
         return Result(log_dir=directory.name, error_code=KafkaStorageError.code)
@@ -52,13 +56,14 @@ async def _describe(
     for log in _logs(directory, partitions):
         await slices.pause()
         name, index = log.partition
+        is_future = directory.futures.get(log.partition) is log
         topic = topics.setdefault(name, Topic(name=name))
         topic.partitions.append(
             Partition(
                 partition_index=index,
                 partition_size=log.segments.size,
-                offset_lag=max(log.high_watermark - log.end_offset, 0),
-                is_future_key=False,
+                offset_lag=_future_lag(context, log) if is_future else _lag(log),
+                is_future_key=is_future,
             )
         )
     return Result(
@@ -69,7 +74,16 @@ async def _describe(
     )
 
 
+def _lag(log: PartitionLog) -> int:
+    return max(log.high_watermark - log.end_offset, 0)
+
+
+def _future_lag(context: Context, future: PartitionLog) -> int:
+    """Return how far a future replica is behind the current replica; -1 if that is gone."""
+    log = context.logs.get(*future.partition)
+    return -1 if log is None else log.end_offset - future.end_offset
+
+
 def _logs(directory: LogDirectory, partitions: set[tuple[str, int]] | None) -> list[PartitionLog]:
     """Return a copy of the list of logs, because the directory may change between slices."""
-    logs = directory.logs.values()
-    return [log for log in logs if partitions is None or log.partition in partitions]
+    return [log for log in directory.all_logs if partitions is None or log.partition in partitions]

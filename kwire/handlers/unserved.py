@@ -11,12 +11,10 @@ _TELEMETRY: Final = "not advertised without a receiver of client metrics, as in 
 _SHARE: Final = "share groups are not built yet (share.version is 0)"
 _STREAMS: Final = "streams groups are not built yet (streams.version is 0)"
 _LATER: Final = "not in Kafka 4.3"
-_DIRECTORIES: Final = "replicas do not move between log directories yet"
 
 UNSERVED: Final = {
     30: _SECURITY,  # CreateAcls
     31: _SECURITY,  # DeleteAcls
-    34: _DIRECTORIES,  # AlterReplicaLogDirs
     38: _SECURITY,  # CreateDelegationToken
     39: _SECURITY,  # RenewDelegationToken
     40: _SECURITY,  # ExpireDelegationToken

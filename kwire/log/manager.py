@@ -234,7 +234,9 @@ class LogManager:
         if log is None:
             preferred = self.moves.take_preferred(key)
             directory = _choose_directory(self.directories, directory_id, preferred)
-            return self.services[directory.disk].create(key, topic_id, config)
+            log = self.services[directory.disk].create(key, topic_id, config)
+            self.moves.resume(log)
+            return log
         directory = self.services[log.disk].directory
         if not directory.online:
             raise KafkaStorageError(f"{directory.name} is offline")

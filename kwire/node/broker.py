@@ -13,7 +13,9 @@ from kwire.group.coordinator import GroupCoordinator
 from kwire.handlers.shared.context import BrokerServices
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.move_rules import MoveRules
 from kwire.log.manager import delete_unassigned, find_duplicates, retire_strays
+from kwire.log.partition_log import PartitionLog
 from kwire.node import build
 from kwire.node.core import Core
 from kwire.node.replication import ClusterConnections
@@ -46,6 +48,15 @@ def _checks_records(validation: str) -> bool:
     return validation == "records" or (validation == "auto" and IMPLEMENTATION == "c")
 
 
+def _move_limit(config: BrokerConfig) -> RateLimit:
+    """Return the limit of copies between log directories."""
+    return RateLimit(
+        config.replica_alter_log_dirs_io_max_bytes_per_second,
+        config.alter_log_dirs_replication_quota_window_num,
+        config.alter_log_dirs_replication_quota_window_size_seconds,
+    )
+
+
 @attrs.define(eq=False)
 class BrokerHalf:
     """The broker half of one node; created before the node runs."""
@@ -64,9 +75,12 @@ class BrokerHalf:
     is_caught_up: bool = False
     """True once the metadata includes all records committed before this node started."""
     _have_all_failed: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _move_limit: RateLimit = attrs.field(init=False)
+    """The limit of copies between log directories."""
 
     def __attrs_post_init__(self) -> None:
         core = self.core
+        self._move_limit = _move_limit(core.config)
         self.lifecycle = self._make_lifecycle()
         self.replicas = self._make_replicas()
         self.groups = self._make_groups()
@@ -131,6 +145,11 @@ class BrokerHalf:
             on_offline=self._on_directory_failed,
             on_deleted=replicas.partitions.on_log_deleted,
         )
+        core.logs.moves.rules = MoveRules(
+            throttle=self._move_limit,
+            thread_count=config.num_replica_alter_log_dirs_threads,
+            on_moved=replicas.on_log_moved,
+        )
         return replicas
 
     def _make_scrubbing(self) -> "Scrubbing | None":
@@ -142,10 +161,11 @@ class BrokerHalf:
         return make_scrubbing(self.core, self.replicas.partitions, settings)
 
     def throttle(self, config: BrokerConfig) -> None:
-        """Apply the settings that limit the copying of throttled replicas."""
+        """Apply the settings that limit the copying of replicas."""
         throttles = self.replicas.throttles
         throttles.leader.bytes_per_s = config.leader_replication_throttled_rate
         throttles.follower.bytes_per_s = config.follower_replication_throttled_rate
+        self._move_limit.bytes_per_s = config.replica_alter_log_dirs_io_max_bytes_per_second
 
     def _make_connections(self) -> ClusterConnections:
         core, config = self.core, self.core.config
@@ -269,7 +289,7 @@ class BrokerHalf:
         The modules for this are loaded with the first partition.
         """
         core = self.core
-        ids = {directory.disk: directory.directory_id for directory in core.logs.directories}
+        moves = core.logs.moves
 
         @cache
         def assignments() -> "DirectoryAssignments":
@@ -278,7 +298,7 @@ class BrokerHalf:
             reports = DirectoryAssignments(
                 core.config.node_id,
                 lambda: core.publisher.image,
-                lambda partition: ids[partition.log.disk],
+                lambda partition: moves.directory_of(partition.log).directory_id,
                 lambda: self.lifecycle.epoch,
                 core.local.assign_directories,
             )
@@ -291,6 +311,19 @@ class BrokerHalf:
         def on_log_unreachable(topic_id: bytes, index: int) -> None:
             assignments().on_log_unreachable(topic_id, index)
 
+        async def assign(log: PartitionLog, directory: LogDirectory) -> None:
+            reports, key = assignments(), (log.topic_id, log.partition.partition)
+            reports.report(key, directory.directory_id)
+            await core.publisher.wait_for(
+                lambda image: not reports.is_missing(key, directory.directory_id)
+            )
+
+        def on_given_up(log: PartitionLog) -> None:
+            partition = self.replicas.partitions.find(*log.partition)
+            if partition is not None:
+                assignments().on_role_changed(partition)
+
+        moves.rules.assign, moves.rules.on_given_up = assign, on_given_up
         self.replicas.roles.subscribe(on_role_changed)
         self.replicas.partitions.on_log_unreachable = on_log_unreachable
 

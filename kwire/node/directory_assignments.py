@@ -58,9 +58,11 @@ class DirectoryAssignments:
 
     def on_role_changed(self, partition: Partition) -> None:
         """Send the directory of a partition's log if the metadata have a different one."""
-        key = partition.topic_id, partition.partition
-        directory = self.directory_of(partition)
-        if self._is_missing(key, directory):
+        self.report((partition.topic_id, partition.partition), self.directory_of(partition))
+
+    def report(self, key: TopicIdPartition, directory: bytes) -> None:
+        """Send the directory of a replica if the metadata have a different one."""
+        if self.is_missing(key, directory):
             self._pending[key] = directory
             self._has_pending.notify()
 
@@ -69,12 +71,10 @@ class DirectoryAssignments:
 
         Otherwise the controller could consider the replica online, and elect it.
         """
-        key = topic_id, index
-        if self._is_missing(key, DirectoryId.LOST):
-            self._pending[key] = DirectoryId.LOST
-            self._has_pending.notify()
+        self.report((topic_id, index), DirectoryId.LOST)
 
-    def _is_missing(self, key: TopicIdPartition, directory: bytes) -> bool:
+    def is_missing(self, key: TopicIdPartition, directory: bytes) -> bool:
+        """Return whether the metadata lack the directory of a replica of this broker."""
         image = self.image()
         if level_of(image.features) < DIRECTORIES:
             return False
@@ -96,7 +96,7 @@ class DirectoryAssignments:
                 await self._has_pending.wait()
             batch = dict(islice(self._pending.items(), REQUEST_PARTITIONS))
             try:
-                await self._send({p: d for p, d in batch.items() if self._is_missing(p, d)})
+                await self._send({p: d for p, d in batch.items() if self.is_missing(p, d)})
             except KafkaError as error:
                 logger.debug("AssignReplicasToDirs failed error=%r", error)
                 await trio.sleep(delay_s)

@@ -304,6 +304,15 @@ class ReplicaService:
             if self._replication is not None:
                 self._replication.on_written(partition)
 
+    def on_log_moved(self, log: PartitionLog, moved: PartitionLog) -> None:
+        """Continue with the copy that replaces a partition's log in another directory."""
+        partition = self.partitions.find(*log.partition)
+        if partition is not None and partition.log is log:
+            partition.log = moved
+            if partition.leader is not None:
+                partition.leader.log = moved
+            self.on_log_written(moved)
+
     async def locate(
         self, partition: Partition, timestamp: int, isolation: FetchIsolation
     ) -> OffsetLookupResult:

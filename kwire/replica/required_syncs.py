@@ -51,16 +51,17 @@ class RequiredSyncs:
 
     async def _sync(self, partition: Partition) -> None:
         """Sync a log until no required sync is left."""
-        log = partition.log
         try:
             while (
                 (leader := partition.leader) is not None
-                and log.must_flush
+                and (log := partition.log).must_flush
                 and leader.log_end < log.end_offset
             ):
                 try:
                     await self.logs.flush(log, log.end_offset)
                 except KafkaStorageError as error:
+                    if partition.log is not log:  # The log was moved to another directory.
+                        continue
                     logger.error("flush failed partition=%s error=%s", log.partition, error)
                     self.completion.on_sync_failed(partition)
                     await trio.sleep(_RETRY_S)

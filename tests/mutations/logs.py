@@ -379,8 +379,8 @@ MUTATIONS = (
         name="torn-topic-id-is-adopted",
         invariants=(40,),
         path="kwire/log/directories/directory.py",
-        old="            return LOST_ID",
-        new="            return ZERO_UUID",
+        old="        return LOST_ID",
+        new="        return ZERO_UUID",
         test="tests/log/test_interleavings.py::test_log_without_its_topic_id_becomes_a_stray",
     ),
     Mutation(

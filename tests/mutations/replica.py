@@ -214,7 +214,7 @@ MUTATIONS = (
         name="recreated-topic-takes-the-old-log",
         invariants=(40,),
         path="kwire/log/manager.py",
-        old="if log is not None and not self._is_of(log, topic_id):\n",
+        old="if log is not None and not self.services[log.disk].is_of(log, topic_id):\n",
         new="if log is not None and log.topic_id == LOST_ID:\n",
         test="tests/log/test_manager.py",
     ),

@@ -127,6 +127,28 @@ async def read_from_each_segment(logs: Logs, log: PartitionLog) -> None:
             await trio.lowlevel.checkpoint()
 
 
+@LOGS.operation(
+    "move to another directory", "batches of idempotent producers", 20_000, "AlterReplicaLogDirs"
+)
+async def move(logs: Logs, size: int) -> None:
+    directories = [LogDirectory(SimDisk(), name) for name in ("a", "b")]
+    manager = LogManager(directories, Clock(), threads=DiskThreads(logs.meter.in_thread))
+    await manager.open(lambda topic: LogConfig())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(manager.run)
+        log = manager.create("moved", ID, 0, LogConfig(segment_bytes=20_000))
+        log.producers.restore(producers(1_000))
+        fill(log, size, **idempotent())
+        moved = trio.Event()
+        manager.moves.rules.on_moved = lambda old, new: moved.set()
+        with logs.meter.measuring():
+            manager.moves.request(log, directories[1])
+            await moved.wait()
+            await manager.flush(directories[1].logs[log.partition], indexes=True)
+        nursery.cancel_scope.cancel()
+    assert directories[1].logs[log.partition].end_offset == size
+
+
 @LOGS.operation("first read of each closed segment", "segments", 1_000)
 async def first_read(logs: Logs, size: int) -> None:
     log = logs.create("read", segment_bytes=1_000, index_interval_bytes=100)

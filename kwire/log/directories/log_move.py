@@ -16,7 +16,7 @@ Rules:
   the outdated one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -37,19 +37,17 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import CorruptSnapshot, iterate_snapshot
 from kwire.log.region import FileRegion
 from kwire.log.segments.segment import Segment
+from kwire.records.header import headers
 
 SLICE_BYTES: Final = 256 * 1024
-"""The bytes that are copied between two pauses."""
-LAST_BYTES: Final = 16 * 1024
+"""The bytes that a thread reads at once."""
+SLICE_BATCHES: Final = 32
+"""The number of batches that are appended between two pauses."""
+LAST_BYTES: Final = 4 * 1024
 LAST_SLICES: Final = 4
 """The number of slices that the switch itself may copy on the event loop."""
 PAUSE_MIN_S: Final = 0.01
-CHECKPOINTS: Final = (
-    names.RECOVERY_POINTS,
-    names.HIGH_WATERMARKS,
-    names.LOG_STARTS,
-    names.CLEANER_OFFSETS,
-)
+CHECKPOINTS: Final = (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS)
 
 
 class MoveEnded(Exception):
@@ -67,6 +65,18 @@ def matching_end(
             return min(end_offset, epoch_end)
         end_offset = min(end_offset, start)
     return end_offset
+
+
+def _batches(data: bytes) -> Iterator[memoryview]:
+    """Yield whole batches, a few at a time."""
+    view, start, end = memoryview(data), 0, 0
+    for count, (position, header) in enumerate(headers(data), 1):
+        end = position + header.size
+        if not count % SLICE_BATCHES:
+            yield view[start:end]
+            start = end
+    if end > start:
+        yield view[start:end]
 
 
 @attrs.define(eq=False)
@@ -120,6 +130,10 @@ class LogMove:
 
     async def _copy_slice(self) -> None:
         log, future, removal_count = self.log, self.future, self.log.clean_state.removal_count
+
+        def has_changed() -> bool:
+            return log.clean_state.removal_count != removal_count or not self.is_possible
+
         try:
             segment, region = self._locate(SLICE_BYTES, wait=False)
         except WouldWait as cold:
@@ -130,15 +144,18 @@ class LogMove:
             await self._in_thread(lambda: data.append(region.read()))
         if segment is not None:
             await self._restore_producers(segment.base_offset)
-        if log.clean_state.removal_count != removal_count or not self.is_possible:
+        if has_changed():
             return
-        now_ms = self.clock.now_ms()
         if segment is not None:
-            future.roll(now_ms, segment.base_offset)
-        if data[0]:
-            future.append_follower(data[0], now_ms)
-            self.throttle.record(len(data[0]), self.clock.now())
-        elif not log.segments.active.size:
+            future.roll(self.clock.now_ms(), segment.base_offset)
+        slices = Slices(self.clock.now)
+        for batches in _batches(data[0]):
+            future.append_follower(batches, self.clock.now_ms())
+            self.throttle.record(len(batches), self.clock.now())
+            await slices.pause()
+            if has_changed():
+                return
+        if not data[0] and not log.segments.active.size:
             self._skip_to(log.segments.active.base_offset)
 
     def _locate(self, max_bytes: int, *, wait: bool) -> tuple[Segment | None, FileRegion]:
@@ -146,7 +163,8 @@ class LogMove:
         log, offset = self.log, self.future.end_offset
         written = log.writer.written_offset
         region = log.segments.read(offset, max_bytes, written, written, True, wait)
-        for segment in log.segments[log.segments.index_of(offset) :]:
+        for index in range(log.segments.index_of(offset), len(log.segments)):
+            segment = log.segments[index]
             if segment.file is region.file:
                 is_next = segment.base_offset > self.future.segments.active.base_offset
                 return segment if is_next and offset <= segment.base_offset else None, region
@@ -258,7 +276,8 @@ class LogMove:
         self._adopt_state()
         await target.flusher.flush(future, indexes=True)
         start_offset, clean_end = future.start_offset, future.clean_state.clean_end
-        if not await target.checkpoints.write(*CHECKPOINTS):
+        files = CHECKPOINTS if clean_end is None else (*CHECKPOINTS, names.CLEANER_OFFSETS)
+        if not await target.checkpoints.write(*files):
             raise KafkaStorageError(f"{target.directory.name}: cannot store offsets")
         async with self.source.busy.hold(log):
             await self.copy(is_throttled=False)

@@ -16,7 +16,7 @@ from kwire.log.directories.directory_service import DirectoryService
 from kwire.log.directories.move_rules import MoveRules
 from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
-from kwire.types import TopicPartition
+from kwire.types import TopicPartition, is_directory
 
 if TYPE_CHECKING:
     from kwire.log.directories.moves import LogMoves
@@ -91,7 +91,7 @@ class MoveRequests:
         self, partition: TopicPartition, topic_id: bytes, directory_id: bytes | None
     ) -> PartitionLog | None:
         """Make a future replica the current one if the metadata assign its directory (KIP-858)."""
-        for service in self.services.values():
+        for service in self.services.values() if is_directory(directory_id) else ():
             log, directory = service.directory.futures.get(partition), service.directory
             is_assigned = directory.directory_id == directory_id and directory.online
             if log is not None and is_assigned and log.topic_id == topic_id:

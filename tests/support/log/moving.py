@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import attrs
 import trio
 
 from kwire.log.config import LogConfig
@@ -20,6 +21,30 @@ FIRST, SECOND, THIRD = b"a" * 16, b"b" * 16, b"c" * 16
 CONFIG = LogConfig(
     segment_bytes=300, index_interval_bytes=50, retention_ms=-1, file_delete_delay_ms=60_000
 )
+
+
+@attrs.define
+class Limit:
+    """A limit of copies that a test sets."""
+
+    is_over: bool = False
+    limit_bytes: int = 1 << 60
+    """The number of bytes after which the limit is exceeded."""
+    copied_bytes: int = 0
+
+    def record(self, size_bytes: int, now: float) -> None:
+        self.copied_bytes += size_bytes
+
+    def is_exceeded(self, now: float) -> bool:
+        return self.is_over or self.copied_bytes >= self.limit_bytes
+
+    def pause_s(self, now: float) -> float:
+        return 0.1
+
+
+def disk_of(directory: LogDirectory) -> SimDisk:
+    assert isinstance(directory.disk, SimDisk)
+    return directory.disk
 
 
 def manager(*disks: SimDisk) -> LogManager:

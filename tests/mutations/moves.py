@@ -1,0 +1,77 @@
+"""Mistakes in moves between log directories: the copy, the switch, and crashes in between."""
+
+from tests.mutations.table import Mutation
+
+MOVE = "kwire/log/directories/log_move.py"
+MOVES = "kwire/log/directories/moves.py"
+TEST = "tests/log/test_moves.py"
+CRASH = f"{TEST}::test_crash_at_any_step_of_a_move_loses_nothing"
+CHANGED = f"{TEST}::test_moved_log_equals_the_log_after_any_changes"
+
+MUTATIONS = (
+    Mutation(
+        name="crash-in-a-switch-leaves-two-logs",
+        invariants=(83,),
+        path=MOVE,
+        old="            future_logs.mark_moved(self.future, self.source.directory)\n",
+        new="            pass\n",
+        test=CRASH,
+    ),
+    Mutation(
+        name="old-directory-goes-before-the-new-name-is-durable",
+        invariants=(83,),
+        path=MOVE,
+        old="            await target.in_thread(target.directory.disk, "
+        "target.directory.disk.sync_directory)\n",
+        new="            pass\n",
+        test=CRASH,
+    ),
+    Mutation(
+        name="future-replica-ignores-truncations",
+        invariants=(26,),
+        path=MOVE,
+        old="            return min(end_offset, epoch_end)",
+        new="            return end_offset",
+        test=CHANGED,
+    ),
+    Mutation(
+        name="switch-leaves-the-last-records-behind",
+        invariants=(83,),
+        path=MOVE,
+        old="            future.end_offset == log.end_offset == log.writer.written_offset\n",
+        new="            log.end_offset == log.writer.written_offset\n",
+        test=f"{TEST}::test_records_appended_and_synced_during_the_switch_are_moved",
+    ),
+    Mutation(
+        name="moved-log-is-less-durable-than-it-was",
+        invariants=(83,),
+        path=MOVE,
+        old="            and future.flush_state.recovery_point >= log.flush_state.recovery_point\n",
+        new="",
+        test=f"{TEST}::test_records_appended_and_synced_during_the_switch_are_moved",
+    ),
+    Mutation(
+        name="moved-log-forgets-producers-without-batches",
+        invariants=(51,),
+        path=MOVE,
+        old="            self.future.snapshots.take_at_flush(offset)\n",
+        new="            self.future.producers.clear()\n",
+        test=f"{TEST}::test_moved_log_still_rejects_a_repeated_batch",
+    ),
+    Mutation(
+        name="controller-is-told-of-a-move-too-late",
+        invariants=(83,),
+        path=MOVES,
+        old="                    await self.rules.assign(move.log, move.target.directory)\n",
+        new="",
+        test=f"{TEST}::test_controller_knows_the_target_before_the_switch",
+    ),
+    Mutation(
+        name="log-is-cleaned-during-its-move",
+        invariants=(87,),
+        path=MOVES,
+        old="with running.scope, move.source.busy.cleaning.pause(log):",
+        new="with running.scope:",
+        test=f"{TEST}::test_no_pass_cleans_a_log_during_its_move",
+    ),
+)
