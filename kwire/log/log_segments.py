@@ -17,7 +17,7 @@ from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
 from kwire.log.formats import names, offset_index, time_index
 from kwire.log.region import FileRegion
-from kwire.log.segments import damage, warming
+from kwire.log.segments import warming
 from kwire.log.segments.segment import INT32_MAX, Segment, end_before
 from kwire.records.header import BatchHeader
 
@@ -248,8 +248,8 @@ def _intact_end(segment: Segment, position: int, end: int) -> int:
 
     Raises CorruptMessage or KafkaStorageError if there are none.
     """
-    damaged = damage.from_position(segment.damage, position)
-    if damaged is None:
+    damaged = segment.damage and segment.damage.from_position(position)
+    if not damaged:
         return end
     if damaged.position <= position:
         raise damaged.error()
@@ -265,5 +265,6 @@ def _check_rest(segment: Segment, offset: int, *, wait: bool) -> None:
     end = segment.floor(offset, wait=wait)[0]
     for position, header in segment.scan(end, wait=wait):
         end = position + header.size
-    if end < segment.written and damage.from_position(segment.damage, end) is None:
+    damaged = segment.damage and segment.damage.from_position(end)
+    if end < segment.written and not damaged:
         raise CorruptMessage(f"no batch at position {end} of the segment {segment.base_offset}")

@@ -25,7 +25,7 @@ from kwire.log.disk import Disk, File
 from kwire.log.error_mapping import storage_error
 from kwire.log.partition_log import PartitionLog
 from kwire.log.scrub.job import SegmentJob, SegmentReport
-from kwire.log.segments.damage import DamagedRange
+from kwire.log.segments.damage import Damage, DamagedRange
 from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
 from kwire.records.header import Buffer
@@ -147,7 +147,7 @@ class LogScrub:
         for new in report.damage:
             if (new.position, new.end_position) not in old_ranges:
                 _report(self.directory, segment, new)
-        segment.damage = tuple(
+        segment.damage = Damage(
             old_ranges.get((new.position, new.end_position), new) for new in report.damage
         )
         if segment.damage:
@@ -257,7 +257,7 @@ class LogScrub:
             damaged.first_offset = end_offset
             return
         self.restored_count += 1
-        segment.damage = tuple(other for other in segment.damage if other is not damaged)
+        segment.damage = Damage(other for other in segment.damage if other is not damaged)
         segments = self._damaged.get(log, {})
         if not segment.damage:
             segments.pop(segment, None)

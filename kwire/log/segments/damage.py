@@ -3,9 +3,8 @@
 Rules: the ranges of a segment are in order and do not overlap. A range begins at the end of an
 intact batch, or of the file's start, and ends where the next intact batch begins, or at the end of
 the file; so scans skip a range as if its bytes were not there, and no read returns a byte of it.
+Without damage, this module is not loaded.
 """
-
-from collections.abc import Sequence
 
 from kwire import attrs
 from kwire.errors import CorruptMessage, KafkaError, KafkaStorageError
@@ -41,22 +40,25 @@ class DamagedRange:
         return KafkaStorageError(text) if self.is_under_repair else CorruptMessage(text)
 
 
-def at_offset(ranges: Sequence[DamagedRange], offset: int) -> DamagedRange | None:
-    """Return the range that hides the batch of this offset, if any."""
-    for damaged in ranges:
-        if damaged.first_offset <= offset < damaged.end_offset:
-            return damaged
-    return None
+class Damage(tuple[DamagedRange, ...]):
+    """The damaged ranges of a segment, in order; the intact segments have ``()`` instead."""
 
+    __slots__ = ()
 
-def from_position(ranges: Sequence[DamagedRange], position: int) -> DamagedRange | None:
-    """Return the first range that ends after this position, if any."""
-    for damaged in ranges:
-        if position < damaged.end_position:
-            return damaged
-    return None
+    def at_offset(self, offset: int) -> DamagedRange | None:
+        """Return the range that hides the batch of this offset, if any."""
+        for damaged in self:
+            if damaged.first_offset <= offset < damaged.end_offset:
+                return damaged
+        return None
 
+    def from_position(self, position: int) -> DamagedRange | None:
+        """Return the first range that ends after this position, if any."""
+        for damaged in self:
+            if position < damaged.end_position:
+                return damaged
+        return None
 
-def before_cut(ranges: Sequence[DamagedRange], position: int) -> tuple[DamagedRange, ...]:
-    """Return the ranges that are left after the file was cut at ``position``."""
-    return tuple(damaged for damaged in ranges if damaged.end_position <= position)
+    def before_cut(self, position: int) -> "Damage":
+        """Return the ranges that are left after the file was cut at ``position``."""
+        return Damage(damaged for damaged in self if damaged.end_position <= position)

@@ -14,19 +14,20 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kwire.log.cold import ReadAt, WouldWait, reader
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, File
 from kwire.log.disk_health import DiskErrorKind, classify, ignore_no_room
 from kwire.log.formats import names
-from kwire.log.segments import damage
-from kwire.log.segments.damage import DamagedRange
 from kwire.log.segments.files import SegmentFiles
 from kwire.log.segments.indexes import SegmentIndexes
 from kwire.log.segments.reserved_space import ReservedSpace
 from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
+
+if TYPE_CHECKING:
+    from kwire.log.segments.damage import Damage, DamagedRange
 
 RECENT_MAX: Final = 512
 """The maximum number of newest batches whose positions are in memory, to avoid index lookups."""
@@ -87,7 +88,7 @@ class Segment:
         self.file = self.files.open(names.LOG)
         self.space = ReservedSpace()
         self.indexes = SegmentIndexes(self.files)
-        self.damage: tuple[DamagedRange, ...] = ()
+        self.damage: Damage | tuple[()] = ()
         self.repair: Repair | None = None
         """The indexes built to replace wrong ones; dropped when the segment is cut."""
         self.size = self.written = size
@@ -239,7 +240,7 @@ class Segment:
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut the segment at ``position``, the start of the batch that contains ``end_offset``."""
         self.repair = None
-        self.damage = damage.before_cut(self.damage, position)
+        self.damage = self.damage and self.damage.before_cut(position)
         self.activate()
         self.indexes.truncate(end_offset, end_offset - self.base_offset, position)
         while self._recent_next and self._recent_next[-1] > end_offset:
@@ -266,7 +267,7 @@ class Segment:
         Return None if that batch is not written yet. Without ``wait``, raise :class:`WouldWait`
         instead of waiting for the disk. A known damaged range counts as one batch.
         """
-        if self.damage and (damaged := damage.at_offset(self.damage, offset)) is not None:
+        if self.damage and (damaged := self.damage.at_offset(offset)) is not None:
             return damaged.position, damaged.size
         ends = self._recent_next
         index = bisect_right(ends, offset)
@@ -337,8 +338,8 @@ class Segment:
         relative, position = entry
         if not 0 < position < self.size:
             return 0, -1
-        damaged = damage.from_position(self.damage, position)
-        if damaged is not None and damaged.position <= position:
+        damaged = self.damage and self.damage.from_position(position)
+        if damaged and damaged.position <= position:
             return damaged.end_position, None
         return position, self.base_offset + relative
 
@@ -469,7 +470,7 @@ def _check(
 
 
 def _scan(
-    read: ReadAt, position: int, end: int, ranges: Sequence[DamagedRange] = ()
+    read: ReadAt, position: int, end: int, ranges: "Sequence[DamagedRange]" = ()
 ) -> Iterator[tuple[int, BatchHeader]]:
     for damaged in ranges:
         if position < damaged.end_position:

@@ -181,7 +181,7 @@ async def test_restored_batch_is_read_again(autojump_clock) -> None:
         damage(log)
         scrub = scrubbed.scrub
         await scrub.run_pass(Watched())
-        (damaged,) = segment.damage
+        (damaged,) = list(segment.damage)
         log.disk.inode(segment.file.path).modified_ms = segment.modified_ms = TIME_MS - 5
         restored = data[damaged.position : damaged.end_position]
         assert await scrub.restore(log, damaged, restored, damaged.end_offset)
@@ -201,7 +201,7 @@ async def test_restored_batch_survives_a_power_loss(autojump_clock) -> None:
         data = bytes(disk.inode(path).data)
         damage(log)
         await scrubbed.scrub.run_pass(Watched())
-        (damaged,) = log.segments[1].damage
+        (damaged,) = list(log.segments[1].damage)
         restored = data[damaged.position : damaged.end_position]
         await scrubbed.scrub.restore(log, damaged, restored, damaged.end_offset)
         for seed in range(20):
@@ -219,7 +219,7 @@ async def test_part_of_a_range_can_be_restored(autojump_clock) -> None:
         damage(log, 1, first.size + 65)
         scrub = scrubbed.scrub
         await scrub.run_pass(Watched())
-        (damaged,) = segment.damage
+        (damaged,) = list(segment.damage)
         assert await scrub.restore(log, damaged, data[: first.size], first.next_offset)
         assert (damaged.first_offset, damaged.position) == (second.base_offset, first.size)
         log.read(first.base_offset, 1, end_offset=log.end_offset).close()
@@ -236,7 +236,7 @@ async def test_repaired_log_is_compacted_again(autojump_clock) -> None:
         damage(log)
         await scrubbed.scrub.run_pass(Watched())
         states.note_uncleanable(log)
-        (damaged,) = log.segments[1].damage
+        (damaged,) = list(log.segments[1].damage)
         restored = data[damaged.position : damaged.end_position]
         await scrubbed.scrub.restore(log, damaged, restored, damaged.end_offset)
         assert states.may_clean(log)

@@ -7,7 +7,7 @@ from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.scrub.job import SegmentJob
 from kwire.log.scrub.segment_check import check_segment
-from kwire.log.segments.damage import DamagedRange
+from kwire.log.segments.damage import Damage
 from kwire.log.segments.segment import Segment
 from kwire.records.header import BatchHeader
 from kwire.types import TopicPartition
@@ -59,9 +59,9 @@ def job_of(log: PartitionLog) -> SegmentJob:
     )
 
 
-def find_damage(log: PartitionLog) -> tuple[DamagedRange, ...]:
+def find_damage(log: PartitionLog) -> Damage:
     """Check the first segment and return its damage."""
-    return check_segment(log.disk, job_of(log), lambda size: None).damage
+    return Damage(check_segment(log.disk, job_of(log), lambda size: None).damage)
 
 
 def rot(log: PartitionLog, position: int, mask: int = 1) -> None:
