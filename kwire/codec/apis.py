@@ -199,11 +199,3 @@ APIS: Final = (
 
 BY_KEY: Final = {api.key: api for api in APIS}
 BY_NAME: Final = {api.name: api for api in APIS}
-
-GONE: Final = {
-    4: "LeaderAndIsr",
-    5: "StopReplica",
-    6: "UpdateMetadata",
-    7: "ControlledShutdown",
-}
-"""Reserved keys of APIs that have no versions left."""

@@ -12,7 +12,7 @@ Rules:
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 import trio
@@ -74,23 +74,6 @@ class FetchWaits:
         if watch is not None:
             watch.end()
 
-    async def wait_readable(
-        self,
-        partitions: Sequence[Partition],
-        *,
-        missing_bytes: int,
-        isolation: FetchIsolation,
-        timeout_s: float,
-    ) -> SharedReads | None:
-        """Wait until ``missing_bytes`` more are readable, a role changes, or time is up.
-
-        If one append completed several fetches, all of them share the returned reads; otherwise the
-        result is None.
-        """
-        wait = self.begin(missing_bytes, isolation)
-        self.add(wait, partitions)
-        return await self.finish(wait, timeout_s)
-
     def begin(
         self, missing_bytes: int, isolation: FetchIsolation, watch: EventWatch | None = None
     ) -> FetchWait:
@@ -120,7 +103,11 @@ class FetchWaits:
             self._bytes.discard(wait)
 
     async def finish(self, wait: FetchWait, timeout_s: float) -> SharedReads | None:
-        """Sleep until the wait is complete or its time is up; see :meth:`wait_readable`."""
+        """Sleep until enough is readable, a role changes or the time is up.
+
+        If one append completed several fetches, all of them share the returned reads; otherwise the
+        result is None.
+        """
         event = wait.waiter
         try:
             if self._keeps_times:

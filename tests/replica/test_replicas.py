@@ -18,6 +18,7 @@ from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.partition import UNCOMMITTED_MAX, Partition, ProduceResult
 from simulation.disk import PLENTY
 from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
+from tests.support.replica.waits import wait_readable
 
 
 async def create_partition(subject: Broker, name: str = "t", **settings: Any) -> Partition:
@@ -232,8 +233,8 @@ async def test_records_of_a_slow_directory_count_once_they_are_written(autojump_
             nursery.start_soon(
                 subject.replicas.wait_acknowledged, partition, produced, acks, deadline
             )
-        await subject.replicas.fetch_waits.wait_readable(
-            [partition], missing_bytes=1, isolation=FetchIsolation.HIGH_WATERMARK, timeout_s=10
+        await wait_readable(
+            subject.replicas.fetch_waits, partition, FetchIsolation.HIGH_WATERMARK, 10
         )
     assert trio.current_time() == pytest.approx(3)
     assert partition.high_watermark == 1
@@ -299,9 +300,7 @@ async def test_idle_broker_runs_no_task(autojump_clock: Any):
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(
-                lambda: subject.replicas.fetch_waits.wait_readable(
-                    [partition], missing_bytes=1, isolation=FetchIsolation.STABLE, timeout_s=3600
-                )
+                wait_readable, subject.replicas.fetch_waits, partition, FetchIsolation.STABLE, 3600
             )
         await trio.testing.wait_all_tasks_blocked()
         trio.lowlevel.add_instrument(counter)

@@ -163,7 +163,7 @@ def decide_leader_updates(state: ControllerState, request: None) -> Steps[Decisi
     """Decide the next slice; the reply says whether more remain."""
     del request
     queue = state.leader_update_queue
-    broker, partitions, has_more, is_last = queue.next_slice()
+    broker, partitions, has_others, is_last = queue.next_slice()
     effect = partial(queue.drop, broker, len(partitions))
     if broker == NO_LEADER:
         records = yield from updating_leaders(state, partitions)
@@ -176,7 +176,7 @@ def decide_leader_updates(state: ControllerState, request: None) -> Steps[Decisi
         records = []
     else:
         records = yield from updating_leaders(state, partitions, remove=broker)
-    return Decision(tuple(records), has_more or not is_last, effects=(effect,))
+    return Decision(tuple(records), has_others or not is_last, effects=(effect,))
 
 
 def _has_clean_leader(state: ControllerState, key: TopicIdPartition) -> bool:

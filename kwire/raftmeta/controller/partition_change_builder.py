@@ -17,8 +17,6 @@ from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER
 from kwire.types import NO_LEADER, DirectoryId
 
-_KEEP_STATE = -1
-
 
 class Election(enum.Enum):
     """The kind of leader that an election may choose."""

@@ -1,0 +1,14 @@
+"""The wait of a fetch, without the reads before and after it."""
+
+from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.fetch_waits import FetchWaits
+from kwire.replica.partition import Partition
+
+
+async def wait_readable(
+    waits: FetchWaits, partition: Partition, isolation: FetchIsolation, timeout_s: float
+) -> None:
+    """Wait until one more byte is readable, the role changes, or time is up."""
+    wait = waits.begin(1, isolation)
+    waits.add(wait, (partition,))
+    await waits.finish(wait, timeout_s)
