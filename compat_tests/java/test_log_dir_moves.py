@@ -65,7 +65,7 @@ def move(broker: Broker, topic: str, path: object, partition: int = 0) -> Any:
     return answer
 
 
-def described(broker: Broker, topic: str) -> list[tuple[str, bool, int, int]]:
+def describe(broker: Broker, topic: str) -> list[tuple[str, bool, int, int]]:
     """Return the directory, whether it is a future replica, its size and lag, for each replica."""
     with admin(broker.address) as client:
         (node,) = client.describe_log_dirs({topic: [0]})
@@ -86,10 +86,10 @@ def test_moved_replica_keeps_its_records(broker, paths, topic):
     create(broker.address, topic)
     fill(broker.address, topic, [b"%d" % number + b"x" * 10_000 for number in range(500)])
     source, target = source_and_target(paths, topic)
-    ((_, _, size, _),) = described(broker, topic)
+    ((_, _, size, _),) = describe(broker, topic)
     assert move(broker, topic, paths[target]) is errors.NoError
     eventually(lambda: place(paths, topic) == [f"{target}:0"], "the end of the move")
-    assert described(broker, topic) == [(paths[target].name, False, size, 0)]
+    assert describe(broker, topic) == [(paths[target].name, False, size, 0)]
     assert move(broker, topic, paths[target]) is errors.NoError, "it is there already"
     fill(broker.address, topic, [b"after"])
     broker.kill()
@@ -128,8 +128,8 @@ def test_throttled_move_shows_its_lag_and_can_be_replaced(broker, paths, topic, 
     assert move(broker, topic, paths[target]) is errors.NoError
     current, future = eventually(
         lambda: (
-            sorted(described(broker, topic), key=lambda row: row[1])
-            if len(described(broker, topic)) == 2
+            sorted(describe(broker, topic), key=lambda row: row[1])
+            if len(describe(broker, topic)) == 2
             else None
         ),
         "a future replica",
@@ -175,11 +175,11 @@ def test_errors_of_requests(broker, paths, unique: Callable[[str], str]):
 
 def test_directory_of_a_later_topic_can_be_requested(broker, paths, unique):
     for number in range(4):
-        topic, wanted = unique(f"t{number}"), number % 2
-        assert move(broker, topic, paths[wanted]) is errors.UnknownTopicOrPartitionError
+        topic, index = unique(f"t{number}"), number % 2
+        assert move(broker, topic, paths[index]) is errors.UnknownTopicOrPartitionError
         create(broker.address, topic)
         source, _ = source_and_target(paths, topic)
-        assert source == wanted
+        assert source == index
 
 
 def test_reassignment_tool_moves_replicas(broker, paths, topic, jvm, tmp_path):

@@ -311,7 +311,7 @@ class BrokerHalf:
         def on_log_unreachable(topic_id: bytes, index: int) -> None:
             assignments().on_log_unreachable(topic_id, index)
 
-        async def assign(log: PartitionLog, directory: LogDirectory) -> None:
+        async def wait_assigned(log: PartitionLog, directory: LogDirectory) -> None:
             reports, key = assignments(), (log.topic_id, log.partition.partition)
             reports.report(key, directory.directory_id)
             await core.publisher.wait_for(
@@ -323,7 +323,7 @@ class BrokerHalf:
             if partition is not None:
                 assignments().on_role_changed(partition)
 
-        moves.rules.assign, moves.rules.on_given_up = assign, on_given_up
+        moves.rules.wait_assigned, moves.rules.on_given_up = wait_assigned, on_given_up
         self.replicas.roles.subscribe(on_role_changed)
         self.replicas.partitions.on_log_unreachable = on_log_unreachable
 

@@ -49,7 +49,7 @@ async def move(subject: Broker, path: str, topic: str = "t", partition: int = 0)
     return int(result.error_code)
 
 
-async def described(subject: Broker) -> list[tuple[str, bool, int, int]]:
+async def describe(subject: Broker) -> list[tuple[str, bool, int, int]]:
     """Return directory, whether it is a future replica, size and lag, for each replica."""
     answer = await subject.call(DescribeLogDirsRequest(topics=None))
     return [
@@ -68,10 +68,10 @@ async def test_replica_moves_and_goes_on(autojump_clock) -> None:
         size = partition.log.segments.size
         assert await move(subject, "/data/1") == 0
         await trio.sleep(1)
-        assert await described(subject) == [("/data/0", False, size, 0), ("/data/1", True, 0, 1)]
+        assert await describe(subject) == [("/data/0", False, size, 0), ("/data/1", True, 0, 1)]
         limit.is_over = False
         await trio.sleep(100)
-        assert await described(subject) == [("/data/1", False, size, 0)]
+        assert await describe(subject) == [("/data/1", False, size, 0)]
         assert partition.log.disk is subject.logs.directories[1].disk
         write(subject, partition, b"second")
         assert partition.high_watermark == partition.log.end_offset == 2

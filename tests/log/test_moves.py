@@ -334,14 +334,14 @@ async def test_abandoned_future_replica_is_used_where_the_metadata_assign_it(
         await trio.sleep(1)
         (future,) = logs.directories[1].futures.values()
         copied = content(future)
-    replaced, kept = SimDisk(), second.after_kill()
-    async with running(replaced, kept) as logs:
+    replaced, target = SimDisk(), second.after_kill()
+    async with running(replaced, target) as logs:
         log = logs.create("t", ID, 0, CONFIG, assigned)
         assert content(log) == (copied if assigned == SECOND else [])
-        assert (log.disk is kept) == (assigned == SECOND)
+        assert (log.disk is target) == (assigned == SECOND)
         await trio.sleep(100)
-        assert current(logs).disk is kept, "the move goes on"
-        assert partitions(kept) == ["t-0"]
+        assert current(logs).disk is target, "the move goes on"
+        assert partitions(target) == ["t-0"]
 
 
 @pytest.mark.parametrize("is_target", [False, True], ids=["source", "target"])
@@ -423,11 +423,11 @@ async def test_moved_log_still_rejects_a_repeated_batch(autojump_clock) -> None:
 async def test_controller_knows_the_target_before_the_switch(autojump_clock) -> None:
     assigned, moved, given_up = trio.Event(), list[bool](), list[PartitionLog]()
 
-    async def assign(log: PartitionLog, directory: LogDirectory) -> None:
+    async def wait_assigned(log: PartitionLog, directory: LogDirectory) -> None:
         await assigned.wait()
 
     rules = MoveRules(
-        assign=assign,
+        wait_assigned=wait_assigned,
         on_moved=lambda old, new: moved.append(assigned.is_set()),
         on_given_up=given_up.append,
     )

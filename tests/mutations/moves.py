@@ -62,7 +62,7 @@ MUTATIONS = (
         name="controller-is-told-of-a-move-too-late",
         invariants=(83,),
         path=MOVES,
-        old="                    await self.rules.assign(move.log, move.target.directory)\n",
+        old="                    await self.rules.wait_assigned(move.log, move.target.directory)\n",
         new="",
         test=f"{TEST}::test_controller_knows_the_target_before_the_switch",
     ),

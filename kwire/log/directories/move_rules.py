@@ -32,7 +32,7 @@ class MoveRules:
     """``replica.alter.log.dirs.io.max.bytes.per.second``; None for no limit."""
     thread_count: int | None = None
     """``num.replica.alter.log.dirs.threads``: concurrent copies; None for one per directory."""
-    assign: Callable[[PartitionLog, LogDirectory], Awaitable[None]] = _assigned_at_once
+    wait_assigned: Callable[[PartitionLog, LogDirectory], Awaitable[None]] = _assigned_at_once
     """Returns once the metadata assign the log's replica to a directory."""
     on_moved: Callable[[PartitionLog, PartitionLog], None] = _ignore
     """Called with the old log and the one that replaces it, before anything else can happen."""

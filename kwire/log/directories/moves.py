@@ -238,7 +238,7 @@ class LogMoves:
                     await move.copy()
                 if not running.is_assigned:
                     running.is_assigned = True
-                    await self.rules.assign(move.log, move.target.directory)
+                    await self.rules.wait_assigned(move.log, move.target.directory)
                 async with self._copies:
                     await move.copy()
                     if await move.switch():
