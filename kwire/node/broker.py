@@ -153,12 +153,13 @@ class BrokerHalf:
         return replicas
 
     def _make_scrubbing(self) -> "Scrubbing | None":
-        settings = build.scrub_settings(self.core.config)
-        if settings is None:
+        core = self.core
+        settings, make_checker = build.scrub_settings(core.config), core.make_checker
+        if settings is None or make_checker is None:
             return None
         from kwire.node.scrubbing import make_scrubbing
 
-        return make_scrubbing(self.core, self.replicas.partitions, settings)
+        return make_scrubbing(core, self.replicas.partitions, settings, make_checker)
 
     def throttle(self, config: BrokerConfig) -> None:
         """Apply the settings that limit the copying of replicas."""

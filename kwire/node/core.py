@@ -52,7 +52,10 @@ from kwire.storage_format.format import BOOTSTRAP, read_bootstrap
 from kwire.types import random_uuid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.codec.messages.metadata_records import MetadataRecord
+    from kwire.log.directories.segment_checker import SegmentChecker
 
 
 @attrs.define(eq=False)
@@ -80,6 +83,8 @@ class Core:
     channel: ControllerChannel
     snapshotter: Snapshotter
     incarnation_id: bytes
+    make_checker: "Callable[[], SegmentChecker] | None"
+    """Creates the processes of a scrub; None for a node that cannot scrub."""
     local: InProcessController = attrs.field(init=False)
     """The controller, as the other parts of this node use it."""
     active_controller: ActiveController = attrs.field(init=False)
@@ -212,6 +217,7 @@ def _assemble(
         channel=channel,
         snapshotter=Snapshotter(quorum, publisher, cadence, environment.clock),
         incarnation_id=random_uuid(random.randbytes),
+        make_checker=environment.make_checker,
     )
 
 

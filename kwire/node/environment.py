@@ -26,6 +26,7 @@ from kwire.raftmeta.quorum import StepObserver
 
 if TYPE_CHECKING:
     from kwire.log.directories.cleaning_runner import CleaningRunner
+    from kwire.log.directories.segment_checker import SegmentChecker
 
 
 class Listeners(Protocol):
@@ -77,6 +78,8 @@ class Environment:
     """The source of every id that the node creates: of topics, members, sessions, directories."""
     make_cleaner: "Callable[[], CleaningRunner] | None" = None
     """Creates the processes that compact logs; None for a node that compacts none."""
+    make_checker: "Callable[[], SegmentChecker] | None" = None
+    """Creates the processes that look for damage in logs; None for a node that does not."""
     observer: StepObserver | None = None
     """Sees the steps of the node's quorum; None outside simulations."""
 
@@ -102,6 +105,7 @@ def this_computer(*, clock: NodeClock | None = None, random: Random | None = Non
         clock=clock,
         random=random,
         make_cleaner=_make_cleaner,
+        make_checker=_make_checker,
     )
 
 
@@ -110,6 +114,13 @@ def _make_cleaner() -> "CleaningRunner":
     from kwire.log.directories.cleaning_runner import ProcessRunner
 
     return ProcessRunner()
+
+
+def _make_checker() -> "SegmentChecker":
+    """Return the worker of a scrub; it is loaded only if the scrub is on."""
+    from kwire.log.directories.segment_checker import ProcessChecker
+
+    return ProcessChecker()
 
 
 def source_of_delays(random: Random) -> Random:

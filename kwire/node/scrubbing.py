@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from kwire import attrs
-from kwire.log.directories.segment_checker import ProcessChecker
 from kwire.log.scrubber import LogScrubber, make_scrubber
 from kwire.node.replication import LeaderConnection
 from kwire.replica.damage_repair import DamageRepair
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.log.config import ScrubSettings
+    from kwire.log.directories.segment_checker import SegmentChecker
     from kwire.node.core import Core
     from kwire.replica.hosted_partitions import HostedPartitions
 
@@ -32,7 +34,12 @@ class Scrubbing:
             nursery.start_soon(self.repair.run)
 
 
-def make_scrubbing(core: Core, partitions: HostedPartitions, settings: ScrubSettings) -> Scrubbing:
+def make_scrubbing(
+    core: Core,
+    partitions: HostedPartitions,
+    settings: ScrubSettings,
+    make_checker: Callable[[], SegmentChecker],
+) -> Scrubbing:
     """Return the scrub of a node's logs, which repairs from other brokers what it finds."""
     config = core.config
     pool = core.network.pool(str(config.node_id), config.replica_socket_timeout_ms / 1000)
@@ -41,7 +48,7 @@ def make_scrubbing(core: Core, partitions: HostedPartitions, settings: ScrubSett
         listener = config.inter_broker_listener
         return LeaderConnection(node, listener, lambda: core.publisher.image, pool)
 
-    scrubber = make_scrubber(core.logs.services.values(), ProcessChecker, settings)
+    scrubber = make_scrubber(core.logs.services.values(), make_checker, settings)
     repair = DamageRepair(config.node_id, partitions, scrubber, connect, core.clock)
     scrubber.subscribe(repair.on_damaged)
     return Scrubbing(scrubber, repair)
