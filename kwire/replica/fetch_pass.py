@@ -77,7 +77,7 @@ class FetchPass:
 
     replicas: ReplicaService
     options: FetchOptions
-    watch: EventWatch | None
+    watch: "EventWatch | None"
     """The watch of the fetch's session, if it has one."""
     shared_reads: SharedReads | None = None
     """The reads shared by the consumers whose fetches one append has completed."""

@@ -13,7 +13,7 @@ Rules:
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
@@ -27,11 +27,13 @@ from kwire.replica.byte_waits import (
     FetchIsolation,
     SharedReads,
 )
-from kwire.replica.fetch_session_watch import FetchSessionWatch
 from kwire.replica.fetch_sessions import Session
 from kwire.replica.partition import Partition
 
-EventWatch: TypeAlias = FetchSessionWatch[trio.Event]
+if TYPE_CHECKING:
+    from kwire.replica.fetch_session_watch import FetchSessionWatch
+
+EventWatch: TypeAlias = "FetchSessionWatch[trio.Event]"
 """The watch of a session whose requests wait on events."""
 FetchWait: TypeAlias = ByteWait[Partition, trio.Event]
 """The wait of one request."""
@@ -66,6 +68,8 @@ class FetchWaits:
         """Return the watch of a session, created for the session's first request."""
         watch = self._sessions.get(session)
         if watch is None:
+            from kwire.replica.fetch_session_watch import FetchSessionWatch
+
             watch = self._sessions[session] = FetchSessionWatch(session, replica, self._bytes)
         return watch
 
@@ -75,7 +79,7 @@ class FetchWaits:
             watch.end()
 
     def begin(
-        self, missing_bytes: int, isolation: FetchIsolation, watch: EventWatch | None = None
+        self, missing_bytes: int, isolation: FetchIsolation, watch: "EventWatch | None" = None
     ) -> FetchWait:
         """Begin a wait, which ends with :meth:`finish` or :meth:`discard`.
 

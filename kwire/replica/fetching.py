@@ -25,7 +25,7 @@ async def read_partitions(
     replicas: ReplicaService,
     context: FetchContext,
     options: FetchOptions,
-    watch: EventWatch | None,
+    watch: "EventWatch | None",
     max_wait_ms: int,
 ) -> FetchPass:
     """Return the pass whose answers are to be sent, in the order of ``context.partitions``.
