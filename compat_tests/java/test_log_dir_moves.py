@@ -150,6 +150,22 @@ def test_throttled_move_shows_its_lag_and_can_be_replaced(broker, paths, topic, 
     eventually(lambda: place(paths, topic) == [f"{target}:0"], "the end of the move")
 
 
+def test_killed_broker_resumes_the_move(broker, paths, topic, jvm):
+    create(broker.address, topic)
+    fill(broker.address, topic, [b"%d" % number + b"x" * 100_000 for number in range(50)])
+    _, target = source_and_target(paths, topic)
+    limit_moves(jvm, broker, 1_000_000)
+    assert move(broker, topic, paths[target]) is errors.NoError
+    eventually(lambda: any(row[1] and row[2] for row in describe(broker, topic)), "a first slice")
+    broker.kill()
+    broker.start()
+    fill(broker.address, topic, [b"after"])
+    limit_moves(jvm, broker, 1 << 30)
+    eventually(lambda: place(paths, topic) == [f"{target}:0"], "the end of the move")
+    values = [record.value for record in read(broker.address, topic, 51)]
+    assert [value.rstrip(b"x") for value in values] == [*(b"%d" % n for n in range(50)), b"after"]
+
+
 def limit_moves(jvm, broker: Broker, bytes_per_second: int) -> None:
     setting = f"replica.alter.log.dirs.io.max.bytes.per.second={bytes_per_second}"
     jvm.tool(

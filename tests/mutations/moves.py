@@ -43,12 +43,22 @@ MUTATIONS = (
         test=f"{TEST}::test_records_appended_and_synced_during_the_switch_are_moved",
     ),
     Mutation(
-        name="moved-log-is-less-durable-than-it-was",
-        invariants=(83,),
+        name="truncation-before-a-slice-goes-unnoticed",
+        invariants=(26,),
         path=MOVE,
-        old="            and future.flush_state.recovery_point >= log.flush_state.recovery_point\n",
-        new="",
-        test=f"{TEST}::test_records_appended_and_synced_during_the_switch_are_moved",
+        old="            if is_throttled:\n"
+        "                await self._wait_rate()\n"
+        "            self._check()\n"
+        "            # A later cut of the current log must be noticed: once batches of the next "
+        "epoch follow\n            # what was cut, the epochs do not show the divergence.\n"
+        "            removal_count = self.log.clean_state.removal_count\n"
+        "            await self._follow_cuts()\n",
+        new="            await self._follow_cuts()\n"
+        "            if is_throttled:\n"
+        "                await self._wait_rate()\n"
+        "            self._check()\n"
+        "            removal_count = self.log.clean_state.removal_count\n",
+        test=CHANGED,
     ),
     Mutation(
         name="moved-log-forgets-producers-without-batches",

@@ -118,18 +118,24 @@ class LogMove:
         Raises MoveEnded, KafkaStorageError, and what :meth:`PartitionLog.append_follower` raises.
         """
         while True:
-            self._check()
-            await self._follow_cuts()
             await self._wait_written()
             if is_throttled:
                 await self._wait_rate()
             self._check()
+            # A later cut of the current log must be noticed: once batches of the next epoch follow
+            # what was cut, the epochs do not show the divergence.
+            removal_count = self.log.clean_state.removal_count
+            await self._follow_cuts()
+            self._check()
+            if self.log.clean_state.removal_count != removal_count:
+                continue
             if self.future.end_offset == self.log.writer.written_offset:
                 return
-            await self._copy_slice()
+            await self._copy_slice(removal_count)
 
-    async def _copy_slice(self) -> None:
-        log, future, removal_count = self.log, self.future, self.log.clean_state.removal_count
+    async def _copy_slice(self, removal_count: int) -> None:
+        """Copy what comes next, unless records were removed since ``removal_count`` was read."""
+        log, future = self.log, self.future
 
         def has_changed() -> bool:
             return log.clean_state.removal_count != removal_count or not self.is_possible
