@@ -246,8 +246,16 @@ class IdempotentLoad(Load):
         """Check that every acknowledged record is there once and in order."""
         for index, numbers in enumerate(self.acknowledged[: self.partitions]):
             assert numbers == list(range(len(numbers)))
-            values = read(self.cluster, self.topic, index, len(numbers))
-            assert [int(value) for value in values] == numbers
+            values = [int(v) for v in read(self.cluster, self.topic, index, len(numbers))]
+            differing = [
+                place
+                for place, pair in enumerate(zip(values, numbers, strict=False))
+                if len({*pair}) > 1
+            ]
+            assert values == numbers, (
+                f"partition {index}: {len(values)} of {len(numbers)} records, the first others:"
+                f" {[(place, values[place]) for place in differing[:20]]}"
+            )
 
 
 @attrs.define(eq=False)
