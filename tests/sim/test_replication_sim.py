@@ -31,7 +31,6 @@ QUICKLY_FOUND = (
     "no-list-of-aborted-transactions",
     "offsets-before-the-commit",
     "half-of-the-voters-commits",
-    "levels-without-support",
 )
 """Mistakes that a few runs find; a run takes seconds, and ``sim.py --detect`` makes them all."""
 
