@@ -66,8 +66,7 @@ class InProcessController:
         if others is None or controller.is_alone:
             await controller.wait_active()
         if others is None or (controller.is_active and type(request) in _DECIDERS):
-            vouches = isinstance(request, BrokerHeartbeatRequest)
-            return await controller.call(_DECIDERS[type(request)], request, vouches=vouches)
+            return await controller.call(_DECIDERS[type(request)], request)
         return await others(request)
 
     async def alter_partition(self, request: "AlterPartitionRequest") -> "AlterPartitionResponse":

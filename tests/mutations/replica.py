@@ -8,10 +8,23 @@ MUTATIONS = (
     Mutation(
         name="replaced-controller-answers-the-brokers-of-other-nodes",
         invariants=(34,),
-        path="kwire/handlers/broker_heartbeat.py",
-        old=", vouches=True",
-        new="",
+        path="kwire/raftmeta/controller/controller.py",
+        old="""            else:
+                self._check_in_office()
+            deciding""",
+        new="""            deciding""",
         test="tests/handlers/test_broker_heartbeat.py",
+    ),
+    Mutation(
+        name="replaced-controller-refuses-from-outdated-metadata",
+        invariants=(48,),
+        path="kwire/raftmeta/controller/controller.py",
+        old="""            except errors.KafkaError:
+                self._check_in_office()
+                raise""",
+        new="""            except errors.KafkaError:
+                raise""",
+        test="tests/raftmeta/controller/test_controller.py",
     ),
     Mutation(
         name="lease-without-controllers-lasts-for-ten-minutes",

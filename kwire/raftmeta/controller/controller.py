@@ -4,7 +4,7 @@ A decision and its append happen in one step, so the records get the offsets tha
 assumed. A large decision is instead made, packed and applied in slices: other deciders wait for it,
 while other tasks continue. The controller's state is ahead of what is committed; when leadership is
 lost, it returns to the published image. A decision without records is answered once everything that
-it may have read is committed.
+it may have read is committed, and only while no other node can have become active.
 """
 
 import logging
@@ -92,7 +92,6 @@ class Controller:
         request: Q,
         *,
         in_force: bool = False,
-        vouches: bool = False,
     ) -> R:
         """Run a decider; return its reply once the records are committed.
 
@@ -100,20 +99,20 @@ class Controller:
         as long as the broker's disk is slow, so use it only to answer this broker's own clients,
         never where timers or other nodes depend on it.
 
-        With ``vouches``, the reply is valid even if no record is written: the call raises
-        NotController if another node may have become the active controller without this node
-        knowing, as after a pause.
-
         Raises NotController when this node is not active, or loses leadership meanwhile; in that
-        case, only the next controller knows whether the records survive.
+        case, only the next controller knows whether the records survive. Also raises it in place
+        of a refusal, and of any decision without records, if another node may have become the
+        active controller without this node knowing, as after a pause: its metadata may be outdated.
         """
         decision: Decision[R] | None = None
         while decision is None or decision.again:
             await self.wait_ready()
-            if vouches and self._quorum.may_be_replaced(self._clock.now()):
-                raise errors.NotController
-            deciding = self._decide(decide, request)
-            decision = deciding if _is_small(deciding) else await self._decide_slowly(deciding)
+            try:
+                deciding = self._decide(decide, request)
+                decision = deciding if _is_small(deciding) else await self._decide_slowly(deciding)
+            except errors.KafkaError:
+                self._check_in_office()
+                raise
             if decision is None:
                 continue
             commit = self._last_commit
@@ -148,8 +147,15 @@ class Controller:
         if _is_small(deciding):
             if deciding.records:
                 self._append(deciding.records)
+            else:
+                self._check_in_office()
             deciding.take_effect()
         return deciding
+
+    def _check_in_office(self) -> None:
+        """Raise NotController if another node may be the active controller by now."""
+        if self._quorum.may_be_replaced(self._clock.now()):
+            raise errors.NotController
 
     def _append(self, records: Sequence[MetadataRecord]) -> None:
         assert self.epoch is not None
@@ -176,6 +182,8 @@ class Controller:
                 while not isinstance(deciding, Decision):
                     await self._pause(epoch)
                     deciding = first_steps(deciding)
+                if not deciding.records:
+                    self._check_in_office()
                 if not deciding.records or await self._append_in_slices(deciding.records, epoch):
                     deciding.take_effect()
                     decision = deciding

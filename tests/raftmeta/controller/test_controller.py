@@ -77,6 +77,26 @@ async def test_heartbeat_is_refused_by_a_controller_that_may_have_been_replaced(
         assert not (await InProcessController(node.controller).ask(request)).is_fenced
 
 
+async def test_controller_that_may_have_been_replaced_does_not_refuse_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Invariant 48: its successor may have deleted the topic, and registered the broker."""
+    async with running_node() as node:
+        await node.broker(b"a").start()
+        broker = node.controller.state.image.brokers[1].epoch
+        await node.controller.call(decide_create_topics, create("t"))
+        monkeypatch.setattr(node.quorum, "may_be_replaced", lambda now: True)
+        with pytest.raises(errors.NotController):
+            await node.controller.call(decide_create_topics, create("t"))
+        with pytest.raises(errors.NotController):
+            await node.controller.call(decide_heartbeat, beat(1, broker + 1))
+        monkeypatch.undo()
+        (again,) = (await node.controller.call(decide_create_topics, create("t"))).topics
+        assert again.error_code == errors.TopicAlreadyExists.code
+        with pytest.raises(errors.StaleBrokerEpoch):
+            await node.controller.call(decide_heartbeat, beat(1, broker + 1))
+
+
 async def test_reply_comes_when_the_topic_is_published() -> None:
     async with running_node() as node:
         await node.broker(b"a").start()

@@ -27,6 +27,10 @@ class OneLeader:
     def add_listener(self, listener: Any) -> None:
         """Ignore the listener: it gets no notifications."""
 
+    def may_be_replaced(self, now: float) -> bool:
+        """Return False: there is no other voter."""
+        return False
+
     def append_nowait(self, records: Any, epoch: int, level: int, packed: object = None) -> Commit:
         del level
         last = self.next_offset + len(records) - 1
