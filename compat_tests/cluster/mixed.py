@@ -7,11 +7,14 @@ its context.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -20,6 +23,13 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.cluster.topics import NODES, create_on, describe, leader_of, wait_isr
 from compat_tests.confluent_kafka.clients import is_end, partition_of, value_of
+from compat_tests.durability.sessions import (
+    REFUSED_FOR_NOW,
+    Session,
+    SkippedSequence,
+    SkipRecorder,
+    producer_sessions,
+)
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
@@ -216,15 +226,21 @@ class IdempotentLoad(Load):
     """An idempotent producer with acks=all that numbers the records of each partition."""
 
     acknowledged: list[list[int]] = attrs.field(factory=lambda: [[] for _ in range(PARTITIONS)])
+    skipped: list[SkippedSequence] = attrs.field(factory=list)
 
     def work(self) -> None:
+        logger = logging.Logger(self.topic)
+        logger.addHandler(SkipRecorder(self.topic, self.skipped.append))
+        logger.addHandler(logging.FileHandler(self.cluster.directory / f"to-{self.topic}.log"))
         client = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "enable.idempotence": True,
                 "message.timeout.ms": CLIENT_SECONDS * 1000,
                 "linger.ms": 2,
-            }
+                "debug": "eos",  # Says why it begins a new session; few lines.
+            },
+            logger=logger,
         )
         number = 0
         while not self._end.wait(PACE_S):
@@ -243,19 +259,30 @@ class IdempotentLoad(Load):
         self.progress += 1
 
     def check(self) -> None:
-        """Check that every acknowledged record is there once and in order."""
+        """Check that every acknowledged record is there once and in order.
+
+        A new session, which the producer began for the reason that it logged, may repeat some.
+        """
         for index, numbers in enumerate(self.acknowledged[: self.partitions]):
             assert numbers == list(range(len(numbers)))
             values = [int(v) for v in read(self.cluster, self.topic, index, len(numbers))]
-            differing = [
-                place
-                for place, pair in enumerate(zip(values, numbers, strict=False))
-                if len({*pair}) > 1
-            ]
-            assert values == numbers, (
-                f"partition {index}: {len(values)} of {len(numbers)} records, the first others:"
-                f" {[(place, values[place]) for place in differing[:20]]}"
-            )
+            if values == numbers:
+                continue
+            sessions = self._values_by_session(index, values)
+            repeats = [value for value, after in pairwise(values) if after != value + 1]
+            story = f"partition {index}: {len(values)} of {len(numbers)}, breaks after"
+            story += f" {repeats[:20]} of {[(s, v[0], v[-1]) for s, v in sessions.items()]}"
+            assert set(values) == set(numbers), story
+            assert all(v == sorted(set(v)) for v in sessions.values()), story
+            assert any(s.earlier_error in REFUSED_FOR_NOW for s in self.skipped), story
+
+    def _values_by_session(self, index: int, values: Sequence[int]) -> dict[Session, list[int]]:
+        node = self.cluster.nodes[leader_of(self.cluster, self.topic, index)]
+        sessions = producer_sessions(node.directory / "data" / f"{self.topic}-{index}")
+        grouped: dict[Session, list[int]] = defaultdict(list)
+        for offset, value in enumerate(values):
+            grouped[sessions[offset]].append(value)
+        return grouped
 
 
 @attrs.define(eq=False)

@@ -17,6 +17,8 @@ from typing import Final, Literal, TypeVar
 
 import attrs
 
+from compat_tests.durability.sessions import REFUSED_FOR_NOW, Session, SkippedSequence
+
 Place = tuple[str, int]
 """A topic, by its name or id, and a partition."""
 Outcome = Literal["ok", "failed", "unknown"]
@@ -129,26 +131,6 @@ class Call:
     timeout: float
 
 
-@attrs.frozen
-class Session:
-    """A session of an idempotent producer: Kafka numbers and checks the batches of each apart."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-@attrs.frozen
-class SkippedSequence:
-    """A batch that a client sent behind one that was refused for now, and that was refused for it.
-
-    The leader could take batches again between the two. The client library begins a new session.
-    """
-
-    client: str
-    earlier_error: str
-    """The error of the batch before it."""
-
-
 CommitOrRead = TypeVar("CommitOrRead", Commit, Committed)
 
 
@@ -217,10 +199,6 @@ def conflicting_values(history: History) -> list[str]:
         for offset, values in sorted(offsets.items())
         if len(values) > 1
     ]
-
-
-REFUSED_FOR_NOW: Final = ("KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS")
-"""Errors of a batch that is not stored, after which the leader may take the next one."""
 
 
 def duplicates(history: History) -> list[str]:

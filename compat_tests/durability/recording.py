@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,9 +27,9 @@ from compat_tests.durability.history import (
     Place,
     Poll,
     Send,
-    SkippedSequence,
 )
 from compat_tests.durability.load import BASE
+from compat_tests.durability.sessions import SkipRecorder
 from compat_tests.harness.wait import eventually
 
 SEND_SECONDS: Final = 180
@@ -145,23 +144,6 @@ class Client:
             self.history.calls[place] = Call(self.name, what, began, time.monotonic(), timeout)
 
 
-SKIPPED: Final = re.compile(r"skipped sequence numbers .*caused by previous failed request \((\w+)")
-"""The part of librdkafka's debug line that says why an idempotent producer begins a new session."""
-
-
-class SkipRecorder(logging.Handler):
-    """Records the skipped sequences that a client library writes to its log."""
-
-    def __init__(self, client: str, history: History) -> None:
-        super().__init__()
-        self.client = client
-        self.history = history
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if match := SKIPPED.search(record.getMessage()):
-            self.history.skipped_sequences.append(SkippedSequence(self.client, match[1]))
-
-
 @attrs.define
 class Writer(Client):
     """A producer that sends round robin to the partitions."""
@@ -170,7 +152,7 @@ class Writer(Client):
 
     def work(self) -> None:
         logger = logging.Logger(self.name)
-        logger.addHandler(SkipRecorder(self.name, self.history))
+        logger.addHandler(SkipRecorder(self.name, self.history.skipped_sequences.append))
         producer = Producer(
             {
                 "bootstrap.servers": self.run.address,

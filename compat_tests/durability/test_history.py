@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from compat_tests.confluent_kafka.clients import create
-from compat_tests.durability.history import History, Session, SkippedSequence, anomalies
-from compat_tests.durability.recording import TOO_LARGE, Run, SkipRecorder
+from compat_tests.durability.history import History, anomalies
+from compat_tests.durability.recording import TOO_LARGE, Run
+from compat_tests.durability.sessions import SkippedSequence, SkipRecorder, producer_sessions
 from compat_tests.harness.broker import Broker
-from kwire.records.header import headers
 
 PARTITIONS = 3
 FAULTS = int(os.environ.get("KWIRE_HISTORY_FAULTS", "4"))
@@ -52,16 +52,6 @@ def run_with_faults(broker, topic: str, kinds: list[str]) -> History:
     }
     assert run.errors() == []
     return history
-
-
-def producer_sessions(directory: Path) -> dict[int, Session]:
-    """Return the producer session of each record in a partition's directory, by offset."""
-    return {
-        offset: Session(header.producer_id, header.producer_epoch)
-        for path in sorted(directory.glob("*.log"))
-        for _, header in headers(path.read_bytes())
-        for offset in range(header.base_offset, header.next_offset)
-    }
 
 
 def check(history: History) -> None:
@@ -151,9 +141,9 @@ def test_stop_may_be_cut_short_at_any_time(own_broker, topic):
 
 def test_skipped_sequence_in_a_producers_log_is_recorded() -> None:
     """The line is librdkafka 2.16's, after it had sent two batches to a leader without room."""
-    history = History()
+    skipped: list[SkippedSequence] = []
     logger = logging.Logger("rdkafka")
-    logger.addHandler(SkipRecorder("writer", history))
+    logger.addHandler(SkipRecorder("writer", skipped.append))
     begin = "ERRSEQ [rdkafka#producer-2] [thrd:127.0.0.1:29663/1]: 127.0.0.1:29663/1: "
     logger.debug(
         f"{begin}ProduceRequest for t [0] with 1 message(s) failed due to skipped sequence numbers"
@@ -162,4 +152,4 @@ def test_skipped_sequence_in_a_producers_log_is_recorded() -> None:
         " base msgid 4, 0ms ago): recovering and retrying"
     )
     logger.debug("DRAIN [rdkafka#producer-2] [thrd:main]: All partitions drained")
-    assert history.skipped_sequences == [SkippedSequence("writer", "KAFKA_STORAGE_ERROR")]
+    assert skipped == [SkippedSequence("writer", "KAFKA_STORAGE_ERROR")]

@@ -19,12 +19,11 @@ from compat_tests.durability.history import (
     Place,
     Poll,
     Send,
-    Session,
-    SkippedSequence,
     Transaction,
     View,
     anomalies,
 )
+from compat_tests.durability.sessions import Session, SkippedSequence
 
 PLACE: Place = ("orders", 0)
 
