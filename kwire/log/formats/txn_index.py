@@ -13,6 +13,8 @@ from kwire.records.header import Buffer
 
 ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_SIZE: Final = ENTRY.size
+_FIELDS: Final = struct.Struct(">2xqqqq")
+"""An entry of which only the version is not unpacked."""
 _FIRST_OFFSET: Final = "10xq16x"
 """The struct codes of an entry of which only the first offset is unpacked."""
 VERSION: Final = 0
@@ -36,7 +38,7 @@ def pack(entry: AbortedTxn) -> bytes:
 def entries(data: Buffer) -> list[AbortedTxn]:
     """Return all complete entries."""
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
-    return [AbortedTxn._make(fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
+    return list(map(AbortedTxn._make, _FIELDS.iter_unpack(data[:whole])))
 
 
 def plausible(data: bytes, base_offset: int) -> bool:
@@ -135,7 +137,7 @@ class PackedEntries(Sequence[AbortedTxn]):
             return entries(self.data[first * ENTRY_SIZE : stop * ENTRY_SIZE])
         if not 0 <= index < len(self):
             raise IndexError(index)
-        return AbortedTxn._make(ENTRY.unpack_from(self.data, index * ENTRY_SIZE)[1:])
+        return AbortedTxn._make(_FIELDS.unpack_from(self.data, index * ENTRY_SIZE))
 
     def first_offsets(self, start: int, stop: int) -> Iterable[int]:
         """Return the first offset of each entry in a range."""
