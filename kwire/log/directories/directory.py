@@ -218,7 +218,7 @@ class LogDirectory:
         return log
 
     def adopt(self, log: PartitionLog, topic_id: bytes) -> None:
-        """Assign a log from the time before topic ids to this topic."""
+        """Assign a log that is older than topic ids to this topic."""
         path = f"{log.segments.directory}/{names.PARTITION_METADATA}"
         self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=True)
         log.topic_id = topic_id

@@ -1,8 +1,8 @@
 """The known damage of a segment: the ranges of its file whose batches cannot be read.
 
-Rules: the ranges of a segment are in order and do not overlap. A range begins at the end of an
-intact batch, or of the file's start, and ends where the next intact batch begins, or at the end of
-the file; so scans skip a range as if its bytes were not there, and no read returns a byte of it.
+Rules: the ranges of a segment are in order and do not overlap. A range begins at the start of
+the file or at the end of an intact batch, and ends where the next intact batch begins or at the end
+of the file; so scans skip a range as if its bytes were not there, and no read returns a byte of it.
 Without damage, this module is not loaded.
 """
 
