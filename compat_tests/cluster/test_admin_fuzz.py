@@ -20,13 +20,13 @@ from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
 from kwire.codec.frame import read_response, request_frame
-from kwire.codec.json import to_json
 from kwire.codec.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest
 from kwire.codec.messages.describe_configs import DescribeConfigsRequest
 from kwire.codec.messages.envelope import EnvelopeRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.testing.wire import WireClient, key_of
+from tests.support.codec.message_json import to_json
 
 REQUESTS = int(os.environ.get("KWIRE_REQUESTS", "250"))
 SEED = int(os.environ.get("KWIRE_SEED", "1"))

@@ -16,13 +16,14 @@ from compat_tests.compaction.apache import Answer
 from compat_tests.compaction.inputs import Pass
 from kwire.log.compaction.clean import clean
 from kwire.log.config import CleanerSettings
-from kwire.log.directories.cleaning_runner import CleaningRunner, ProcessRunner, ThreadRunner
+from kwire.log.directories.cleaning_runner import CleaningRunner, ProcessRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import RealDisk
 from kwire.log.formats import checkpoints, names
 from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.types import TopicPartition
+from simulation.log.thread_workers import ThreadRunner
 from tests.support.log.threads import at_once
 
 

@@ -89,11 +89,6 @@ def read_header(frame: Buffer) -> tuple[RequestHead, int]:
     return RequestHead(key, version, correlation_id, client_id), pos
 
 
-def read_request(head: RequestHead, frame: Buffer, pos: int) -> Body:
-    """Parse the body that follows a header which :func:`read_header` has parsed."""
-    return decoder(BY_KEY[head.api_key].request, head.api_version)(frame, pos)[0]
-
-
 def response_parts(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
     """Return the parts of a response, starting with its size; record batches are separate parts."""
     parts: list[Part] = [b""]

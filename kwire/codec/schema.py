@@ -6,7 +6,7 @@ version.
 
 Rules of the tables:
 
-* Names are Kafka's, in snake case; ``camel`` returns the name in Kafka's JSON.
+* Names are Kafka's, in snake case.
 * A field without a default must be set when a message is built; a field that some version lacks
   always has a default, which the decoder fills in.
 * Structures are nested where they appear on the wire; a structure that is used twice comes before
@@ -198,12 +198,6 @@ def spec_of(cls: type) -> MessageSpec:
     """Return the properties of a message class."""
     spec: MessageSpec = cls.__kwire__  # type: ignore[attr-defined]
     return spec
-
-
-def camel(name: str) -> str:
-    """Return a field's name in Kafka's JSON: ``throttle_time_ms`` becomes ``throttleTimeMs``."""
-    first, *rest = name.split("_")
-    return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 Tags = tuple[tuple[int, bytes], ...]

@@ -57,11 +57,3 @@ def _character(match: re.Match[str]) -> str:
             "a \\u without four hexadecimal digits; write a backslash as two, or / in a path"
         )
     return _NAMED.get(code, code)
-
-
-def parse_override(text: str) -> tuple[str, str]:
-    """Parse a ``key=value`` from the command line."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise ConfigError(f"not of the form key=value: {text!r}")
-    return name.strip(), value.strip()

@@ -132,16 +132,6 @@ class TopicConfig(Config):
         value: T = getattr(self._broker, attribute)
         return value
 
-    @property
-    def is_compacted(self) -> bool:
-        """True if records need keys, because newer records replace older ones."""
-        return "compact" in self.cleanup_policy
-
-    @property
-    def is_deleted(self) -> bool:
-        """True if old segments are deleted by age and size."""
-        return "delete" in self.cleanup_policy
-
 
 FROM_BROKER: Final = {
     "cleanup.policy": "log_cleanup_policy",

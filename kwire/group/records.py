@@ -172,12 +172,6 @@ def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     )
 
 
-def persistent(group: ClassicGroup) -> ClassicGroup:
-    """Return the part of a group that survives a restart of its coordinator; used by tests."""
-    record = group_record(group)
-    return group_from(group.group_id, record.value)
-
-
 def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
     return Record(OffsetCommitKey(group=group_id, topic=topic, partition=partition))
 

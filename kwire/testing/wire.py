@@ -5,7 +5,6 @@ It handles only frames and messages: no retries, no negotiation, no background w
 """
 
 import socket
-from collections.abc import Sequence
 from struct import Struct
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -158,12 +157,6 @@ class TrioWireClient(_Numbered):
         correlation_id, data = self.frame(request, version)
         await self.stream.send_all(data)
         return correlation_id
-
-    async def send_many(self, requests: Sequence[tuple[object, int]]) -> list[int]:
-        """Send several requests in one write; return their correlation ids."""
-        frames = [self.frame(request, version) for request, version in requests]
-        await self.stream.send_all(b"".join(data for _, data in frames))
-        return [correlation_id for correlation_id, _ in frames]
 
     async def receive(self) -> tuple[int, Body]:
         """Return the correlation id of the next response, and the response."""

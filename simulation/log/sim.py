@@ -30,7 +30,6 @@ from kwire.log import timestamp_search
 from kwire.log.aborted_transactions import find_aborted
 from kwire.log.compaction.clean import clean
 from kwire.log.config import CleanerSettings, LogConfig
-from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import Disk
 from kwire.log.flush import Flush
@@ -47,6 +46,7 @@ from kwire.records.header import CONTROL, BatchHeader, headers, parse
 from kwire.records.iterate import records
 from kwire.types import ZERO_UUID
 from simulation.disk import SimDisk
+from simulation.log.thread_workers import ThreadRunner
 from simulation.log.threads import SteppedDisk, SteppedThreads, Worker
 from simulation.scheduler import deterministic_trio
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from kwire.codec.__main__ import main
 from kwire.codec.compile import decode, decoder, encode, encoder
-from kwire.codec.json import from_json, to_json
 from kwire.codec.layout import Field, Shape, is_flexible, layout_of
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
@@ -25,6 +24,7 @@ from kwire.codec.messages.streams_group_heartbeat import StreamsGroupHeartbeatRe
 from kwire.codec.messages.transaction_records import TransactionLogValue
 from kwire.codec.primitives import EncodeError, MalformedError, read_uvarint, uvarint
 from kwire.codec.schema import spec_of
+from tests.support.codec.message_json import from_json, to_json
 
 SAMPLE = [
     AddRaftVoterRequest,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kwire.codec.compile import decoder
-from kwire.codec.json import to_json
 from kwire.codec.primitives import MalformedError
+from tests.support.codec.message_json import to_json
 from tests.support.codec.vectors import GOLDEN, HOME, by_message, check_count, classes, lines
 
 LENIENT = {

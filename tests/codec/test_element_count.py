@@ -3,8 +3,8 @@
 from typing import Any
 
 from kwire.codec.element_count import has_more_elements
-from kwire.codec.json import UNKNOWN_TAGS, from_json
 from kwire.codec.messages.end_txn import EndTxnResponse
+from tests.support.codec.message_json import UNKNOWN_TAGS, from_json
 from tests.support.codec.vectors import classes, lines
 
 

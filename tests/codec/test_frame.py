@@ -8,17 +8,17 @@ from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.frame import (
     RequestHead,
     read_header,
-    read_request,
     read_response,
     request_frame,
     request_header_version,
     response_header_version,
     response_parts,
 )
-from kwire.codec.json import to_json
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.primitives import MalformedError
+from tests.support.codec.message_json import to_json
+from tests.support.codec.requests import read_request
 from tests.support.codec.vectors import HOME, check_count, lines
 
 UNKNOWN_TAGS = "_unknownTaggedFields"

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import sys
-import kwire.codec.apis, kwire.codec.compile, kwire.codec.frame, kwire.codec.json
+import kwire.codec.apis, kwire.codec.compile, kwire.codec.frame
 
 def loaded():
     return sorted(name for name in sys.modules if name.startswith("kwire.codec.messages."))

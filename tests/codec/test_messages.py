@@ -5,10 +5,10 @@ from typing import Any, get_args
 import pytest
 
 from kwire.codec.compile import decoder, decoder_in_steps, encode, encoder_in_steps
-from kwire.codec.json import from_json, to_json
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.codec.schema import spec_of
 from kwire.drive import run_steps
+from tests.support.codec.message_json import from_json, to_json
 from tests.support.codec.vectors import by_message, check_count, classes, lines
 
 Lines = list[dict[str, Any]]

@@ -3,7 +3,7 @@
 import pytest
 
 from kwire.configs.declare import ConfigError
-from kwire.configs.properties import parse_override, parse_properties
+from kwire.configs.properties import parse_properties
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,3 @@ def test_parse(text: str, expected: dict[str, str]) -> None:
 def test_broken_escape() -> None:
     with pytest.raises(ConfigError):
         parse_properties(r"a=\u12")
-
-
-def test_override() -> None:
-    assert parse_override("log.dirs = x=y") == ("log.dirs", "x=y")
-    with pytest.raises(ConfigError):
-        parse_override("log.dirs")

@@ -78,7 +78,7 @@ async def test_appended_batches_are_read_back_whole(make: Make) -> None:
     assert log.bounds(WHERE) == (0, 4)
     for offset, expected in ((0, [0, 2]), (1, [0, 2]), (2, [2]), (3, [2]), (4, [])):
         data = await log.read(WHERE, offset)
-        assert [found.base_offset for _, found in header.headers(data)] == expected
+        assert [stored.base_offset for _, stored in header.headers(data)] == expected
 
 
 async def test_marker_takes_one_offset(make: Make) -> None:
@@ -87,8 +87,8 @@ async def test_marker_takes_one_offset(make: Make) -> None:
         producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=3, partitions=[WHERE]
     )
     assert log.append_marker(WHERE, marker) == 1
-    ((_, found),) = header.headers(await log.read(WHERE, 0))
-    assert (found.is_control, found.producer_id, found.record_count) == (True, 7, 1)
+    ((_, stored),) = header.headers(await log.read(WHERE, 0))
+    assert (stored.is_control, stored.producer_id, stored.record_count) == (True, 7, 1)
 
 
 async def test_only_replica_commits_at_once(make: Make) -> None:

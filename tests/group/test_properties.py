@@ -16,7 +16,7 @@ from kwire.codec.messages.sync_group import SyncGroupResponse
 from kwire.errors import KafkaError, NotEnoughReplicas
 from kwire.group import requests
 from kwire.group.model import TRANSITIONS, ClassicGroup, State
-from kwire.group.records import persistent
+from kwire.group.records import group_from, group_record
 from kwire.group.settings import GroupSettings
 from tests.support.group.sim import Sim, subscription
 
@@ -27,7 +27,7 @@ PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"
 
 def comparable(group: ClassicGroup) -> Any:
     """Return the persistent state of a group without the order in which members joined."""
-    stored = persistent(group)
+    stored = group_from(group.group_id, group_record(group).value)
     members = [member._replace(order=0) for member in stored.members_by_arrival()]
     return (
         stored.state,

@@ -9,7 +9,6 @@ from kwire import errors
 from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.frame import (
     read_header,
-    read_request,
     read_response,
     request_frame,
     response_parts,
@@ -21,6 +20,7 @@ from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, Unre
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from tests.support.codec.requests import read_request
 from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import node_config
 

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from kwire import errors
-from kwire.codec.frame import read_header, read_request, response_parts
+from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
@@ -23,6 +23,7 @@ from kwire.raftmeta.controller.mutation_quota import Requester
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 from kwire.types import METADATA_TOPIC
+from tests.support.codec.requests import read_request
 
 HEARTBEAT = BrokerHeartbeatRequest(
     broker_id=1, broker_epoch=7, current_metadata_offset=9, want_fence=False, want_shut_down=False

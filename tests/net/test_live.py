@@ -14,7 +14,6 @@ import pytest
 
 from kwire.codec.apis import BY_KEY, BY_NAME, ListenerType
 from kwire.codec.frame import read_response
-from kwire.codec.json import to_json
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
@@ -22,6 +21,7 @@ from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.handlers import served_on
 from kwire.testing.broker import BrokerProcess, broker
 from kwire.testing.wire import Closed, WireClient
+from tests.support.codec.message_json import to_json
 
 pytestmark = pytest.mark.slow
 

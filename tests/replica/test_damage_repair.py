@@ -12,7 +12,6 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kwire.errors import CorruptMessage, KafkaError, KafkaStorageError
 from kwire.log.config import LogConfig, ScrubSettings
-from kwire.log.directories.segment_checker import ThreadChecker
 from kwire.log.disk import Disk
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
@@ -22,6 +21,7 @@ from kwire.replica.damage_repair import DamageRepair
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable
 from simulation.disk import SimDisk
+from simulation.log.thread_workers import ThreadChecker
 from tests.support.clock import Clock
 from tests.support.log.batches import append
 from tests.support.log.manager import ID, manager

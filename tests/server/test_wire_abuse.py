@@ -15,11 +15,11 @@ import trio
 
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import read_response, request_frame
-from kwire.codec.json import to_json
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.schema import Attribute, fields
 from kwire.node.server import Server
 from kwire.testing.wire import Closed, TrioWireClient
+from tests.support.codec.message_json import to_json
 from tests.support.server.nodes import running
 
 pytestmark = pytest.mark.slow

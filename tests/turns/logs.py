@@ -14,7 +14,6 @@ from kwire.log.cold import WouldWait
 from kwire.log.compaction.clean import clean
 from kwire.log.compaction.job import CleanedGroup
 from kwire.log.config import CleanerSettings, LogConfig
-from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names, offset_index
 from kwire.log.formats.txn_index import AbortedTxn, pack
@@ -24,6 +23,7 @@ from kwire.log.producers import Producer, Sent
 from kwire.log.region import FileRegion
 from kwire.log.threads import DiskThreads, InThread
 from simulation.disk import SimDisk, SimFile
+from simulation.log.thread_workers import ThreadRunner
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS, append, encode, end_transaction
 from tests.support.log.manager import ID

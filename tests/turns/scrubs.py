@@ -3,8 +3,8 @@
 import trio
 
 from kwire.log.config import LogConfig, ScrubSettings
-from kwire.log.directories.segment_checker import ThreadChecker
 from kwire.log.scrubber import LogScrubber, make_scrubber
+from simulation.log.thread_workers import ThreadChecker
 from tests.support.log.batches import TIME_MS, append
 from tests.support.log.manager import ID
 from tests.support.turns.table import Scene

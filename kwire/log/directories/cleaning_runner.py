@@ -1,4 +1,4 @@
-"""The workers of compaction: a child process with low priority, or a thread of the disk.
+"""The workers of compaction: child processes with low priority.
 
 Rules: a pass reads the closed segments of a log and writes ``.cleaned`` files; it changes nothing
 else. Leaving the context of a pass ends it: the child is killed and waited for, so that it cannot
@@ -8,8 +8,6 @@ write anything afterwards. A child that has completed its pass is kept for the n
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
-
-import trio
 
 from kwire import attrs
 from kwire.log.compaction.job import (
@@ -21,7 +19,6 @@ from kwire.log.compaction.job import (
 )
 from kwire.log.directories.worker_process import COMMAND, WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk
-from kwire.log.threads import InThread
 
 Pass = Generator[CleanedGroup, ActiveProducers | None, CleaningSummary]
 Clean = Callable[[Disk, CleaningJob, Callable[[int], None]], Pass]
@@ -40,43 +37,6 @@ class CleaningRunner(Protocol):
 
     async def close(self) -> None:
         """End the worker; the next pass restarts it."""
-
-
-@attrs.define(eq=False)
-class ThreadRunner:
-    """Runs passes in threads of the disk: for tests and simulations."""
-
-    in_thread: InThread
-    clean: Clean
-
-    @asynccontextmanager
-    async def running(self, disk: Disk, root: str, job: CleaningJob) -> AsyncIterator[Step]:
-        del root
-        groups = self.clean(disk, job, lambda size: None)
-        has_begun = False
-
-        async def step(active: ActiveProducers | None) -> CleanedGroup | CleaningSummary:
-            results: list[CleanedGroup | CleaningSummary] = []
-
-            def run() -> None:
-                try:
-                    results.append(groups.send(active if has_begun else None))
-                except StopIteration as end:
-                    results.append(end.value)
-
-            nonlocal has_begun
-            with trio.CancelScope(shield=True):
-                await self.in_thread(disk, run)
-            has_begun = True
-            await trio.lowlevel.checkpoint_if_cancelled()
-            return results[0]
-
-        try:
-            yield step
-        finally:
-            groups.close()
-
-    async def close(self) -> None: ...
 
 
 @attrs.define(eq=False)

@@ -1,4 +1,4 @@
-"""The workers of a scrub: a child process with low priority, or a thread of the disk.
+"""The workers of a scrub: child processes with low priority.
 
 Rule: a check only reads. A child whose check was cancelled is killed; otherwise it is kept for the
 next check.
@@ -10,8 +10,6 @@ from kwire import attrs
 from kwire.log.directories.worker_process import WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk
 from kwire.log.scrub.job import SegmentJob, SegmentReport
-from kwire.log.scrub.segment_check import check_segment
-from kwire.log.threads import InThread
 
 
 class SegmentChecker(Protocol):
@@ -25,23 +23,6 @@ class SegmentChecker(Protocol):
 
     async def close(self) -> None:
         """End the worker; the next check restarts it."""
-
-
-@attrs.define(eq=False)
-class ThreadChecker:
-    """Checks segments in threads of the disk, at any rate: for tests and simulations."""
-
-    in_thread: InThread
-
-    async def check(self, disk: Disk, root: str, job: SegmentJob) -> SegmentReport:
-        del root
-        reports: list[SegmentReport] = []
-        await self.in_thread(
-            disk, lambda: reports.append(check_segment(disk, job, lambda size: None))
-        )
-        return reports[0]
-
-    async def close(self) -> None: ...
 
 
 @attrs.define(eq=False)

@@ -88,14 +88,6 @@ class MetadataDelta:
     features: frozenset[str]
     quotas: frozenset[QuotaEntity]
 
-    @property
-    def is_empty(self) -> bool:
-        """True if only the offset moved."""
-        return (
-            self.before is self.after
-            or attrs.evolve(self.before, applied=self.after.applied) == self.after
-        )
-
 
 class ImageChange:
     """An image while it is being changed. See :func:`apply`."""

@@ -16,7 +16,6 @@ from kwire.log.directories.cleaning_runner import (
     CleaningRunner,
     Pass,
     ProcessRunner,
-    ThreadRunner,
 )
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.worker_process import WorkerEnded
@@ -24,6 +23,7 @@ from kwire.log.disk import Disk, RealDisk
 from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads
 from simulation.disk import SimDisk
+from simulation.log.thread_workers import ThreadRunner
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS
 from tests.support.log.key_logs import put, table

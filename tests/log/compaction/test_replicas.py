@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from kwire.log.compaction.clean import clean
 from kwire.log.config import CleanerSettings, LogConfig
-from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
@@ -28,6 +27,7 @@ from kwire.records.build import New, batch
 from kwire.records.header import parse
 from kwire.replica.fetcher import truncation
 from simulation.disk import Killed, SimDisk
+from simulation.log.thread_workers import ThreadRunner
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS
 from tests.support.log.key_logs import read_keys

@@ -13,13 +13,13 @@ import trio
 from kwire.errors import KafkaStorageError
 from kwire.log import timestamp_search
 from kwire.log.config import CleanerSettings, LogConfig
-from kwire.log.directories.cleaning_runner import ThreadRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import DiskThreads
 from simulation.disk import Killed, SimDisk
+from simulation.log.thread_workers import ThreadRunner
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS
 from tests.support.log.key_logs import put, read_keys, simple_clean, table

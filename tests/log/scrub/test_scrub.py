@@ -19,7 +19,7 @@ from kwire.log.compaction.states import CleaningStates
 from kwire.log.compaction.worker import Worker
 from kwire.log.config import ScrubSettings
 from kwire.log.directories.log_scrub import LogScrub
-from kwire.log.directories.segment_checker import ProcessChecker, SegmentChecker, ThreadChecker
+from kwire.log.directories.segment_checker import ProcessChecker, SegmentChecker
 from kwire.log.directories.worker_process import WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.manager import LogManager
@@ -27,6 +27,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.scrub.job import SegmentJob, SegmentReport
 from kwire.log.scrubber import LogScrubber, make_scrubber
 from simulation.disk import SimDisk
+from simulation.log.thread_workers import ThreadChecker
 from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.manager import ID, config_of, manager
 from tests.support.log.threads import at_once

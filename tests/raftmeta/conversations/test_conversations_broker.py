@@ -17,7 +17,6 @@ import pytest
 import trio
 import trio.testing
 
-from kwire.codec.json import to_json
 from kwire.configs.listeners import Endpoint
 from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
@@ -25,6 +24,7 @@ from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from simulation.raft.quorums import TestClock
+from tests.support.codec.message_json import to_json
 from tests.support.raftmeta.broker_replay import (
     COMPARED_APIS,
     DIFFERENCES,

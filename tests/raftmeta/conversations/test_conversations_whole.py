@@ -9,12 +9,12 @@ import pytest
 
 from kwire.codec.frame import (
     read_header,
-    read_request,
     read_response,
     request_frame,
     response_parts,
 )
-from kwire.codec.json import from_json, to_json
+from tests.support.codec.message_json import from_json, to_json
+from tests.support.codec.requests import read_request
 from tests.support.raftmeta.conversations import CLUSTERS, VECTORS, class_of
 
 RECORDINGS = sorted(VECTORS.glob("*.jsonl.gz"))

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from kwire.codec.compile import decode, encode
-from kwire.codec.json import to_json
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.log_state import EpochEnd, LogState, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
@@ -16,6 +15,7 @@ from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, VoterHistory
 from kwire.types import uuid_bytes
 from simulation.raft.quorums import voters_of
 from simulation.raft.script import Fixed
+from tests.support.codec.message_json import to_json
 
 DIRECTORIES = {
     1: "XTh__-cQVvkKM_F_UfVm0Q",

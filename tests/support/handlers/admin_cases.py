@@ -16,7 +16,7 @@ from typing import Any
 from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import decoder
 from kwire.codec.frame import request_frame
-from kwire.codec.json import from_json, to_json
+from tests.support.codec.message_json import from_json, to_json
 
 ANSWERS = Path(__file__).parent / "admin-answers.json.gz"
 

@@ -20,7 +20,6 @@ import trio
 from kwire import errors
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import request_frame
-from kwire.codec.json import to_json
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import Endpoint
@@ -31,6 +30,7 @@ from kwire.raftmeta.broker.state import BrokerState, State
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.raft.voters import Node
+from tests.support.codec.message_json import to_json
 from tests.support.raftmeta.clusters import node_config
 from tests.support.raftmeta.conversations import CLUSTERS, VECTORS, Frame, Happening, recording
 from tests.support.raftmeta.deviations import Deviation, differences

@@ -20,8 +20,7 @@ import trio.testing
 
 from kwire import errors
 from kwire.codec.apis import ListenerType
-from kwire.codec.frame import read_header, read_request, read_response
-from kwire.codec.json import to_json
+from kwire.codec.frame import read_header, read_response
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -36,6 +35,8 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.raft.describe import describe
 from kwire.raftmeta.storage.records import pack
 from kwire.storage_format.format import feature_records
+from tests.support.codec.message_json import to_json
+from tests.support.codec.requests import read_request
 from tests.support.handlers.services import services_of
 from tests.support.raftmeta import scenes, stage
 from tests.support.raftmeta.clusters import node_config

@@ -16,8 +16,8 @@ from typing import Any, Final
 import attrs
 
 from kwire.codec.apis import APIS
-from kwire.codec.json import from_json
 from kwire.records.header import headers
+from tests.support.codec.message_json import from_json
 
 VECTORS: Final = Path(__file__).parents[2] / "vectors" / "kraft"
 METADATA: Final = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kwire.codec.json import from_json
 from kwire.codec.messages import metadata_records
+from tests.support.codec.message_json import from_json
 
 _FILE = Path(__file__).parent / "metadata-logs.jsonl.gz"
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 import attrs
 
 from kwire.codec.apis import APIS
-from kwire.codec.json import to_json
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.raftmeta.raft.events import (
     Answered,
@@ -34,6 +33,7 @@ from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.storage.storage_turn import write
 from kwire.records.header import parse
 from simulation.raft.memory_storage import MemoryStorage
+from tests.support.codec.message_json import to_json
 from tests.support.raftmeta.conversations import (
     Entry,
     Frame,

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from kwire.codec.layout import Field, Layout, Shape, is_flexible, layout_of
 from kwire.codec.primitives import Buffer
-from kwire.codec.schema import Message, camel
+from kwire.codec.schema import Message
 from kwire.types import uuid_bytes, uuid_text
 
 M = TypeVar("M")
@@ -31,6 +31,12 @@ def from_json(cls: type[M], value: Mapping[str, Json], version: int) -> M:
     message = _struct_in(value, _message_layout(cls, version))
     assert isinstance(message, cls)
     return message
+
+
+def camel(name: str) -> str:
+    """Return a field's name in Kafka's JSON: ``throttle_time_ms`` becomes ``throttleTimeMs``."""
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def _message_layout(cls: type, version: int) -> Layout:
