@@ -26,8 +26,9 @@ from compat_tests.confluent_kafka.clients import is_end, partition_of, value_of
 from compat_tests.durability.sessions import (
     REFUSED_FOR_NOW,
     Session,
+    SessionEvent,
+    SessionRecorder,
     SkippedSequence,
-    SkipRecorder,
     producer_sessions,
 )
 from compat_tests.harness.broker import kafka
@@ -226,11 +227,11 @@ class IdempotentLoad(Load):
     """An idempotent producer with acks=all that numbers the records of each partition."""
 
     acknowledged: list[list[int]] = attrs.field(factory=lambda: [[] for _ in range(PARTITIONS)])
-    skipped: list[SkippedSequence] = attrs.field(factory=list)
+    session_events: list[SessionEvent] = attrs.field(factory=list)
 
     def work(self) -> None:
         logger = logging.Logger(self.topic)
-        logger.addHandler(SkipRecorder(self.topic, self.skipped.append))
+        logger.addHandler(SessionRecorder(self.topic, self.session_events.append))
         logger.addHandler(logging.FileHandler(self.cluster.directory / f"to-{self.topic}.log"))
         client = Producer(
             {
@@ -274,7 +275,10 @@ class IdempotentLoad(Load):
             story += f" {repeats[:20]} of {[(s, v[0], v[-1]) for s, v in sessions.items()]}"
             assert set(values) == set(numbers), story
             assert all(v == sorted(set(v)) for v in sessions.values()), story
-            assert any(s.earlier_error in REFUSED_FOR_NOW for s in self.skipped), story
+            skipped = [e for e in self.session_events if isinstance(e, SkippedSequence)]
+            assert any(s.earlier_error in REFUSED_FOR_NOW for s in skipped), (
+                f"{story}, {self.session_events}"
+            )
 
     def _values_by_session(self, index: int, values: Sequence[int]) -> dict[Session, list[int]]:
         node = self.cluster.nodes[leader_of(self.cluster, self.topic, index)]

@@ -17,7 +17,12 @@ from typing import Final, Literal, TypeVar
 
 import attrs
 
-from compat_tests.durability.sessions import REFUSED_FOR_NOW, Session, SkippedSequence
+from compat_tests.durability.sessions import (
+    REFUSED_FOR_NOW,
+    Session,
+    SessionEvent,
+    SkippedSequence,
+)
 
 Place = tuple[str, int]
 """A topic, by its name or id, and a partition."""
@@ -145,7 +150,7 @@ class History:
     end_offsets: list[EndOffset] = attrs.field(factory=list)
     transactions: list[Transaction] = attrs.field(factory=list)
     calls: list[Call] = attrs.field(factory=list)
-    skipped_sequences: list[SkippedSequence] = attrs.field(factory=list)
+    session_events: list[SessionEvent] = attrs.field(factory=list)
     ends: dict[Place, int] = attrs.field(factory=dict)
     """End offsets after healing, when no client sends any more."""
     stable_ends: dict[Place, int] = attrs.field(factory=dict)
@@ -213,9 +218,9 @@ def duplicates(history: History) -> list[str]:
     client_of = {send.value: send.client for send in history.sends if send.is_idempotent}
     renewing = {send.client for send in history.sends if send.outcome != "ok"}
     renewing |= {
-        skipped.client
-        for skipped in history.skipped_sequences
-        if skipped.earlier_error in REFUSED_FOR_NOW
+        event.client
+        for event in history.session_events
+        if isinstance(event, SkippedSequence) and event.earlier_error in REFUSED_FOR_NOW
     }
     offsets: dict[tuple[Place, bytes], set[int]] = defaultdict(set)
     for place, values_by_offset in history.values().items():
@@ -227,7 +232,10 @@ def duplicates(history: History) -> list[str]:
         sessions = [history.sessions.get(place, {}).get(offset) for offset in sorted(at)]
         are_apart = None not in sessions and len(set(sessions)) == len(at)
         if len(at) > 1 and not (are_apart and client_of[value] in renewing):
-            anomalies.append(f"duplicate: {_text(value)} of {place} at {sorted(at)}, in {sessions}")
+            events = [e for e in history.session_events if e.client == client_of[value]]
+            anomalies.append(
+                f"duplicate: {_text(value)} of {place} at {sorted(at)}, in {sessions}, {events}"
+            )
     return anomalies
 
 
@@ -399,9 +407,13 @@ def offsets_gone_back(history: History) -> list[str]:
     """Find reads of committed offsets that no order of the commits explains (invariant 11).
 
     A read returns the last commit that was acknowledged before it began, or a commit that may
-    come after that one. Of a group with automatic commits only the reads are known, and its client
-    may send an old commit again after a newer one when the broker was away (librdkafka does); so
-    only the last read is checked, and no other may be above it.
+    come after that one. A client that had no answer to a commit in time closes the connection and
+    sends the commit again; what waits in the old connection, behind a network that is cut, may
+    arrive last of all, and Kafka has no way to recognize it.
+
+    Of a group with automatic commits only the reads are known, and its client may send an old
+    commit again after a newer one when the broker was away (librdkafka does); so only the last read
+    is checked, and no other may be above it.
     """
     anomalies = []
     commits_by_key = _by_key(history.commits)
@@ -448,9 +460,22 @@ def _possible_offsets(commits: list[Commit], reads: list[Committed]) -> Iterator
             number += 1
         while waiting and waiting[0].began < read.ended:
             candidates.append(waiting.popleft())
-        candidates = [c for c in candidates if c.ended > last]
+        candidates = [c for c in candidates if _last_effect(c) > last]
         possible: set[int | None] = {c.offset for c in candidates if c.began < read.ended}
         yield possible if number else {*possible, None}
+
+
+RESENT_AFTER: Final = 10.0
+"""The seconds without an answer after which the clients of a run send a request again, at least."""
+LATEST_ARRIVAL: Final = 60.0
+"""The seconds within which the first of two equal requests arrives after the answer to the other:
+longer than the longest pause between two attempts of TCP while a fault lasts."""
+
+
+def _last_effect(commit: Commit) -> float:
+    """Return the time after which a commit cannot take effect any more."""
+    was_resent = commit.ended - commit.began >= RESENT_AFTER
+    return commit.ended + LATEST_ARRIVAL if was_resent else commit.ended
 
 
 def unread_commits(history: History) -> list[str]:

@@ -29,7 +29,7 @@ from compat_tests.durability.history import (
     Send,
 )
 from compat_tests.durability.load import BASE
-from compat_tests.durability.sessions import SkipRecorder
+from compat_tests.durability.sessions import SessionRecorder
 from compat_tests.harness.wait import eventually
 
 SEND_SECONDS: Final = 180
@@ -92,7 +92,7 @@ OBSERVATIONS: Final = (
     "end_offsets",
     "transactions",
     "calls",
-    "skipped_sequences",
+    "session_events",
 )
 """The parts of a history that clients record."""
 
@@ -152,7 +152,7 @@ class Writer(Client):
 
     def work(self) -> None:
         logger = logging.Logger(self.name)
-        logger.addHandler(SkipRecorder(self.name, self.history.skipped_sequences.append))
+        logger.addHandler(SessionRecorder(self.name, self.history.session_events.append))
         producer = Producer(
             {
                 "bootstrap.servers": self.run.address,

@@ -23,6 +23,7 @@ _SKIPPED: Final = re.compile(
     r"skipped sequence numbers .*caused by previous failed request \((\w+)"
 )
 """The part of librdkafka's debug line that says why an idempotent producer begins a new session."""
+_NEW_SESSION: Final = re.compile(r"epoch bump for .* in-flight requests: (.*)")
 
 
 @attrs.frozen
@@ -45,17 +46,31 @@ class SkippedSequence:
     """The error of the batch before it."""
 
 
-class SkipRecorder(logging.Handler):
-    """Records the skipped sequences that a client library writes to its log with ``debug=eos``."""
+@attrs.frozen
+class NewSession:
+    """The beginning of a session after the first one, and the reason that the library gives."""
 
-    def __init__(self, client: str, record: Callable[[SkippedSequence], None]) -> None:
+    client: str
+    reason: str
+
+
+SessionEvent = SkippedSequence | NewSession
+
+
+class SessionRecorder(logging.Handler):
+    """Records what a client library says of its sessions in its log with ``debug=eos``."""
+
+    def __init__(self, client: str, record: Callable[[SessionEvent], None]) -> None:
         super().__init__()
         self.client = client
         self.record = record
 
     def emit(self, record: logging.LogRecord) -> None:
-        if match := _SKIPPED.search(record.getMessage()):
+        text = record.getMessage()
+        if match := _SKIPPED.search(text):
             self.record(SkippedSequence(self.client, match[1]))
+        elif match := _NEW_SESSION.search(text):
+            self.record(NewSession(self.client, match[1]))
 
 
 def producer_sessions(directory: Path) -> dict[int, Session]:

@@ -18,7 +18,13 @@ import pytest
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.durability.history import History, anomalies
 from compat_tests.durability.recording import TOO_LARGE, Run
-from compat_tests.durability.sessions import SkippedSequence, SkipRecorder, producer_sessions
+from compat_tests.durability.sessions import (
+    NewSession,
+    SessionEvent,
+    SessionRecorder,
+    SkippedSequence,
+    producer_sessions,
+)
 from compat_tests.harness.broker import Broker
 
 PARTITIONS = 3
@@ -141,9 +147,9 @@ def test_stop_may_be_cut_short_at_any_time(own_broker, topic):
 
 def test_skipped_sequence_in_a_producers_log_is_recorded() -> None:
     """The line is librdkafka 2.16's, after it had sent two batches to a leader without room."""
-    skipped: list[SkippedSequence] = []
+    events: list[SessionEvent] = []
     logger = logging.Logger("rdkafka")
-    logger.addHandler(SkipRecorder("writer", skipped.append))
+    logger.addHandler(SessionRecorder("writer", events.append))
     begin = "ERRSEQ [rdkafka#producer-2] [thrd:127.0.0.1:29663/1]: 127.0.0.1:29663/1: "
     logger.debug(
         f"{begin}ProduceRequest for t [0] with 1 message(s) failed due to skipped sequence numbers"
@@ -151,5 +157,13 @@ def test_skipped_sequence_in_a_producers_log_is_recorded() -> None:
         " (KAFKA_STORAGE_ERROR, actions Refresh,Retry,MsgNotPersisted, base seq 3..3,"
         " base msgid 4, 0ms ago): recovering and retrying"
     )
+    logger.debug(
+        "DRAIN [rdkafka#producer-2] [thrd:main]: Beginning partition drain in state Assigned for"
+        " PID{Id:0,Epoch:0} epoch bump for 1 partition(s) with in-flight requests: skipped"
+        " sequence numbers"
+    )
     logger.debug("DRAIN [rdkafka#producer-2] [thrd:main]: All partitions drained")
-    assert skipped == [SkippedSequence("writer", "KAFKA_STORAGE_ERROR")]
+    assert events == [
+        SkippedSequence("writer", "KAFKA_STORAGE_ERROR"),
+        NewSession("writer", "skipped sequence numbers"),
+    ]

@@ -147,7 +147,7 @@ def test_value_in_two_sessions_of_a_producer_with_a_skipped_sequence(
     history.polls.append(Poll("late", 120.0, 121.0, ((PLACE, 10, b"4"),)))
     history.sessions[PLACE] = {4: Session(1000, 0), 10: Session(1000, 1)}
     assert "duplicates" in find_anomalies(history)
-    history.skipped_sequences.append(SkippedSequence(client, earlier_error))
+    history.session_events.append(SkippedSequence(client, earlier_error))
     assert ("duplicates" in find_anomalies(history)) == is_anomaly
 
 
@@ -306,6 +306,28 @@ def test_commit_without_an_answer_may_be_there_or_not() -> None:
         history.commits.append(Commit("group", PLACE, 7, 113.5))
         history.committed.append(Committed("group", PLACE, offset, 114.0, 115.0))
         assert anomalies(history) == {}
+
+
+@pytest.mark.parametrize(
+    ("began", "read_at", "anomalies"),
+    [
+        (100.0, 130.0, set()),
+        (100.0, 180.0, {"offsets_gone_back"}),
+        (105.0, 130.0, {"offsets_gone_back"}),
+    ],
+)
+def test_commit_that_was_sent_twice_may_take_effect_again(
+    began: float, read_at: float, anomalies: set[str]
+) -> None:
+    """The first request may wait behind a cut network, but neither for ever nor without cause."""
+    history = sound()
+    history.commits = [
+        Commit("group", PLACE, 2, began, 111.0, "ok"),
+        Commit("group", PLACE, 5, 112.0, 113.0, "ok"),
+        *([Commit("group", PLACE, 7, 172.0, 173.0, "ok")] if read_at > 170 else []),
+    ]
+    history.committed = [Committed("group", PLACE, 2, read_at, read_at + 1)]
+    assert find_anomalies(history) == anomalies
 
 
 def test_offset_of_a_group_that_commits_unasked_goes_back() -> None:
