@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -286,11 +287,13 @@ class Trial:
     def _summary(self, history: History, nemesis: Nemesis) -> str:
         outcomes = [send.outcome for send in history.sends]
         ends = [transaction.outcome for transaction in history.transactions]
+        events = Counter(map(str, history.session_events))
         return (
             f"faults {nemesis.counts}; sends { {o: outcomes.count(o) for o in set(outcomes)} },"
             f" {len(history.polls)} polls, {len(history.commits)} commits,"
             f" {len(history.committed)} reads of commits, {len(history.end_offsets)} of ends,"
-            f" transactions { {o: ends.count(o) for o in set(ends)} }"
+            f" transactions { {o: ends.count(o) for o in set(ends)} },"
+            f" sessions {dict(events.most_common(9))}"
         )
 
     def open_calls(self) -> list[str]:
