@@ -17,8 +17,14 @@ import attrs
 
 from kwire.records.header import headers
 
-REFUSED_FOR_NOW: Final = frozenset({"KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS"})
-"""Errors of a batch that is not stored, after which the leader may take the next one."""
+REFUSED_FOR_NOW: Final = frozenset(
+    {"KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS", "NOT_LEADER_FOR_PARTITION"}
+)
+"""Errors of a batch that is not stored, after which the broker may take the next one.
+
+A broker that does not know yet that it leads a partition is an example: clients may learn of it
+from another broker first.
+"""
 _SKIPPED: Final = re.compile(
     r"skipped sequence numbers .*caused by previous failed request \((\w+)"
 )
