@@ -323,6 +323,11 @@ class BrokerHalf:
             partition = self.replicas.partitions.find(*log.partition)
             if partition is not None:
                 assignments().on_role_changed(partition)
+                return
+            # The directory may have failed: then the controller must elect another leader, but the
+            # metadata still name the target.
+            directory_id = moves.directory_of(log).directory_id
+            assignments().report((log.topic_id, log.partition.partition), directory_id)
 
         moves.rules.wait_assigned, moves.rules.on_given_up = wait_assigned, on_given_up
         self.replicas.roles.subscribe(on_role_changed)

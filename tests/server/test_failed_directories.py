@@ -9,11 +9,14 @@ from kwire import errors
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.errors import KafkaStorageError
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.log_move import LogMove
 from kwire.node.run import leaves
 from kwire.node.server import Server
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
 from kwire.storage_format.directories import format_node
 from kwire.testing.wire import TrioWireClient
+from kwire.types import NO_LEADER
 from tests.support.handlers.broker import one_batch
 from tests.support.server.nodes import config, create, parts_of, running
 
@@ -78,6 +81,44 @@ async def test_records_of_an_unreadable_directory_are_back_once_it_is_readable(
     async with running(tmp_path, **settings) as server:
         partitions = [parts_of(server).replicas.partitions.get("t", n) for n in range(PARTITIONS)]
         assert [p.log.end_offset for p in partitions] == [1 if code else 2 for code in codes]
+
+
+async def test_controller_learns_that_the_source_of_a_move_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then the metadata name the target; the replica counts as online there."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    settings = {
+        "log_dirs": ",".join(map(str, paths)),
+        "metadata_log_dir": str(tmp_path / "metadata"),
+    }
+
+    async def never(move: LogMove) -> bool:
+        await trio.sleep_forever()
+        return False
+
+    monkeypatch.setattr(LogMove, "switch", never)
+    async with running(tmp_path, **settings) as server:
+        await create(server, "t")
+        assert await write(server, 0) == errors.NONE
+        log = parts_of(server).replicas.partitions.get("t", 0).log
+        first, second = server.core.logs.directories
+        source, target = (first, second) if log.disk is first.disk else (second, first)
+        server.core.logs.moves.request(log, target)
+
+        async def wait_replica(directory_id: bytes, leader: int) -> None:
+            def is_there(image: MetadataImage) -> bool:
+                topic = image.topic("t")
+                assert topic is not None
+                partition = topic.partitions[0]
+                return (partition.directory(1), partition.leader) == (directory_id, leader)
+
+            await server.core.publisher.wait_for(is_there)
+
+        with trio.fail_after(60):
+            await wait_replica(target.directory_id, 1)
+            fail(source)
+            await wait_replica(source.directory_id, NO_LEADER)
 
 
 async def write(server: Server, index: int) -> int:
