@@ -229,18 +229,33 @@ class LogMove:
     async def _follow_cuts(self) -> None:
         """Remove what the current log no longer has, and adopt its settings."""
         log, future, truncation = self.log, self.future, self.target.truncation
-        if future.config is not log.config:
-            future.configure(log.config)
+        self._adopt_config()
         common_end = self._common_end()
         if common_end < future.end_offset:
             await truncation.truncate(future, common_end)
+            if future.end_offset > common_end:
+                self._cannot_cut(common_end)
         first = log.segments[0].base_offset
         if future.end_offset < first or future.segments[0].base_offset > first:
-            await truncation.restart_at(future, first)
+            if not await truncation.restart_at(future, first):
+                self._cannot_cut(first)
             await self._restore_producers(first)
         await self._drop_segments(log.segments[0].base_offset)
         future.advance_start(min(log.start_offset, future.end_offset))
         future.high_watermark = min(log.high_watermark, future.end_offset)
+
+    def _cannot_cut(self, offset: int) -> None:
+        """Raise after a cut of the future replica that was not made.
+
+        Without the cut, nothing may be appended: batches of the next epoch would hide that the logs
+        differ.
+        """
+        self._check()
+        raise KafkaStorageError(f"{self.target.directory.name}: cannot truncate to {offset}")
+
+    def _adopt_config(self) -> None:
+        if self.future.config is not self.log.config:
+            self.future.configure(self.log.config)
 
     def _common_end(self) -> int:
         log, future = self.log, self.future

@@ -1,0 +1,67 @@
+"""Moves between log directories under disk errors and changes at unlucky times."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.move_rules import MoveRules
+from kwire.log.manager import LogManager
+from kwire.log.partition_log import PartitionLog
+from simulation.disk import SimDisk
+from tests.support.log.batches import append, content
+from tests.support.log.moving import create, current, running
+
+
+def name_of(call: Callable[[], None]) -> str:
+    """Return the name of the function that a thread runs."""
+    name: str = getattr(getattr(call, "func", call), "__name__", "")
+    return name
+
+
+async def copied_log(logs: LogManager, copied: trio.Event) -> PartitionLog:
+    """Return a log with 20 records in two epochs, whose move waits for the event."""
+
+    async def wait_assigned(log: PartitionLog, directory: LogDirectory) -> None:
+        await copied.wait()
+
+    logs.moves.rules = MoveRules(wait_assigned=wait_assigned)
+    log = create(logs)
+    for number in range(20):
+        append(log, [b"old %d" % number], epoch=number // 10)
+    logs.moves.request(log, logs.directories[1])
+    await trio.sleep(1)
+    (future,) = logs.directories[1].futures.values()
+    assert future.end_offset == 20
+    return log
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC])
+async def test_records_that_the_target_cannot_cut_are_not_moved(autojump_clock, error: int) -> None:
+    """A new leader's records replace the copied ones, while the target writes no checkpoint."""
+    first, second, copied = SimDisk(), SimDisk(), trio.Event()
+    async with running(first, second) as logs:
+        log = await copied_log(logs, copied)
+        second.fail_at("*", OSError(error, "refused"), path="checkpoint", times=30)
+        await logs.truncate(log, 12)
+        for number in range(12, 30):
+            append(log, [b"new %d" % number], epoch=2)
+        expected = content(log)
+        copied.set()
+        await trio.sleep(100)
+        assert current(logs).disk is second
+        assert content(current(logs)) == expected
+
+
+async def test_target_that_cannot_cut_is_not_tried_all_the_time(autojump_clock) -> None:
+    first, second, copied = SimDisk(), SimDisk(), trio.Event()
+    async with running(first, second) as logs:
+        log = await copied_log(logs, copied)
+        await logs.truncate(log, 12)
+        second.fail_at("*", OSError(errno.ENOSPC, "full"), path="checkpoint", times=10_000)
+        copied.set()
+        before = len(second.calls)
+        await trio.sleep(10)
+        assert len(second.calls) - before < 1000
