@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 
+import attrs
 import pytest
 import trio
 
@@ -12,7 +13,7 @@ from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
-from tests.support.log.moving import create, current, running
+from tests.support.log.moving import CONFIG, create, current, running
 
 
 def name_of(call: Callable[[], None]) -> str:
@@ -65,3 +66,31 @@ async def test_target_that_cannot_cut_is_not_tried_all_the_time(autojump_clock) 
         before = len(second.calls)
         await trio.sleep(10)
         assert len(second.calls) - before < 1000
+
+
+async def test_settings_changed_during_the_last_sync_apply_to_the_moved_log(
+    autojump_clock,
+) -> None:
+    first, second = SimDisk(), SimDisk()
+    async with running(first, second) as logs:
+        log = create(logs)
+        append(log, [b"value"])
+        service = logs.services[first]
+        changed = attrs.evolve(CONFIG, retention_ms=1234)
+
+        async def busy_thread(call: Callable[[], None]) -> None:
+            await trio.lowlevel.checkpoint()
+            if log in service.busy.cuts and service.directory.holds(log):
+                if name_of(call) == "write_checkpoints":
+                    append(log, [b"later"])
+                    log.flush_state.flush()  # So the future replica needs another sync.
+                elif name_of(call) == "run":
+                    log.configure(changed)
+            call()
+
+        logs.threads.stand_in = busy_thread
+        logs.moves.request(log, logs.directories[1])
+        await trio.sleep(10)
+        assert current(logs).disk is second
+        assert log.config is changed
+        assert current(logs).config.retention_ms == 1234

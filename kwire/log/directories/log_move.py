@@ -336,8 +336,9 @@ class LogMove:
         )
 
     def _adopt_state(self) -> None:
-        """Adopt what the batches do not tell: epochs without records, the cleaned part."""
+        """Adopt what batches do not tell: settings, epochs without records, the cleaned part."""
         log, future = self.log, self.future
+        self._adopt_config()
         future.clean_state.clean_end = log.clean_state.clean_end
         future.high_watermark = min(log.high_watermark, future.end_offset)
         if future.epochs.entries() != log.epochs.entries():
