@@ -7,13 +7,14 @@ import attrs
 import pytest
 import trio
 
+from kwire.errors import KafkaStorageError
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.move_rules import MoveRules
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
-from tests.support.log.moving import CONFIG, create, current, running
+from tests.support.log.moving import CONFIG, create, current, partitions, running
 
 
 def name_of(call: Callable[[], None]) -> str:
@@ -94,3 +95,23 @@ async def test_settings_changed_during_the_last_sync_apply_to_the_moved_log(
         assert current(logs).disk is second
         assert log.config is changed
         assert current(logs).config.retention_ms == 1234
+
+
+@pytest.mark.parametrize("call", ["mkdir", "create", "write", "open"])
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC])
+async def test_refused_moves_leave_nothing_behind(autojump_clock, error: int, call: str) -> None:
+    first, second = SimDisk(), SimDisk()
+    async with running(first, second) as logs:
+        log = create(logs)
+        append(log, [b"value"])
+        for _ in range(3):
+            second.fail_at(call, OSError(error, "refused"), path="-future", times=2)
+            with pytest.raises(KafkaStorageError):
+                logs.moves.request(log, logs.directories[1])
+            second.mend()
+        await trio.sleep(100)
+        assert partitions(second) == []
+        assert not [file for file in second.opened if "t-0" in file.path]
+        logs.moves.request(log, logs.directories[1])
+        await trio.sleep(100)
+        assert current(logs).disk is second

@@ -35,6 +35,10 @@ def create(
             partition, topic_id, config, service.clock.now_ms(), (name, start_offset)
         )
     except OSError as error:
+        marked = names.marked_directory(*partition, unique.hex(), names.DELETE_DIRECTORY)
+        with suppress(OSError):  # No later attempt reuses the name, and a start would resume it.
+            directory.disk.rename(name, marked)
+            service.removals.add(directory.disk, [marked], config.file_delete_delay_ms)
         directory.note_failure()
         raise KafkaStorageError(f"{directory.name}: {error}") from error
     service.watch(log)
