@@ -303,7 +303,11 @@ class SimDisk(DiskHealth):
 
     def _rename(self, source: str, target: str) -> None:
         self.call("rename", source)
-        self.root.rename(source, target)
+        try:
+            self.root.rename(source, target)
+        except OSError as error:
+            self.judge(error)
+            raise
 
     def remove(self, path: str) -> None:
         self.call("remove", path)

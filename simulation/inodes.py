@@ -171,12 +171,18 @@ class Directory:
         return above.names.get(name)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file or directory, replacing ``target``; raises FileNotFoundError."""
+        """Rename a file or directory, replacing ``target``; raises OSError.
+
+        As on a real disk, a directory replaces only an empty one.
+        """
         above, name = self.parent(source)
         node = above.names.get(name)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         to, to_name = self.parent(target)
+        replaced = to.names.get(to_name)
+        if replaced is not node and isinstance(replaced, Directory) and replaced.names:
+            raise OSError(errno.ENOTEMPTY, "directory not empty", target)
         if to is above:
             above.change({name: None, to_name: node})
         else:

@@ -115,3 +115,29 @@ async def test_refused_moves_leave_nothing_behind(autojump_clock, error: int, ca
         logs.moves.request(log, logs.directories[1])
         await trio.sleep(100)
         assert current(logs).disk is second
+
+
+async def test_log_moves_back_before_its_old_directory_is_renamed(autojump_clock) -> None:
+    """The new name is synced slowly, and only then is the old directory renamed."""
+    first, second = SimDisk(), SimDisk()
+    async with running(first, second) as logs:
+        log = create(logs)
+        append(log, [b"value"])
+
+        async def slow_sync(call: Callable[[], None]) -> None:
+            await trio.lowlevel.checkpoint()
+            if name_of(call) == "sync_directory" and current(logs).disk is second:
+                await trio.sleep(5)
+            call()
+
+        logs.threads.stand_in = slow_sync
+        logs.moves.request(log, logs.directories[1])
+        await trio.sleep(1)
+        moved = current(logs)
+        assert moved.disk is second
+        append(moved, [b"meanwhile"])
+        logs.moves.request(moved, logs.directories[0])
+        await trio.sleep(100)
+        assert logs.directories[0].online
+        assert current(logs).disk is first
+        assert [value for _, value in content(current(logs))] == [b"value", b"meanwhile"]
