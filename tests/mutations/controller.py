@@ -4,6 +4,16 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="replaced-controller-decides-without-a-pause",
+        invariants=(44,),
+        path="kwire/raftmeta/controller/periodic_tasks.py",
+        old="                pass\n        except errors.NotController:\n"
+        "            await trio.sleep(RETRY_S)\n",
+        new="                pass\n        except errors.NotController:\n            pass\n",
+        test="tests/raftmeta/controller/test_periodic.py"
+        "::test_controller_that_may_have_been_replaced_waits_before_it_decides_again",
+    ),
+    Mutation(
         name="brokers-are-fenced-before-their-waiting-heartbeats",
         invariants=(44,),
         path="kwire/raftmeta/controller/periodic_tasks.py",

@@ -1,11 +1,12 @@
 """The decisions that the active controller makes by itself as time passes or brokers change.
 
 Rules: timers run only while there are other brokers to watch, so that a single node stays idle; a
-task decides in slices and ends without an error when leadership is lost.
+task decides in slices and ends without an error when leadership is lost. A controller that may have
+been replaced makes no decision without records: its tasks then wait before they decide again.
 """
 
 import math
-from contextlib import suppress
+from typing import Final
 
 import trio
 
@@ -15,6 +16,9 @@ from kwire.drive import give_way
 from kwire.raftmeta.controller.brokers import decide_fence_stale
 from kwire.raftmeta.controller.controller import Controller, Decide
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
+
+RETRY_S: Final = 0.1
+"""The delay after a decision that this controller may not, or may no longer, make."""
 
 
 @attrs.frozen(eq=False)
@@ -46,8 +50,10 @@ class PeriodicTasks:
             await controller.wait_ready()
             await give_way()  # Heartbeats that waited for a large decision come first.
             if controller.is_ready:
-                with suppress(errors.NotController):
+                try:
                     await controller.call(decide_fence_stale, None)
+                except errors.NotController:
+                    await trio.sleep(RETRY_S)
 
     async def _update_leaders(self) -> None:
         """Continue changes too large for one decision, including those of a previous controller."""
@@ -101,9 +107,12 @@ class PeriodicTasks:
             await self.controller.wait_change()
 
     async def _run(self, decide: "Decide[None, bool]") -> None:
-        """Repeat one of the controller's own decisions until it reports that nothing remains."""
+        """Repeat one of the controller's own decisions until it reports that nothing remains.
+
+        Return after a delay if this controller may not decide.
+        """
         try:
             while await self.controller.call(decide, None):
                 pass
         except errors.NotController:
-            pass
+            await trio.sleep(RETRY_S)

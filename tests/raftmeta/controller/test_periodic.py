@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
@@ -99,3 +100,30 @@ async def test_unclean_election_allowed_at_run_time_elects_for_leaderless_partit
         setting = ("unclean.leader.election.enable", SET, allowed)
         cluster.do(decide_incremental_alter, alter(BROKER, "", setting))
         assert await leaders_after(cluster, 299, 2) == expected
+
+
+async def test_controller_that_may_have_been_replaced_waits_before_it_decides_again(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own decisions without records fail meanwhile, and other tasks must go on."""
+    quorum = OneLeader(at_once=True)
+    asked_at: list[float] = []
+
+    def may_be_replaced(now: float) -> bool:
+        asked_at.append(trio.current_time())
+        return len(asked_at) < 1000 and trio.current_time() < 2
+
+    monkeypatch.setattr(quorum, "may_be_replaced", may_be_replaced)
+    cluster = Cluster((1, 2), broker_early_fencing_enable="false", **PATIENT)
+    cluster.topic("t", [1, 2])
+    for broker in (2, 1):
+        cluster.fence(broker)
+    cluster.unfence(2)
+    controller = active_controller(quorum, cluster)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(PeriodicTasks(controller, TestClock()).run)
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert not controller.state.leader_update_queue
+    assert 2 <= max(asked_at) < 3, "it goes on soon after"
+    assert len(asked_at) < 100
