@@ -6,6 +6,7 @@ MOVE = "kwire/log/directories/log_move.py"
 MOVES = "kwire/log/directories/moves.py"
 TEST = "tests/log/test_moves.py"
 CRASH = f"{TEST}::test_crash_at_any_step_of_a_move_loses_nothing"
+FAULTS = "tests/log/test_move_faults.py"
 CHANGED = f"{TEST}::test_moved_log_equals_the_log_after_any_changes"
 
 MUTATIONS = (
@@ -83,5 +84,32 @@ MUTATIONS = (
         old="with running.scope, move.source.busy.cleaning.pause(log):",
         new="with running.scope:",
         test=f"{TEST}::test_no_pass_cleans_a_log_during_its_move",
+    ),
+    Mutation(
+        name="records-follow-those-that-the-target-could-not-cut",
+        invariants=(26,),
+        path=MOVE,
+        old="            if future.end_offset > common_end:\n"
+        "                self._cannot_cut(common_end)\n",
+        new="",
+        test=f"{FAULTS}::test_records_that_the_target_cannot_cut_are_not_moved",
+    ),
+    Mutation(
+        name="log-moves-onto-its-old-directory",
+        invariants=(89,),
+        path=MOVE,
+        old="            future_logs.check_vacant(self.target, self.log.partition)\n",
+        new="",
+        test=f"{FAULTS}::test_log_moves_back_before_its_old_directory_is_renamed",
+    ),
+    Mutation(
+        name="controller-never-learns-that-a-moving-replica-is-lost",
+        invariants=(89,),
+        path="kwire/node/broker.py",
+        old="            assignments().report((log.topic_id, log.partition.partition), "
+        "directory_id)\n",
+        new="",
+        test="tests/server/test_failed_directories.py"
+        "::test_controller_learns_that_the_source_of_a_move_has_failed",
     ),
 )
