@@ -141,3 +141,40 @@ async def test_log_moves_back_before_its_old_directory_is_renamed(autojump_clock
         assert logs.directories[0].online
         assert current(logs).disk is first
         assert [value for _, value in content(current(logs))] == [b"value", b"meanwhile"]
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC])
+async def test_old_directory_goes_although_its_indexes_cannot_be_written(
+    autojump_clock, error: int
+) -> None:
+    first, second = SimDisk(), SimDisk()
+    async with running(first, second) as logs:
+        log = create(logs)
+        append(log, [b"value"])
+        first.fail_at("*", OSError(error, "refused"), path="-delete/0", times=4)
+        logs.moves.request(log, logs.directories[1])
+        await trio.sleep(100)
+        assert current(logs).disk is second
+        assert partitions(first) == []
+        assert not [file for file in first.opened if "t-0" in file.path]
+
+
+async def test_move_ends_although_its_directory_has_vanished(
+    autojump_clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, copied = SimDisk(), SimDisk(), trio.Event()
+    async with running(first, second) as logs:
+        log = await copied_log(logs, copied)
+        (future,) = logs.directories[1].futures.values()
+        second.remove_tree(future.segments.directory)
+        copied.set()
+        await trio.sleep(10)
+        assert current(logs) is log
+        assert len([r for r in caplog.records if "move delayed" in r.message]) < 3
+        logs.moves.request(log, logs.directories[0])
+        await trio.sleep(10)
+        assert not [file for file in second.opened if "t-0" in file.path]
+        assert "cannot remove future replica partition=t-0" in caplog.text
+        logs.moves.request(log, logs.directories[1])
+        await trio.sleep(10)
+        assert current(logs).disk is second

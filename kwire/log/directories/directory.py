@@ -15,7 +15,7 @@ from kwire import attrs
 from kwire.log import recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, Lock
-from kwire.log.disk_health import FAILED_SYNC, ignore_no_room
+from kwire.log.disk_health import FAILED_SYNC, DiskErrorKind, classify
 from kwire.log.formats import checkpoints, names
 from kwire.log.formats.checkpoints import Offsets
 from kwire.log.partition_log import PartitionLog, create
@@ -350,14 +350,19 @@ def sync_removed_markers(disk: Disk, markers: Iterable[str]) -> None:
 def set_aside(log: PartitionLog, marked: str) -> None:
     """Rename the directory of a log that its log directory no longer holds, and close its files.
 
-    The indexes of its last segment are written, because Kafka warns of a segment without them.
+    The indexes of its last segment are written, because Kafka warns of a segment without them. This
+    is given up for lack of room or descriptors. Raises OSError.
     """
     log.disk.rename(log.segments.directory, marked)
     log.segments.move(marked)
-    with ignore_no_room():
+    try:
         for segment in log.segments:
             segment.write_indexes()
-    log.segments.release()
+    except OSError as error:
+        if classify(error) is DiskErrorKind.BROKEN:
+            raise
+    finally:
+        log.segments.release()
 
 
 def files_naming(log: PartitionLog) -> set[str]:
