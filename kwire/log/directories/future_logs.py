@@ -8,6 +8,7 @@ start finds two directories of the partition, and knows that the old one is outd
 removed once the old directory has its ``-delete`` name on disk.
 """
 
+import logging
 from contextlib import suppress
 
 from kwire.errors import KafkaStorageError
@@ -17,6 +18,8 @@ from kwire.log.directories.directory_service import DirectoryService
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.types import ZERO_UUID, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 def create(
@@ -55,11 +58,20 @@ def forget(service: DirectoryService, log: PartitionLog) -> None:
 
 
 def remove(service: DirectoryService, log: PartitionLog, unique: bytes) -> None:
-    """Remove a future replica's files later; no thread may be working on it."""
+    """Remove a future replica's files later; no thread may be working on it.
+
+    An error is only logged: the next start finds what is left.
+    """
     directory = service.directory
     if directory.futures.get(log.partition) is log:
         forget(service, log)
-    _remove_later(service, log, unique)
+    try:
+        _remove_later(service, log, unique)
+    except OSError as error:
+        log.segments.release()
+        directory.note_failure()
+        text = "cannot remove future replica partition=%s directory=%s error=%s"
+        logger.error(text, log.partition, directory.name, error)
 
 
 def check_vacant(service: DirectoryService, partition: TopicPartition) -> None:

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 """The delay before a move continues after a disk error, such as a full disk."""
+REPORT_S: Final = 60.0
 
 
 class _NoThrottle:
@@ -61,6 +62,9 @@ class RunningMove:
     """True from the request that assigns the replica to the target directory."""
     is_unwanted: bool = False
     """True if the future replica has to be removed when the task ends."""
+    reported: str = ""
+    """The error that was last logged, at :attr:`reported_at`."""
+    reported_at: float = 0.0
 
 
 @attrs.define(eq=False)
@@ -219,12 +223,7 @@ class LogMoves:
             logger.info("moved partition=%s to=%s", partition, move.target.directory.name)
 
     def _remove(self, running: RunningMove) -> None:
-        move = running.move
-        try:
-            future_logs.remove(move.target, move.future, self.unique())
-        except OSError as error:
-            move.target.directory.note_failure()
-            logger.error("cannot remove future replica partition=%s error=%s", move.log, error)
+        future_logs.remove(running.move.target, running.move.future, self.unique())
 
     async def _finish(self, running: RunningMove) -> bool:
         """Copy and switch, with pauses after errors; return whether the log was moved."""
@@ -246,12 +245,20 @@ class LogMoves:
             except MoveEnded:
                 break
             except (KafkaStorageError, OSError) as error:
-                logger.error("move delayed partition=%s error=%s", move.log.partition, error)
+                self._report_delay(running, error)
                 await trio.sleep(RETRY_S)
             except (KafkaError, ValueError):
                 logger.exception("move failed partition=%s", move.log.partition)
                 break
         return False
+
+    def _report_delay(self, running: RunningMove, error: Exception) -> None:
+        """Log an error that delays a move, but the same error only once every :data:`REPORT_S`."""
+        text, now = str(error), self.clock.now()
+        if text != running.reported or now - running.reported_at >= REPORT_S:
+            running.reported, running.reported_at = text, now
+            partition = running.move.log.partition
+            logger.error("move delayed partition=%s error=%s", partition, text)
 
 
 async def finish_switches(
