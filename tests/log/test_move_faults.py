@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 
 import attrs
 import pytest
@@ -14,7 +15,8 @@ from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
-from tests.support.log.moving import CONFIG, create, current, partitions, running
+from tests.support.log.manager import ID
+from tests.support.log.moving import CONFIG, SECOND, create, current, partitions, running
 
 
 def name_of(call: Callable[[], None]) -> str:
@@ -178,3 +180,33 @@ async def test_move_ends_although_its_directory_has_vanished(
         logs.moves.request(log, logs.directories[1])
         await trio.sleep(10)
         assert current(logs).disk is second
+
+
+async def test_mark_of_an_earlier_move_is_not_believed(autojump_clock) -> None:
+    """A move lacked descriptors at its end; the process dies at the end of the move back."""
+    first, second = SimDisk(), SimDisk()
+    killed: list[PartitionLog] = []
+
+    def on_moved(old: PartitionLog, new: PartitionLog) -> None:
+        if new.disk is first:
+            second.fail_at("open", OSError(errno.EMFILE, "refused"), times=10_000)
+        else:
+            first.changes_left = 0
+            append(new, [b"only here"])
+            killed.append(new)
+
+    with suppress(BaseExceptionGroup):
+        async with running(first, second, rules=MoveRules(on_moved=on_moved)) as logs:
+            log = logs.create("t", ID, 0, CONFIG, SECOND)
+            append(log, [b"value"])
+            await logs.flush(log)
+            logs.moves.request(log, logs.directories[0])
+            await trio.sleep(100)
+            assert current(logs).disk is first
+            second.mend()
+            logs.moves.request(current(logs), logs.directories[1])
+            await trio.sleep(100)
+    assert killed
+    first.changes_left = None
+    async with running(first.after_kill(), second.after_kill()) as logs:
+        assert [value for _, value in content(current(logs))] == [b"value", b"only here"]

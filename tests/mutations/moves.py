@@ -112,4 +112,12 @@ MUTATIONS = (
         test="tests/server/test_failed_directories.py"
         "::test_controller_learns_that_the_source_of_a_move_has_failed",
     ),
+    Mutation(
+        name="mark-of-an-earlier-move-is-believed",
+        invariants=(83,),
+        path=MOVE,
+        old="        await self._in_thread(partial(future_logs.unmark_durably, log))\n",
+        new="",
+        test=f"{FAULTS}::test_mark_of_an_earlier_move_is_not_believed",
+    ),
 )

@@ -141,3 +141,13 @@ def is_moved_from(log: PartitionLog, source: LogDirectory) -> bool:
 def unmark_moved(log: PartitionLog) -> None:
     """Remove the file :data:`names.MOVED_HERE`, which is no longer needed."""
     log.disk.remove(f"{log.segments.directory}/{names.MOVED_HERE}")
+
+
+def unmark_durably(log: PartitionLog) -> None:
+    """Remove the file :data:`names.MOVED_HERE` of an earlier move, in a thread.
+
+    Otherwise, two files could each name the other's directory as the outdated one: the file is left
+    if the end of the earlier move failed, and may be back after a power loss.
+    """
+    unmark_moved(log)
+    log.disk.sync_directory(log.segments.directory)

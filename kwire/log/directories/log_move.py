@@ -18,6 +18,7 @@ Rules:
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import trio
@@ -294,6 +295,7 @@ class LogMove:
 
     async def _try_switch(self) -> bool:
         target, future, log = self.target, self.future, self.log
+        await self._in_thread(partial(future_logs.unmark_durably, log))
         await self.copy(is_throttled=False)
         self._adopt_state()
         await target.flusher.flush(future, indexes=True)
