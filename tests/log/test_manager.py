@@ -11,7 +11,7 @@ from kwire import errors
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk
-from kwire.log.manager import LogManager, delete_unassigned, retire_strays
+from kwire.log.manager import LogManager, delete_unassigned, find_duplicates, retire_strays
 from kwire.types import DirectoryId, TopicPartition
 from simulation.disk import SimDisk
 from tests.support.clock import Clock
@@ -363,3 +363,24 @@ async def test_previous_broker_epoch_needs_markers_that_agree(
             disk.write(".kafka_cleanshutdown", marker)
     async with running(*disks) as logs:
         assert logs.previous_epoch == expected
+
+
+@pytest.mark.parametrize("call", ["write", "create"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+async def test_node_starts_after_a_failed_creation(autojump_clock, error: int, call: str) -> None:
+    """Invariant 88: a creation failed halfway, and the next one chose another directory."""
+    first, second = SimDisk(), SimDisk()
+    async with running(first, second) as logs:
+        first.fail_at(call, OSError(error, "refused"), path="t-0/", times=2)
+        with pytest.raises(errors.KafkaStorageError):
+            logs.create("t", ID, 0, LogConfig(), is_new=True)
+        logs.moves.prefer(TopicPartition("t", 0), logs.directories[1])
+        log = logs.create("t", ID, 0, LogConfig(), is_new=True)
+        assert log.disk is second
+        append(log, [b"value"])
+        await logs.flush(log)
+    async with running(first.after_kill(), second.after_kill()) as logs:
+        assert not find_duplicates(logs.directories)
+        found = logs.get("t", 0)
+        assert found is not None
+        assert [value for _, value in content(found)] == [b"value"]
