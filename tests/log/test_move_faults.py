@@ -1,5 +1,6 @@
 """Moves between log directories under disk errors and changes at unlucky times."""
 
+import copy
 import errno
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +17,16 @@ from kwire.log.partition_log import PartitionLog
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID
-from tests.support.log.moving import CONFIG, SECOND, create, current, partitions, running
+from tests.support.log.moving import (
+    CONFIG,
+    FIRST,
+    SECOND,
+    Limit,
+    create,
+    current,
+    partitions,
+    running,
+)
 
 
 def name_of(call: Callable[[], None]) -> str:
@@ -210,3 +220,20 @@ async def test_mark_of_an_earlier_move_is_not_believed(autojump_clock) -> None:
     first.changes_left = None
     async with running(first.after_kill(), second.after_kill()) as logs:
         assert [value for _, value in content(current(logs))] == [b"value", b"only here"]
+
+
+async def test_start_keeps_one_of_two_future_replicas(autojump_clock) -> None:
+    """The process dies right after a move was ended and requested again."""
+    first, second = SimDisk(), SimDisk()
+    async with running(first, second, rules=MoveRules(throttle=Limit(is_over=True))) as logs:
+        log = create(logs)
+        append(log, [b"value"])
+        for number in (1, 0, 1):
+            logs.moves.request(log, logs.directories[number])
+        assert partitions(second) == ["t-0-future", "t-0-future"]
+        disks = copy.deepcopy((first.after_kill(), second.after_kill()))
+    async with running(*disks) as logs:
+        log = logs.create("t", ID, 0, CONFIG, FIRST)
+        await trio.sleep(200)
+        assert [partitions(disk) for disk in disks] == [[], ["t-0"]]
+        assert [value for _, value in content(current(logs))] == [b"value"]

@@ -15,7 +15,7 @@ from kwire import attrs
 from kwire.log import recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, Lock
-from kwire.log.disk_health import FAILED_SYNC, DiskErrorKind, classify
+from kwire.log.disk_health import FAILED_SYNC, DiskErrorKind, classify, ignore_no_room
 from kwire.log.formats import checkpoints, names
 from kwire.log.formats.checkpoints import Offsets
 from kwire.log.partition_log import PartitionLog, create
@@ -114,10 +114,11 @@ class LogDirectory:
         clean = self._take_marker()
         stored = {name: _read_offsets(self.disk, self.name, name) for name in _OFFSETS}
         points, watermarks, starts, clean_ends = stored.values()
-        for entry in self.disk.entries():
-            future = names.parse_future(entry.name) if entry.is_directory else None
-            partition = self._partition(entry.name) if entry.is_directory else None
-            partition = partition if future is None else TopicPartition(*future)
+        directories = [entry.name for entry in self.disk.entries() if entry.is_directory]
+        doubled = self._discard_doubled_futures(directories)
+        for name in directories:
+            future = names.parse_future(name)
+            partition = self._partition(name) if future is None else TopicPartition(*future)
             if partition is None:
                 continue
             offsets = recovery.StoredOffsets(
@@ -127,7 +128,9 @@ class LogDirectory:
                 high_watermark=watermarks.get(partition, 0),
                 clean_end=clean_ends.get(partition),
             )
-            yield from self._load(entry.name, partition, offsets, config_of, now_ms)
+            if partition in doubled:  # The checkpoints may mean the discarded one.
+                offsets = recovery.StoredOffsets(clean=False)
+            yield from self._load(name, partition, offsets, config_of, now_ms)
             yield
         for file, named in stored.items():
             # The broker crashed after removing a partition and before rewriting this file.
@@ -139,6 +142,28 @@ class LogDirectory:
             content = self.checkpoint(names.CLEANER_OFFSETS)
             self.write_checkpoints([(names.CLEANER_OFFSETS, content)])
         self.is_loaded = True
+
+    def _discard_doubled_futures(self, directories: list[str]) -> set[TopicPartition]:
+        """Mark all but one future replica of each partition as deleted; return the partitions.
+
+        The last run may have died between a request that ended a move and the renaming of the
+        future replica. The discarded directories are removed from ``directories``.
+        """
+        kept, doubled = set[TopicPartition](), set[TopicPartition]()
+        for name in list(directories):
+            future = names.parse_future(name)
+            if future is None:
+                continue
+            partition = TopicPartition(*future)
+            if partition in kept:
+                marked = name.removesuffix(names.FUTURE_DIRECTORY) + names.DELETE_DIRECTORY
+                with ignore_no_room():
+                    self.disk.rename(name, marked)
+                    self.deleted_directories.append(marked)
+                directories.remove(name)
+                doubled.add(partition)
+            kept.add(partition)
+        return doubled
 
     def _load(
         self,
