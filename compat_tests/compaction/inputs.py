@@ -157,7 +157,7 @@ class History:
             disk.make_directory(name)
             return create(disk, name, self.partition, now_ms=self.now_ms, config=self.config)
         offsets = StoredOffsets(
-            clean=True, recovery_point=1 << 62, start_offset=self.start_offset, high_watermark=0
+            clean=True, recovery_point=1 << 62, log_start=self.start_offset, high_watermark=0
         )
         return open_log(
             disk, name, self.partition, now_ms=self.now_ms, config=self.config, offsets=offsets
@@ -261,8 +261,8 @@ class History:
 
     def move_start(self, log: PartitionLog) -> None:
         """Delete records from the front, with whole segments if that is far enough."""
-        self.start_offset = self.source.randint(log.start_offset, log.end_offset)
-        log.advance_start(self.start_offset)
+        self.start_offset = self.source.randint(log.log_start, log.end_offset)
+        log.advance_log_start(self.start_offset)
         bases = [segment.base_offset for segment in log.segments][1:]
         count = sum(base <= self.start_offset for base in bases)
         if count and self.may(0.7):

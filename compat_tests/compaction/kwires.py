@@ -41,7 +41,7 @@ def open_directory(directory: Path, job: Pass, point: int | None) -> PartitionLo
         offsets=StoredOffsets(
             clean=point is None,
             recovery_point=(1 << 62) if point is None else point,
-            start_offset=job.start_offset,
+            log_start=job.start_offset,
         ),
     )
 
@@ -53,7 +53,7 @@ def load(directory: Path, job: Pass, point: int | None) -> State:
         log.high_watermark = log.end_offset
         check_reads(log)
         return State(
-            log.start_offset,
+            log.log_start,
             log.end_offset,
             log.producers.last_stable_offset(log.high_watermark),
             [segment.base_offset for segment in log.segments],
@@ -66,7 +66,7 @@ def load(directory: Path, job: Pass, point: int | None) -> State:
                 )
                 for producer in log.producers.all()
             },
-            find_aborted(log.segments, log.start_offset, log.end_offset),
+            find_aborted(log.segments, log.log_start, log.end_offset),
             list(log.epochs.entries()),
         )
     finally:
@@ -78,7 +78,7 @@ def check_reads(log: PartitionLog) -> None:
     for segment in log.segments:
         for _, header in segment.scan(0):
             for offset in (header.base_offset, header.last_offset):
-                if offset < log.start_offset:
+                if offset < log.log_start:
                     continue
                 with log.read(offset, 1, end_offset=log.end_offset) as region:
                     first = parse(region.read())

@@ -1,6 +1,6 @@
 """DeleteRecords (API key 21): moves the start of logs forward.
 
-The new start offset takes effect at once. Before the response it is written to disk and adopted by
+The new log start takes effect at once. Before the response it is written to disk and adopted by
 the followers; the next round of retention deletes the segments below it. -1 deletes everything that
 is committed. Topics that are only compacted keep their records, as in Kafka.
 """
@@ -70,7 +70,7 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
     ]
     replicas = context.replicas
     deadline = replicas.now() + request.timeout_ms / 1000
-    starts = [partition.log.start_offset for partition, _ in moved]
+    starts = [partition.log.log_start for partition, _ in moved]
     await give_way()
     await replicas.keep_starts([partition for partition, _ in moved])
     for (partition, result), start in zip(moved, starts, strict=True):

@@ -71,7 +71,7 @@ _REPEATED: Final = (
 """Verification errors after which some producers would not resend the batch."""
 _ERRORS_WITH_LOG_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
 """The errors that the log itself raises. The handler does not await between the append and the
-answer, so the answer has the log start offset at the time of the append."""
+answer, so the answer has the log start at the time of the append."""
 
 
 def _refuse_partition(index: int, error: KafkaError, log_start: int = -1) -> Answer:
@@ -215,10 +215,10 @@ async def _append(
 
 
 def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:
-    """Return the log start offset, which a producer needs after a gap, or -1 for other errors."""
+    """Return the log start, which a producer needs after a gap, or -1 for other errors."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
-    return context.replicas.partitions.look_up(topic.name, topic.topic_id, index).log.start_offset
+    return context.replicas.partitions.look_up(topic.name, topic.topic_id, index).log.log_start
 
 
 async def _verify(

@@ -101,7 +101,7 @@ class LogSettings:
     high_watermark_checkpoint_ms: int = 5_000
     """``replica.high.watermark.checkpoint.interval.ms``"""
     flush_checkpoint_ms: int = 60_000
-    """``log.flush.offset.checkpoint.interval.ms``, and the one of start offsets"""
+    """``log.flush.offset.checkpoint.interval.ms``, and the one of log starts"""
     retention_check_ms: int = 300_000
     """``log.retention.check.interval.ms``"""
 

@@ -46,7 +46,7 @@ class FlushState:
         self.indexed_end = 0
         """Segments below this offset have their indexes on disk, synced."""
         self.cut_offset: int | None = None
-        """The offset of a cut in progress; checkpoints must not contain a later start offset."""
+        """The offset of a cut in progress; checkpoints must not contain a later log start."""
         self.ended_cut_count = 0
         """The number of cuts that have ended, whether or not the log was actually cut."""
         self.unsynced = UnsyncedWrites()
@@ -188,7 +188,7 @@ class FlushState:
         self.unsynced.has_cut = True
 
     def end_cut(self) -> None:
-        """Let checkpoints contain the log's own start offset again."""
+        """Let checkpoints contain the log's own start again."""
         self.cut_offset = None
         self.ended_cut_count += 1
 

@@ -340,14 +340,14 @@ class LogManager:
         return await self.services[log.disk].retention.retain(log)
 
     async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
-        """Return once the start offsets of these logs are on disk, so that deletions are durable.
+        """Return once the log starts of these logs are on disk, so that deletions are durable.
 
         Raises KafkaStorageError if that is not possible.
         """
         logs, slices = list(logs), Slices(self.clock.now)
         for log in logs:
             await slices.pause()
-            if log.flush_state.name_unsynced:  # A start offset is useless without its directory.
+            if log.flush_state.name_unsynced:  # A log start is useless without its directory.
                 await self.flush(log)
         for disk in {log.disk: None for log in logs}:
             await self.services[disk].keep_starts([log for log in logs if log.disk is disk])

@@ -53,9 +53,13 @@ class LogAppendInfo(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp_ms: int
-    start_offset: int
+    log_start: int
     is_duplicate: bool = False
     """True if the batch was already in the log, so that nothing was written."""
+
+
+class Elsewhere(Exception):
+    """The records to read are part of the log, but only remote storage has them."""
 
 
 def _ignore(log: "PartitionLog") -> None: ...
@@ -77,7 +81,9 @@ class PartitionLog:
         self.partition = partition
         self.topic_id = ZERO_UUID
         self.config = config
-        self.start_offset = 0
+        self.log_start = 0
+        """The offset of the first record that clients may read; records below it are deleted. It is
+        checkpointed, and the leader epochs begin there."""
         self.end_offset = 0
         self.high_watermark = 0
         """All in-sync replicas have the records below this offset. It belongs to the log: it is
@@ -85,6 +91,9 @@ class PartitionLog:
         leader advances it when in-sync replicas fetch, a follower when its leader's response has a
         higher value. It decreases only when the log is truncated below it."""
         self.segments = LogSegments(disk, directory)
+        self.copied_end: int | None = None
+        """Remote storage has all records from :attr:`log_start` to below this offset; None while
+        nothing of the log is remote (KIP-405)."""
         self.changes = LogChanges(partition)
         self.clean_state = CleanState()
         self.writer = LogWriter(disk, partition)
@@ -97,6 +106,14 @@ class PartitionLog:
         """Called after a segment was closed, so that it is synced soon."""
         self.on_removed: Callable[[PartitionLog, Sequence[Segment], list[str]], None] = remove_files
         """Called with segments that a truncation removed, and the paths of their renamed files."""
+
+    @property
+    def local_start(self) -> int:
+        """The offset of the first record on this broker's disk; :attr:`log_start`, or above it.
+
+        It is above the log start only if remote storage has the records between the two.
+        """
+        return max(self.log_start, self.segments[0].base_offset)
 
     # -- appending
 
@@ -118,7 +135,7 @@ class PartitionLog:
             if from_client:
                 duplicate = _check_sequence(self, header)
                 if duplicate is not None:
-                    return LogAppendInfo(*duplicate, self.start_offset, True)
+                    return LogAppendInfo(*duplicate, self.log_start, True)
             else:
                 self.producers.check_epoch(header)
         if self.disk.full:
@@ -153,7 +170,7 @@ class PartitionLog:
             aborted = self.producers.append(records, 0, header, base_offset, timestamp)
             if aborted is not None:
                 segment.indexes.aborted.add(aborted)
-        return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.start_offset)
+        return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.log_start)
 
     def append_follower(self, records: Buffer, now_ms: int = 0, epoch: int = ANY_EPOCH) -> None:
         """Append batches with their existing offsets, fetched in leader epoch ``epoch``.
@@ -195,7 +212,7 @@ class PartitionLog:
             else:
                 self.flush_state.remove_segments([closing])
                 if len(self.segments) == 1:  # An empty log starts at its first batch.
-                    self.start_offset = max(self.start_offset, base_offset)
+                    self.log_start = max(self.log_start, base_offset)
         self.on_roll(self)
         return active
 
@@ -214,11 +231,14 @@ class PartitionLog:
 
         With ``at_least_one`` the first batch is returned even if it is larger than ``max_bytes``.
         Without ``wait``, raise :class:`WouldWait` if finding the bytes would wait for the disk.
+        Raises :class:`Elsewhere` for an offset from the log start to below the local start.
         """
-        if not self.start_offset <= offset <= self.end_offset:
+        if not self.log_start <= offset <= self.end_offset:
             raise OffsetOutOfRange(
-                f"{offset} is not in [{self.start_offset}, {self.end_offset}] of {self.partition}"
+                f"{offset} is not in [{self.log_start}, {self.end_offset}] of {self.partition}"
             )
+        if offset < self.local_start:
+            raise Elsewhere(f"{self.partition}: {offset} is below {self.local_start}")
         written_offset = self.writer.written_offset
         return self.segments.read(
             offset, max_bytes, min(end_offset, written_offset), written_offset, at_least_one, wait
@@ -267,23 +287,23 @@ class PartitionLog:
             self.flush_state.begin_segment(offset, now_ms, self.config)
             self.segments.take_oldest(1)
             self.on_removed(self, [oldest], paths)
-            self.start_offset = self.end_offset = offset
+            self.log_start = self.end_offset = offset
             self.flush_state.recovery_point = self.flush_state.indexed_end = offset
             self.high_watermark = offset
             self.epochs.clear()
             self.producers.clear()
         self.changes.mark()
 
-    def advance_start(self, offset: int) -> bool:
+    def advance_log_start(self, offset: int) -> bool:
         """Advance the log start to ``offset``, if that is higher; return whether it moved.
 
         Retention removes the segments below the log start later.
         """
-        if offset <= self.start_offset:
+        if offset <= self.log_start:
             return False
         if offset > self.end_offset:
             raise OffsetOutOfRange(f"{offset} is past the end {self.end_offset}")
-        self.start_offset = offset
+        self.log_start = offset
         self.advance_high_watermark(offset)
         self.epochs.truncate_start(offset)
         self.changes.mark()
@@ -305,8 +325,9 @@ class PartitionLog:
         self.high_watermark = min(self.high_watermark, end_offset)
 
     def drop_segments(self, count: int) -> list[str]:
-        """Remove the oldest segments from the log; return their files, now named ``.deleted``.
+        """Remove the oldest segments from the disk; return their files, now named ``.deleted``.
 
+        The log start advances with the local start, unless remote storage has copied the records.
         Raises KafkaStorageError if the disk refuses to rename a segment. That segment and those
         after it stay in the log: otherwise its records would disappear, but be back after a
         restart.
@@ -318,7 +339,8 @@ class PartitionLog:
             self.clean_state.on_removed()
             self.flush_state.on_segments_removed([segment])
             self.segments.take_oldest(1)
-            self.advance_start(self.segments[0].base_offset)
+            if self.copied_end is None:
+                self.advance_log_start(self.segments[0].base_offset)
         return paths
 
     # -- making durable
@@ -403,7 +425,7 @@ def _end_at(log: PartitionLog, offset: int, producers: ProducerStates | None = N
     log.clean_state.on_removed(active.base_offset)
     log.writer.truncate_to(active, offset)
     log.end_offset = offset
-    log.start_offset = min(log.start_offset, offset)
+    log.log_start = min(log.log_start, offset)
     log.limit_high_watermark(offset)
     log.epochs.truncate_end(offset)
     log.snapshots.remove_after(offset)
@@ -474,11 +496,11 @@ def create(
     *,
     now_ms: int,
     config: LogConfig = DEFAULTS,
-    start_offset: int = 0,
+    base_offset: int = 0,
 ) -> PartitionLog:
-    """Create an empty log in an existing directory."""
+    """Create an empty log that begins at ``base_offset``, in an existing directory."""
     log = PartitionLog(disk, directory, partition, config)
-    log.start_offset = log.end_offset = log.high_watermark = start_offset
-    log.writer.written_offset = log.flush_state.recovery_point = start_offset
-    log.flush_state.begin_segment(start_offset, now_ms, config)
+    log.log_start = log.end_offset = log.high_watermark = base_offset
+    log.writer.written_offset = log.flush_state.recovery_point = base_offset
+    log.flush_state.begin_segment(base_offset, now_ms, config)
     return log

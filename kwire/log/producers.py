@@ -258,7 +258,7 @@ class ProducerStates:
         """Account for a batch that is already in this log, or was fetched from another."""
         return self.append(buf, pos, header, header.base_offset, header.max_timestamp)
 
-    def last_stable_offset(self, high_watermark: int, start_offset: int = 0) -> int:
+    def last_stable_offset(self, high_watermark: int, log_start: int = 0) -> int:
         """Return the last stable offset: every transaction below it has ended.
 
         It is never below the log start, even if records of open transactions were deleted.
@@ -266,7 +266,7 @@ class ProducerStates:
         unstable = self.first_unstable(high_watermark)
         if unstable is None or unstable >= high_watermark:
             return high_watermark
-        return max(unstable, start_offset)
+        return max(unstable, log_start)
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """Return the start of the first transaction whose marker readers cannot see yet."""

@@ -112,7 +112,7 @@ class StoredOffsets:
 
     clean: bool = False
     recovery_point: int = 0
-    start_offset: int = 0
+    log_start: int = 0
     high_watermark: int = 0
     clean_end: int | None = None
     synced_end: int = 0
@@ -173,10 +173,10 @@ def opening(
         segment.indexes.aborted.has_no_file = segment.files.name(names.TXN_INDEX) not in files.sizes
         log.segments.add(segment)
         yield
-    log.start_offset = max(offsets.start_offset, log.segments[0].base_offset)
-    log.flush_state.indexed_end = MAX_OFFSET
     first_offset = log.segments[0].base_offset
-    has_removed = not offsets.clean and offsets.start_offset >= first_offset > 0
+    log.log_start = max(offsets.log_start, first_offset)
+    log.flush_state.indexed_end = MAX_OFFSET
+    has_removed = not offsets.clean and offsets.log_start >= first_offset > 0
     log.flush_state.unsynced.has_removed = has_removed
     log.epochs.on_change = _defer_write
     has_epochs = log.epochs_file.load()
@@ -212,11 +212,11 @@ def _create_empty(
     offsets: StoredOffsets,
     files: Plan,
 ) -> PartitionLog:
-    """Create an empty log at the checkpoint's start offset, in a directory without segments."""
+    """Create an empty log at the checkpointed log start, in a directory without segments."""
     for offset in files.snapshots:
         disk.remove(f"{directory}/{names.stem(offset)}{names.SNAPSHOT}")
     log = create(
-        disk, directory, partition, now_ms=now_ms, config=config, start_offset=offsets.start_offset
+        disk, directory, partition, now_ms=now_ms, config=config, base_offset=offsets.log_start
     )
     log.epochs_file.load()
     log.epochs.truncate_end(log.end_offset)
@@ -631,7 +631,7 @@ def _has_all_epochs(log: PartitionLog, segments: list[Segment]) -> bool:
     if not filled:
         return True
     entries = log.epochs.entries()
-    if not entries or entries[0][1] > log.start_offset:
+    if not entries or entries[0][1] > log.log_start:
         return False
     tail = filled[-1].scan(filled[-1].floor(MAX_OFFSET)[0])
     last = max((header.leader_epoch for _, header in tail), default=-1)
@@ -663,14 +663,14 @@ def _assign_epoch(
 
 def _apply_checkpoints(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -> Iterator[None]:
     """Adapt the log to the checkpointed offsets (invariants 82 and 84)."""
-    if offsets.start_offset > log.end_offset:
-        log.truncate_fully_at(offsets.start_offset, now_ms)
-    log.start_offset = min(log.start_offset, log.end_offset)
-    log.high_watermark = min(max(offsets.high_watermark, log.start_offset), log.end_offset)
+    if offsets.log_start > log.end_offset:
+        log.truncate_fully_at(offsets.log_start, now_ms)
+    log.log_start = min(log.log_start, log.end_offset)
+    log.high_watermark = min(max(offsets.high_watermark, log.log_start), log.end_offset)
     if (log.clean_state.clean_end or 0) > log.end_offset:
-        log.clean_state.clean_end = log.start_offset  # Records appended from here on are not clean.
+        log.clean_state.clean_end = log.log_start  # Records appended from here on are not clean.
     log.epochs.truncate_end(log.end_offset)
-    log.epochs.truncate_start(log.start_offset)
+    log.epochs.truncate_start(log.log_start)
     bases = {segment.base_offset for segment in log.segments}
     bases.add(log.end_offset)
     yield from _remove_snapshots(log, [n for n in log.snapshots.offsets if n not in bases])

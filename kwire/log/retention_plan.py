@@ -1,9 +1,9 @@
-"""The choice of segments to delete: by size, by age, and below the log start offset.
+"""The choice of segments to delete: by size, by age, and below the log start.
 
 Pure. Rules: only whole segments are deleted, oldest first, and none that reaches past the high
-watermark. If the active segment is too old, it is deleted after a roll. Future timestamps are taken
-literally: a segment with one stays until it is old enough or the log is too large, and the segments
-after it stay too.
+watermark, or past what remote storage has copied. If the active segment is too old, it is deleted
+after a roll. Future timestamps are taken literally: a segment with one stays until it is old enough
+or the log is too large, and the segments after it stay too.
 """
 
 from collections.abc import Sequence
@@ -28,33 +28,33 @@ def plan(
     segments: Sequence[Segment],
     config: LogConfig,
     *,
-    start_offset: int,
+    log_start: int,
     high_watermark: int,
+    copied_end: int | None = None,
     now_ms: int,
 ) -> Deletion:
-    """Return the deletion that is due now."""
-    count = _below_start(segments, start_offset)
+    """Return the deletion that is due now.
+
+    ``copied_end``: remote storage has the records below it; None while nothing is remote.
+    """
+    count = _below(segments, log_start)
     if config.cleanup_delete:
-        free = _below_watermark(segments, high_watermark)
+        limit = high_watermark if copied_end is None else min(high_watermark, copied_end)
+        free = _below(segments, limit)
         count = max(count, min(free, _too_much(segments, config.retention_bytes)))
         aged_count = _too_old(segments, config.retention_ms, now_ms)
         count = max(count, min(free, aged_count))
-        if count == len(segments) - 1 and _may_roll(segments, aged_count, high_watermark):
+        if count == len(segments) - 1 and _may_roll(segments, aged_count, limit):
             return Deletion(len(segments), roll=True)
     return Deletion(count)
 
 
-def _below_start(segments: Sequence[Segment], start_offset: int) -> int:
-    """Return the number of closed segments whose records all lie below ``start_offset``."""
+def _below(segments: Sequence[Segment], offset: int) -> int:
+    """Return the number of closed segments whose records all lie below ``offset``."""
     count = 0
-    while count + 1 < len(segments) and segments[count + 1].base_offset <= start_offset:
+    while count + 1 < len(segments) and segments[count + 1].base_offset <= offset:
         count += 1
     return count
-
-
-def _below_watermark(segments: Sequence[Segment], high_watermark: int) -> int:
-    """Return the number of closed segments whose records are all committed."""
-    return _below_start(segments, high_watermark)
 
 
 def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
@@ -85,11 +85,11 @@ def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int
     return count
 
 
-def _may_roll(segments: Sequence[Segment], aged_count: int, high_watermark: int) -> bool:
-    """Return whether all segments are too old, and the last one is not empty but all committed."""
+def _may_roll(segments: Sequence[Segment], aged_count: int, limit: int) -> bool:
+    """Return whether all segments are too old, and the last has records, all below ``limit``."""
     last = 0
     if aged_count < len(segments):
         return False
     for _, header in segments[-1].scan(segments[-1].floor(1 << 62)[0]):
         last = header.next_offset
-    return 0 < last <= high_watermark
+    return 0 < last <= limit

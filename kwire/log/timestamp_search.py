@@ -75,7 +75,7 @@ def first_at_least(log: PartitionLog, timestamp: int) -> Search:
         for count, (at, header) in enumerate(segment.scan(position), 1):
             if not count % _SLICE_BATCHES:
                 yield None
-            if header.max_timestamp >= timestamp and header.last_offset >= log.start_offset:
+            if header.max_timestamp >= timestamp and header.last_offset >= log.log_start:
                 record = yield from _in_batch(log, segment, at, header, timestamp)
                 if record is not None:
                     return record
@@ -93,7 +93,7 @@ def youngest(log: PartitionLog) -> Search:
             yield None
     if best is None:
         return None
-    if best.max_timestamp_offset >= log.start_offset:
+    if best.max_timestamp_offset >= log.log_start:
         position = yield from position_of(best, best.max_timestamp)
         for count, (at, header) in enumerate(best.scan(position), 1):
             if not count % _SLICE_BATCHES:
@@ -154,7 +154,7 @@ def _in_batch(
         ):
             if not count % _SLICE_RECORDS:
                 yield None
-            if time >= timestamp and offset >= log.start_offset:
+            if time >= timestamp and offset >= log.log_start:
                 return OffsetAndTimestamp(offset, time)
     except BadRecords:
         # If records cannot be read, the batch as a whole is the best answer.
@@ -205,12 +205,12 @@ def _unpack(packed: bytes, codec: int) -> bytes | None:
 
 
 def _youngest_left(log: PartitionLog) -> Search:
-    """Do the work of :func:`youngest` by reading batches from the log start onwards.
+    """Do the work of :func:`youngest` by reading batches from the local start onwards.
 
     This is needed if the youngest batch of the segment is below the log start.
     """
     best: OffsetAndTimestamp | None = None
-    batches = log.segments.batches_from(log.start_offset)
+    batches = log.segments.batches_from(log.local_start)
     for count, (segment, position, header) in enumerate(batches, 1):
         if not count % _SLICE_BATCHES:
             yield None
@@ -230,7 +230,7 @@ def _largest(
         ):
             if not count % _SLICE_RECORDS:
                 yield None
-            if offset >= log.start_offset and time >= floor:
+            if offset >= log.log_start and time >= floor:
                 floor = time + 1
                 best = OffsetAndTimestamp(offset, time)
     except BadRecords:

@@ -52,7 +52,7 @@ class Completion:
     def on_committed(self, partition: Partition, change: HighWatermarkChange) -> None:
         """Complete the waits for records below the new high watermark."""
         log = partition.log
-        stable_before = log.producers.last_stable_offset(change.from_offset, log.start_offset)
+        stable_before = log.producers.last_stable_offset(change.from_offset, log.log_start)
         size = partition.uncommitted.on_committed(change.to_offset)
         partition.commits.reach(change.to_offset)
         if partition in self.fetch_waits:

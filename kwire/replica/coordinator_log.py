@@ -71,7 +71,7 @@ class CoordinatorLog:
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         log = self.replicas.partitions.get(*partition).log
-        return log.start_offset, log.end_offset
+        return log.log_start, log.end_offset
 
     def high_watermark(self, partition: TopicPartition) -> int:
         return self.replicas.partitions.get(*partition).high_watermark

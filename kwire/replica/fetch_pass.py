@@ -18,6 +18,7 @@ from kwire.codec.messages.fetch import FetchResponse
 from kwire.errors import (
     KafkaError,
     KafkaStorageError,
+    OffsetMovedToTieredStorage,
     OffsetNotAvailable,
     TopicAuthorizationFailed,
     UnknownTopicId,
@@ -25,6 +26,7 @@ from kwire.errors import (
     UnsupportedCompressionType,
 )
 from kwire.log.cold import WouldWait
+from kwire.log.partition_log import Elsewhere
 from kwire.log.region import FileRegion
 from kwire.replica.byte_waits import FetchIsolation, SharedRead, SharedReads
 from kwire.replica.fetch_sessions import FetchPartition
@@ -166,6 +168,8 @@ class FetchPass:
         except WouldWait as cold:
             self.cold.append(cold)
             return Answer(partition_index=requested.partition, high_watermark=-1, records=b"")
+        except Elsewhere:
+            return self._refuse(requested, self._not_here())
         except KafkaError as error:
             return self._refuse(requested, error)
         except OSError as error:
@@ -176,6 +180,16 @@ class FetchPass:
                 error,
             )
             return self._refuse(requested, KafkaStorageError())
+
+    def _not_here(self) -> KafkaError:
+        """Return the error for records that only remote storage has.
+
+        A follower then begins its copy at the local start. A consumer retries; after
+        OFFSET_OUT_OF_RANGE it would skip the records.
+        """
+        if self.options.reader > CONSUMER:
+            return OffsetMovedToTieredStorage()
+        return KafkaStorageError()
 
     def _read_shared(
         self, shared_reads: SharedReads, partition: Partition, requested: FetchPartition
@@ -256,7 +270,7 @@ class FetchPass:
             partition_index=requested.partition,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
-            log_start_offset=partition.log.start_offset,
+            log_start_offset=partition.log.log_start,
             preferred_read_replica=broker,
             records=b"",
         )

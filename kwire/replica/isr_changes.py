@@ -143,7 +143,7 @@ class IsrChanges:
         now = self.now()
         self._complete(partition, leader.advance(now))
         if partition.deletions:
-            partition.deletions.reach(leader.low_watermark(partition.log.start_offset))
+            partition.deletions.reach(leader.low_watermark(partition.log.log_start))
         laggards = leader.laggards(now)
         if laggards:
             self._propose(partition, leader, leader.propose(leaves=laggards))

@@ -230,7 +230,7 @@ class Leader:
             and node not in self.maximal_isr
             and follower.log_end >= self.log.high_watermark
             and follower.log_end >= self.epoch_start
-            and follower.log_start >= self.log.start_offset
+            and follower.log_start >= self.log.log_start
             and not self._is_far_behind(follower)
             and self.is_eligible(node, follower.broker_epoch)
         )
@@ -289,7 +289,7 @@ class Leader:
         }
 
     def low_watermark(self, log_start: int) -> int:
-        """Return the smallest log start offset of all replicas that run or may be elected.
+        """Return the smallest log start of all replicas that run or may be elected.
 
         This is the progress of a deletion. A broker that is down holds up the deletion only while
         it is in the ISR or the ELR: as the leader, it would restore the deleted records.

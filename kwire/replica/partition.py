@@ -184,7 +184,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         log = self.log
-        return log.producers.last_stable_offset(log.high_watermark, log.start_offset)
+        return log.producers.last_stable_offset(log.high_watermark, log.log_start)
 
     @property
     def readable_ends(self) -> ReadableEnds:
@@ -276,7 +276,7 @@ class Partition:
             return ProduceResult(
                 done.base_offset,
                 done.timestamp_ms,
-                done.start_offset,
+                done.log_start,
                 end_offset,
                 leader.leader_epoch,
                 is_stored=end_offset <= leader.log_end,
@@ -286,7 +286,7 @@ class Partition:
         return ProduceResult(
             done.base_offset,
             stamp,
-            done.start_offset,
+            done.log_start,
             end_offset,
             leader.leader_epoch,
             readable,
@@ -328,30 +328,30 @@ class Partition:
         """Return a range from ``offset`` onwards.
 
         With ``max_bytes`` 0 and without ``at_least_one``, the result has offsets but no region.
-        Raises OffsetOutOfRange, or WouldWait without ``wait``.
+        Raises OffsetOutOfRange or Elsewhere, or WouldWait without ``wait``.
         """
         log, high_watermark = self.log, self.high_watermark
         stable = self.last_stable_offset
-        start = log.start_offset
+        log_start = log.log_start
         if last_fetched_epoch != NO_EPOCH:
             diverging = self._diverging(last_fetched_epoch, offset)
             if diverging is not None:
-                return ReadResult(None, high_watermark, stable, start, -1, diverging)
+                return ReadResult(None, high_watermark, stable, log_start, -1, diverging)
         if isolation is FetchIsolation.LOG_END:
             end = log.writer.written_offset
         else:
             end = high_watermark if isolation is FetchIsolation.HIGH_WATERMARK else stable
-        if not start <= offset <= log.end_offset:
+        if not log_start <= offset <= log.end_offset:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
-            return ReadResult(None, high_watermark, stable, start, end)
+            return ReadResult(None, high_watermark, stable, log_start, end)
         if isolation is FetchIsolation.STABLE:
             region, aborted = read_committed(
                 log, offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait
             )
-            return ReadResult(region, high_watermark, stable, start, end, None, aborted)
+            return ReadResult(region, high_watermark, stable, log_start, end, None, aborted)
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
-        return ReadResult(region, high_watermark, stable, start, end)
+        return ReadResult(region, high_watermark, stable, log_start, end)
 
     def readable_state(self) -> tuple[object, ...]:
         """Return the state that a read depends on besides its arguments.
@@ -362,9 +362,10 @@ class Partition:
         high_watermark = log.high_watermark
         return (
             self.leader,
-            log.start_offset,
+            log.log_start,
+            log.local_start,
             high_watermark,
-            log.producers.last_stable_offset(high_watermark, log.start_offset),
+            log.producers.last_stable_offset(high_watermark, log.log_start),
             log.config,
         )
 
@@ -409,18 +410,17 @@ class Partition:
         """
         self.check_leader()
         log = self.log
-        if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
-            if timestamp == EARLIEST_PENDING_UPLOAD:
-                return UNKNOWN_OFFSET
-            epoch = log.epochs.at(log.start_offset)
-            return OffsetLookupResult(log.start_offset, -1, NO_EPOCH if epoch is None else epoch)
-        if timestamp == LATEST_TIERED:
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            start = log.log_start if timestamp == EARLIEST else log.local_start
+            epoch = log.epochs.at(start)
+            return OffsetLookupResult(start, -1, NO_EPOCH if epoch is None else epoch)
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return UNKNOWN_OFFSET
         end = self.readable_end(isolation)
         if timestamp == LATEST:
             self._check_end(isolation)
             return OffsetLookupResult(end, -1, self.leader_epoch)
-        if record is None or not log.start_offset <= record.offset < end:
+        if record is None or not log.log_start <= record.offset < end:
             self._check_end(isolation)
             return UNKNOWN_OFFSET
         epoch = log.epochs.at(record.offset)
@@ -443,9 +443,9 @@ class Partition:
         target = self.high_watermark if offset == -1 else offset
         if not 0 <= target <= self.high_watermark:
             raise OffsetOutOfRange
-        if target > self.log.start_offset:
-            self.log.advance_start(target)
-        return self.log.start_offset
+        if target > self.log.log_start:
+            self.log.advance_log_start(target)
+        return self.log.log_start
 
 
 _FOLLOWERS: Final = (FetchIsolation.LOG_END,)

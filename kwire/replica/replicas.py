@@ -290,7 +290,7 @@ class ReplicaService:
         if change is not None:
             self._completion.on_committed(partition, change)
         if partition.deletions:
-            partition.deletions.reach(leader.low_watermark(partition.log.start_offset))
+            partition.deletions.reach(leader.low_watermark(partition.log.log_start))
         if self._replication is not None:
             self._replication.on_fetched(partition, node)
 
@@ -332,7 +332,7 @@ class ReplicaService:
     def delete_before(self, partition: Partition, offset: int) -> int:
         """Delete records before ``offset`` for DeleteRecords; return the low watermark."""
         self.check_lease()
-        before = partition.log.start_offset
+        before = partition.log.log_start
         start = partition.delete_before(offset)
         if start > before:
             self._completion.on_bounds_changed(partition)
@@ -346,13 +346,13 @@ class ReplicaService:
         """
         epoch = partition.leader_epoch
         leader = self._checked_leader(partition, epoch)
-        if leader.low_watermark(partition.log.start_offset) < start:
+        if leader.low_watermark(partition.log.log_start) < start:
             with trio.move_on_after(timeout_s) as timeout:
                 await partition.deletions.wait(start)
             if timeout.cancelled_caught:
                 raise RequestTimedOut
             leader = self._checked_leader(partition, epoch)
-        return leader.low_watermark(partition.log.start_offset)
+        return leader.low_watermark(partition.log.log_start)
 
     async def keep_starts(self, partitions: Iterable[Partition]) -> None:
         """Make the log starts that :meth:`delete_before` moved durable."""

@@ -339,7 +339,7 @@ class LogSim:
         if self.random.random() < 0.5:
             return
         log, role = model.log, model.role
-        start = max(model.start, log.start_offset)
+        start = max(model.start, log.log_start)
         bases = [base for base in model.bases if base >= start][-12:]
         is_alone = self.random.random() < 0.7
         if is_alone and self.random.random() < 0.3:  # An unclean leader's log may end lower.
@@ -365,10 +365,10 @@ class LogSim:
     def _delete_records(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
         log = model.log
         log.high_watermark = min(log.writer.written_offset, log.end_offset)
-        if log.high_watermark <= log.start_offset:
+        if log.high_watermark <= log.log_start:
             return
-        offset = self.random.randint(log.start_offset + 1, log.high_watermark)
-        log.advance_start(offset)
+        offset = self.random.randint(log.log_start + 1, log.high_watermark)
+        log.advance_log_start(offset)
         model.start = max(model.start, offset)
         earlier_cuts = len(model.cuts)
 
@@ -504,15 +504,15 @@ def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: i
     starts = f"start {model.kept_start}..{model.start}"
     name = f"partition {partition} (flushed {durable_end_offset}, {starts})"
     values = dict(contents(log))
-    check(log.start_offset >= model.kept_start, f"{name} starts at {log.start_offset} again")
-    skipped = set(range(model.start, log.start_offset))
+    check(log.log_start >= model.kept_start, f"{name} starts at {log.log_start} again")
+    skipped = set(range(model.start, log.log_start))
     skipped -= model.superseded  # A roll moves the start of a log that has no records.
-    is_cut_undone = log.start_offset <= model.former_start
+    is_cut_undone = log.log_start <= model.former_start
     is_skip_allowed = not skipped or (is_cut_undone and min(skipped) >= durable_end_offset)
-    check(is_skip_allowed, f"{name} starts at {log.start_offset}: too late")
+    check(is_skip_allowed, f"{name} starts at {log.log_start}: too late")
     last = {key_of(value): offset for offset, value in values.items()}
     is_compacted = log.config.cleanup_compact
-    for offset in range(log.start_offset, durable_end_offset):
+    for offset in range(log.log_start, durable_end_offset):
         value, current = values.get(offset), model.current[offset]
         is_superseded = value is None and (
             last.get(key_of(current), -1) > offset or offset in model.superseded
@@ -532,13 +532,13 @@ def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: i
     for base_offset, epoch in (
         (header.base_offset, header.leader_epoch) for _, _, header in batches
     ):
-        if base_offset >= log.start_offset:
+        if base_offset >= log.log_start:
             check(log.epochs.at(base_offset) == epoch, f"{name}: epoch of {base_offset} is {epoch}")
     times = [
         (record.timestamp, record.offset)
         for data, pos, header in batches
         for record in records(data, pos, header)
-        if record.offset >= log.start_offset
+        if record.offset >= log.log_start
     ]
     for timestamp, _ in times[:: max(1, len(times) // 8)]:
         first = next((o, t) for t, o in times if t >= timestamp)
@@ -585,7 +585,7 @@ def batches_of(log: PartitionLog) -> Iterator[tuple[bytes, int, BatchHeader]]:
 
 def contents(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and value of every record that a reader gets."""
-    offset = log.start_offset
+    offset = log.log_start
     while offset < log.writer.written_offset:
         with log.read(offset, 1_000, end_offset=log.writer.written_offset) as region:
             data = region.read()

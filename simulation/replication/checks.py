@@ -88,27 +88,27 @@ class ReplicationChecks:
         stable = partition.last_stable_offset
         where = f"partition {index} on {broker.id}"
         demand(
-            log.start_offset <= stable <= watermark <= log.end_offset,
-            f"{where}: start {log.start_offset}, last stable {stable}, high watermark {watermark}, "
+            log.log_start <= stable <= watermark <= log.end_offset,
+            f"{where}: start {log.log_start}, last stable {stable}, high watermark {watermark}, "
             f"end {log.end_offset}",
         )
 
     def _check_start(self, index: int, node: int, decoded: Decoded) -> None:
         """Check that an in-sync or eligible replica does not have deleted records."""
-        start_offset, deleted_end = decoded.start_offset, self.history.deleted_end[index]
+        log_start, deleted_end = decoded.log_start, self.history.deleted_end[index]
         demand(
-            start_offset >= deleted_end,
-            f"partition {index}: {node} begins at {start_offset}; records below {deleted_end} are "
+            log_start >= deleted_end,
+            f"partition {index}: {node} begins at {log_start}; records below {deleted_end} are "
             "deleted",
         )
 
     def _check_complete(self, index: int, node: int, decoded: Decoded) -> None:
         """Check that an in-sync or eligible replica has all acknowledged records."""
         history = self.history
-        start_offset, delete_end = decoded.start_offset, history.delete_end[index]
+        log_start, delete_end = decoded.log_start, history.delete_end[index]
         demand(
-            start_offset <= delete_end,
-            f"partition {index}: {node} begins at {start_offset}; nothing from {delete_end} on is "
+            log_start <= delete_end,
+            f"partition {index}: {node} begins at {log_start}; nothing from {delete_end} on is "
             "deleted",
         )
         generation, count = self._complete.get((node, index), (-1, 0))
@@ -117,7 +117,7 @@ class ReplicationChecks:
         for offset, value in islice(acknowledged.items(), first, None):
             _, content = decoded.content.get(offset, (-1, None))
             demand(
-                content == value or offset < start_offset,
+                content == value or offset < log_start,
                 f"partition {index}: {node} is in sync or eligible and has "
                 f"{content!r} at {offset}, acknowledged was {value!r}",
             )
@@ -135,10 +135,9 @@ class ReplicationChecks:
             ends = [copy.log.high_watermark for _, copy in self.living(topic, index)]
             return partition.log.end_offset >= max(ends)
         content = self.contents.of(node, topic, index, partition.log).content
-        start_offset = partition.log.start_offset
+        log_start = partition.log.log_start
         return all(
-            offset in content or offset < start_offset
-            for offset in self.history.acknowledged[index]
+            offset in content or offset < log_start for offset in self.history.acknowledged[index]
         )
 
     def open_partitions(self) -> list[str]:
@@ -159,7 +158,7 @@ class ReplicationChecks:
         generations = own.generation, theirs.generation
         before = self._equal.get((index, node, other), (-1, -1, 0))
         checked_end = before[2] if before[:2] == generations else 0
-        for offset in range(max(checked_end, own.start_offset, theirs.start_offset), end):
+        for offset in range(max(checked_end, own.log_start, theirs.log_start), end):
             demand(
                 own.content.get(offset) == theirs.content.get(offset),
                 f"partition {index} offset {offset} below both high watermarks: {node} has "

@@ -58,7 +58,7 @@ class Decoded:
     content: Content = attrs.field(factory=dict)
     generation: int = 0
     _log: PartitionLog | None = None
-    start_offset: int = 0
+    log_start: int = 0
     _end_offset: int = 0
     _epochs: list[tuple[int, int]] = attrs.field(factory=list)
 
@@ -71,19 +71,19 @@ class Decoded:
         end_offset = log.writer.written_offset
         has_grown = (
             log is self._log
-            and log.start_offset >= self.start_offset
+            and log.log_start >= self.log_start
             and end_offset >= self._end_offset
             and epochs[: len(self._epochs)] == self._epochs
             and all(start >= self._end_offset for _, start in epochs[len(self._epochs) :])
         )
         if not has_grown:
-            self.content, self._end_offset = {}, log.start_offset
+            self.content, self._end_offset = {}, log.log_start
             self.generation += 1
-        self._end_offset = max(self._end_offset, log.start_offset)
+        self._end_offset = max(self._end_offset, log.log_start)
         if end_offset > self._end_offset:
             with cast("SimDisk", log.disk).without_faults():
                 self.content.update(decode(raw(log, self._end_offset)))
-        self._log, self.start_offset, self._epochs = log, log.start_offset, epochs
+        self._log, self.log_start, self._epochs = log, log.log_start, epochs
         self._end_offset = end_offset
 
 

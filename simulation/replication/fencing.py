@@ -124,7 +124,7 @@ def _coordinator_epoch(world: World, name: str) -> int:
 def _later(log: PartitionLog, name: str, producer: tuple[int, int]) -> Iterator[tuple[int, int]]:
     """Yield the producers of a transactional id in the log, from ``producer`` onwards."""
     with cast("SimDisk", log.disk).without_faults():
-        data = raw(log, log.start_offset)
+        data = raw(log, log.log_start)
     has_begun = False
     for place, header in headers(data):
         if header.is_control:

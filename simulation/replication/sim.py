@@ -343,7 +343,7 @@ def describe(sim: ReplicationSim) -> str:
                 f"replicas={partition.replicas} isr={partition.isr} elr={partition.elr}"
             )
             lines += [
-                f"   {machine.id}: start={copy.log.start_offset} end={copy.log.end_offset} "
+                f"   {machine.id}: start={copy.log.log_start} end={copy.log.end_offset} "
                 f"hw={copy.log.high_watermark} lso={copy.last_stable_offset} "
                 f"leader={copy.leader_id} epoch={copy.leader_epoch} {copy.log.epochs.entries()}"
                 for machine, copy in sim.checks.living(topic.name, index)

@@ -206,7 +206,7 @@ async def test_records_are_deleted(topic: str, offset: int, expected: tuple[int,
     )
     (result,) = answer.topics[0].partitions
     assert (result.error_code, result.low_watermark) == expected
-    assert partition.log.start_offset == (expected[1] if expected[0] == 0 else 0)
+    assert partition.log.log_start == (expected[1] if expected[0] == 0 else 0)
 
 
 async def test_deletion_waits_for_eligible_leader_replica():

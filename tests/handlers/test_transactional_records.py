@@ -283,7 +283,7 @@ async def test_last_stable_offset_is_not_below_the_start_of_deleted_records():
     await subject.call(
         DeleteRecordsRequest(topics=[topic(name="t", partitions=[deletion])], timeout_ms=1000)
     )
-    assert partition.last_stable_offset == partition.log.start_offset == 1
+    assert partition.last_stable_offset == partition.log.log_start == 1
     data = await read(subject, 1)
     assert (data.error_code, data.last_stable_offset, values(data)) == (0, 1, [])
     await end(subject, commit=False)

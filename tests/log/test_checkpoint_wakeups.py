@@ -49,7 +49,7 @@ async def test_change_during_a_slow_checkpoint_is_written_by_the_next_one(
         append(log, [b"v"])
         log.high_watermark = 3
         log.roll(1)
-        log.advance_start(2)
+        log.advance_log_start(2)
         await trio.sleep(200)
         assert disk.read(names.RECOVERY_POINTS) == b"0\n1\nt 0 3\n"
         assert disk.read(names.LOG_STARTS) == b"0\n1\nt 0 2\n"

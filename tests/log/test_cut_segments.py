@@ -148,7 +148,7 @@ async def test_truncation_below_the_first_segment_empties_the_log(autojump_clock
         for number in range(20):
             append(log, [b"old"], producer_id=1, producer_epoch=0, base_sequence=number)
         log.high_watermark = 20
-        log.advance_start(9)
+        log.advance_log_start(9)
         log.on_removed(log, log.segments[:4], log.drop_segments(4))
         assert log.segments[0].base_offset > 3
         with trio.fail_after(100):

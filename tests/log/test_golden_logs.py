@@ -58,7 +58,7 @@ def open_golden_log(
     offsets = StoredOffsets(
         clean=clean,
         recovery_point=checkpoint(root, directory, names.RECOVERY_POINTS),
-        start_offset=checkpoint(root, directory, names.LOG_STARTS),
+        log_start=checkpoint(root, directory, names.LOG_STARTS),
         high_watermark=checkpoint(root, directory, names.HIGH_WATERMARKS),
     )
     config = golden.topic_config(name, directory)
@@ -71,7 +71,7 @@ def open_golden_log(
 def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[list[int]]:
     """Return the ranges of offsets that a consumer would read, with inclusive ends."""
     runs: list[list[int]] = []
-    offset = log.start_offset
+    offset = log.log_start
     while offset < end_offset:
         with log.read(offset, 1 << 20, end_offset=end_offset) as region:
             data = region.read()
@@ -88,7 +88,7 @@ def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[li
             ):
                 continue
             for record in records(data, pos, header):
-                if record.offset < log.start_offset:
+                if record.offset < log.log_start:
                     continue
                 if runs and runs[-1][1] == record.offset - 1:
                     runs[-1][1] = record.offset
@@ -98,7 +98,7 @@ def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[li
 
 
 def check_observed(log: PartitionLog, observed_log: dict[str, Any]) -> None:
-    assert log.start_offset == observed_log["log_start"]
+    assert log.log_start == observed_log["log_start"]
     assert log.high_watermark == observed_log["high_watermark"]
     assert log.producers.last_stable_offset(log.high_watermark) == observed_log["last_stable"]
     if "max_timestamp" in observed_log:

@@ -56,7 +56,7 @@ def check(log: PartitionLog) -> None:
     """Check that each offset is found by the index, without the positions kept of late."""
     for segment in log.segments:
         del segment._recent_next[:], segment._recent_position[:]
-    for offset in range(log.start_offset, log.end_offset, 37):
+    for offset in range(log.log_start, log.end_offset, 37):
         with log.read(offset, 1, end_offset=log.end_offset) as region:
             assert region.read() == batch(offset)
 

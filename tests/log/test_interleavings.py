@@ -56,7 +56,7 @@ async def test_recreated_topic_ignores_the_checkpoints_of_the_older_one(autojump
     """Invariants 40 and 82: the checkpoints still have the offsets of the older topic."""
     disk = SimDisk()
     async with running(disk) as logs:
-        await create_deleted_from(logs, start_offset=3, end_offset=5)
+        await create_deleted_from(logs, log_start=3, end_offset=5)
         await trio.sleep(100)
         await logs.delete("t", 0)
         again = logs.create("t", OTHER, 0, config_of("t"))
@@ -84,7 +84,7 @@ async def test_records_deleted_from_a_recreated_topic_stay_deleted(
             append(log, [b"new"])
         log.high_watermark = 5
         await trio.sleep(wait_s)
-        log.advance_start(2)
+        log.advance_log_start(2)
         await logs.keep_starts([log])
         survivors = [disk.power_loss(Random(seed)) for seed in range(10)]
     for survivor in (*survivors, disk.after_kill()):

@@ -25,7 +25,7 @@ def damaged_log(field: int = 70, *numbers: int) -> PartitionLog:
 
 def read_all(log: PartitionLog, max_bytes: int = 10_000) -> list[int]:
     """Read as a consumer does that skips what it cannot read; return the batches' offsets."""
-    offset, read_offsets = log.start_offset, list[int]()
+    offset, read_offsets = log.log_start, list[int]()
     while offset < log.end_offset:
         try:
             with log.read(offset, max_bytes, end_offset=log.end_offset) as region:

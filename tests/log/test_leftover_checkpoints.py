@@ -45,7 +45,7 @@ async def test_new_log_keeps_its_records_and_is_all_dirty(
             reopened = logs.get("t", 0)
             assert reopened is not None
             assert [value for _, value in content(reopened)] == [b"%d" % n for n in range(9)]
-            assert reopened.start_offset == 0
+            assert reopened.log_start == 0
             assert reopened.clean_state.clean_end is None
 
 
@@ -57,7 +57,7 @@ async def test_log_of_a_recreated_topic_outlives_two_crashes(autojump_clock: obj
         for number in range(60):
             append(log, [b"%d" % number])
         log.high_watermark = log.end_offset
-        log.advance_start(59)
+        log.advance_log_start(59)
         await logs.keep_starts([log])
         await logs.delete("t", 0)
         disk = disk.after_kill()

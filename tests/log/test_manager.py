@@ -42,7 +42,7 @@ async def test_clean_stop_and_start_keep_all_state(disks, autojump_clock) -> Non
                     log, [b"v"] * 2, producer_id=5, producer_epoch=0, base_sequence=log.end_offset
                 )
             log.high_watermark = log.end_offset
-        log.advance_start(3)
+        log.advance_log_start(3)
     await logs.close(broker_epoch=42)
     assert first.read(".kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
     assert {e.name for e in first.entries()} >= {"t-0", "t-2", "recovery-point-offset-checkpoint"}
@@ -64,7 +64,7 @@ async def test_clean_stop_and_start_keep_all_state(disks, autojump_clock) -> Non
             assert log.topic_id == ID
             assert log.end_offset == log.high_watermark == partition * 6
             assert log.flush_state.recovery_point == partition * 6
-        assert log.start_offset == 3
+        assert log.log_start == 3
         assert len(content(log)) == 15
         assert log.producers.get(5) is not None
     await logs.close()
@@ -297,7 +297,7 @@ async def test_retention_removes_old_segments_below_the_high_watermark(autojump_
         assert any(e.name.endswith(".log.deleted") for e in disk.entries("t-0"))
         log.high_watermark = 7
         await trio.sleep(400)
-        assert (log.start_offset, log.end_offset, len(log.segments)) == (7, 7, 1)
+        assert (log.log_start, log.end_offset, len(log.segments)) == (7, 7, 1)
         assert not any(e.name.endswith(".deleted") for e in disk.entries("t-0"))
 
 

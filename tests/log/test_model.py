@@ -49,7 +49,7 @@ class LogModel(RuleBasedStateMachine):
         """Whether a truncation is not synced: its records may reappear after a power loss."""
 
     def reopen(self, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
-        offsets = StoredOffsets(clean=clean, recovery_point=recovery_point, start_offset=self.start)
+        offsets = StoredOffsets(clean=clean, recovery_point=recovery_point, log_start=self.start)
         return open_log(
             self.disk, "t-0", PARTITION, now_ms=TIME_MS, config=self.config, offsets=offsets
         )
@@ -120,7 +120,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
         self.start = data.draw(st.integers(self.start, self.end))
-        self.log.advance_start(self.start)
+        self.log.advance_log_start(self.start)
 
     @precondition(lambda self: len(self.log.segments) > 1)
     @rule(data=st.data())
@@ -199,7 +199,7 @@ class LogModel(RuleBasedStateMachine):
     @invariant()
     def offsets_are_those_of_the_model(self) -> None:
         assert self.log.end_offset == self.log.writer.written_offset == self.end
-        assert self.log.start_offset == self.start
+        assert self.log.log_start == self.start
         assert self.log.flush_state.recovery_point <= self.end
 
     @invariant()

@@ -42,7 +42,7 @@ async def test_moved_log_has_the_same_bytes_in_the_same_segments(autojump_clock)
         log = create(logs)
         fill(log)
         fill(log, epoch=3)
-        log.advance_start(5)
+        log.advance_log_start(5)
         before = content(log)
         files = {
             segment.base_offset: first.read(segment.files.path(names.LOG))[: segment.size]
@@ -53,7 +53,7 @@ async def test_moved_log_has_the_same_bytes_in_the_same_segments(autojump_clock)
         moved = current(logs)
         assert moved.disk is second
         assert content(moved) == before
-        assert (moved.start_offset, moved.end_offset, moved.high_watermark) == (5, 60, 60)
+        assert (moved.log_start, moved.end_offset, moved.high_watermark) == (5, 60, 60)
         assert moved.epochs.entries() == log.epochs.entries()
         assert {
             segment.base_offset: second.read(segment.files.path(names.LOG))[: segment.size]
@@ -176,15 +176,15 @@ async def test_moved_log_equals_the_log_after_any_changes(autojump_clock, seed: 
             action = random.randrange(12)
             if action == 0:
                 epoch += 1
-                offset = random.randrange(log.start_offset, log.end_offset + 1)
+                offset = random.randrange(log.log_start, log.end_offset + 1)
                 await logs.truncate(log, offset)
                 log = current(logs)
                 model = [pair for pair in model if pair[0] < log.end_offset]
                 if log.end_offset > offset:
                     continue
-            elif action == 1 and log.end_offset > log.start_offset:
+            elif action == 1 and log.end_offset > log.log_start:
                 log.high_watermark = log.end_offset
-                log.advance_start(random.randrange(log.start_offset, log.end_offset))
+                log.advance_log_start(random.randrange(log.log_start, log.end_offset))
                 await logs.keep_starts([log])
             elif action == 2:
                 log.roll(0)
@@ -205,16 +205,16 @@ async def test_moved_log_equals_the_log_after_any_changes(autojump_clock, seed: 
         await trio.sleep(10)
         moved = current(logs)
         assert moved.disk is second
-        expected = [pair for pair in model if pair[0] >= moved.start_offset]
+        expected = [pair for pair in model if pair[0] >= moved.log_start]
         assert content(moved) == expected
-        start, end, entries = moved.start_offset, moved.end_offset, moved.epochs.entries()
+        start, end, entries = moved.log_start, moved.end_offset, moved.epochs.entries()
         await logs.flush(moved, indexes=True)
         await logs.keep_starts([moved])
         survivors = [second.power_loss(Random(n)) for n in range(3)] + [second.after_kill()]
     for survivor in survivors:
         async with running(SimDisk(), survivor) as logs:
             log = current(logs)
-            assert (log.start_offset, log.end_offset) == (start, end)
+            assert (log.log_start, log.end_offset) == (start, end)
             assert content(log) == expected
             assert log.epochs.entries() == entries or end == start
 
@@ -411,7 +411,7 @@ async def test_moved_log_still_rejects_a_repeated_batch(autojump_clock) -> None:
         log = create(logs)
         sent = append(log, [b"idempotent"], producer_id=7, producer_epoch=0, base_sequence=0)
         fill(log)
-        log.advance_start(20)
+        log.advance_log_start(20)
         await logs.retain(log)
         assert log.segments[0].base_offset > sent.last_offset
         logs.moves.request(log, logs.directories[1])

@@ -268,7 +268,7 @@ def test_read_ends_at_its_bounds_and_has_at_least_one_batch() -> None:
         with region:
             assert (region.position, len(region)) == expected
             assert len(region.read()) == len(region)
-    log.advance_start(3)
+    log.advance_log_start(3)
     for offset in (2, 9):
         with pytest.raises(errors.OffsetOutOfRange):
             log.read(offset, 100, end_offset=8)
@@ -287,7 +287,7 @@ def test_region_of_a_removed_segment_can_be_read(tmp_path) -> None:
     assert region.fileno() >= 0
     assert len(region.read()) == len(region) > 0
     region.close()
-    assert log.start_offset == log.segments[0].base_offset == 2
+    assert log.log_start == log.segments[0].base_offset == 2
 
 
 def test_search_by_timestamp_spans_segments() -> None:
@@ -300,9 +300,9 @@ def test_search_by_timestamp_spans_segments() -> None:
         expected = next(((n * 2, t) for n, t in enumerate(times) if t >= timestamp), None)
         assert offset_for_timestamp(log, timestamp) == expected
     assert max_timestamp(log) == (30, 16)
-    log.advance_start(17)
+    log.advance_log_start(17)
     assert max_timestamp(log) == (30, 17)
-    log.advance_start(18)
+    log.advance_log_start(18)
     assert max_timestamp(log) == (2, 18)
     assert offset_for_timestamp(log, 1) == (18, 2)
 

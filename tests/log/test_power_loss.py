@@ -278,9 +278,9 @@ async def test_deleted_segments_stay_deleted_after_power_loss(autojump_clock, sy
         await trio.sleep(1)  # All flushes have ended.
         if not synced:
             logs.threads.stand_in = delayed_flushes
-        log.advance_start(log.segments[3].base_offset)
+        log.advance_log_start(log.segments[3].base_offset)
         await logs.keep_starts([log])
-        start = log.start_offset
+        start = log.log_start
         assert await logs.retain(log) == 3
         if synced:
             await trio.sleep(1)

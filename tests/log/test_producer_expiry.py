@@ -25,21 +25,19 @@ def make_log() -> tuple[SimDisk, PartitionLog]:
     return disk, reopen(disk, TIME_MS)
 
 
-def reopen(
-    disk: SimDisk, now_ms: int, *, clean: bool = False, start_offset: int = 0
-) -> PartitionLog:
-    offsets = StoredOffsets(clean=clean, start_offset=start_offset)
+def reopen(disk: SimDisk, now_ms: int, *, clean: bool = False, log_start: int = 0) -> PartitionLog:
+    offsets = StoredOffsets(clean=clean, log_start=log_start)
     partition = TopicPartition("t", 0)
     return open_log(disk, "t-0", partition, now_ms=now_ms, config=CONFIG, offsets=offsets)
 
 
 def restart(
-    disk: SimDisk, log: PartitionLog, now_ms: int, *, clean: bool, start_offset: int = 0
+    disk: SimDisk, log: PartitionLog, now_ms: int, *, clean: bool, log_start: int = 0
 ) -> PartitionLog:
     if clean:
         log.close()
-        return reopen(disk, now_ms, clean=True, start_offset=start_offset)
-    return reopen(disk.after_kill(), now_ms, start_offset=start_offset)
+        return reopen(disk, now_ms, clean=True, log_start=log_start)
+    return reopen(disk.after_kill(), now_ms, log_start=log_start)
 
 
 def send(log: PartitionLog, sequence: int, *, transactional: bool = False) -> bool:
@@ -140,10 +138,10 @@ def test_deleted_records_are_still_known_as_duplicates(clean: bool) -> None:
     for sequence in range(6):
         send(log, sequence)
     assert len(log.segments) > 1
-    log.advance_start(6)
+    log.advance_log_start(6)
     assert send(log, 5)
-    again = restart(disk, log, TIME_MS, clean=clean, start_offset=6)
-    assert again.start_offset == again.end_offset == 6
+    again = restart(disk, log, TIME_MS, clean=clean, log_start=6)
+    assert again.log_start == again.end_offset == 6
     assert send(again, 5)
     with pytest.raises(errors.OutOfOrderSequenceNumber):
         send(again, 7)
@@ -163,7 +161,7 @@ def test_copy_that_begins_at_a_marker_refuses_the_batch_after_deleted_ones() -> 
         marker = region.read()
     disk = SimDisk()
     disk.make_directory("t-0")
-    copy = reopen(disk, TIME_MS, start_offset=3)
+    copy = reopen(disk, TIME_MS, log_start=3)
     copy.truncate_fully_at(3)
     copy.append_follower(marker)
     with pytest.raises(errors.OutOfOrderSequenceNumber):

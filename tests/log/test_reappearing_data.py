@@ -71,22 +71,22 @@ def test_queued_truncation_is_synced_by_the_next_flush() -> None:
 def test_deleted_records_that_reappear_get_their_epochs(offset: int) -> None:
     """Invariant 85: the power was lost before the new log start was checkpointed."""
     disk = SimDisk()
-    fill(disk).advance_start(offset)
+    fill(disk).advance_log_start(offset)
     assert b"0 0" not in disk.read("t-0/leader-epoch-checkpoint")
     reopened = reopen(disk.after_kill(), recovery_point=7)
-    assert reopened.start_offset == 0
+    assert reopened.log_start == 0
     assert reopened.epochs.entries() == EPOCHS
 
 
-@pytest.mark.parametrize("start_offset", [0, 1, 4])
-def test_truncated_records_that_reappear_get_their_epochs(start_offset: int) -> None:
+@pytest.mark.parametrize("log_start", [0, 1, 4])
+def test_truncated_records_that_reappear_get_their_epochs(log_start: int) -> None:
     """Invariant 85: the power was lost when only the epoch file was on disk."""
     disk = SimDisk()
     fill(disk)
     disk.write("t-0/leader-epoch-checkpoint", b"0\n1\n0 0\n")
-    reopened = reopen(disk.after_kill(), recovery_point=7, start_offset=start_offset)
+    reopened = reopen(disk.after_kill(), recovery_point=7, log_start=log_start)
     assert reopened.end_offset == 7
-    expected = [(0, start_offset), *EPOCHS[1:]] if start_offset < 3 else [(1, 4), (2, 6)]
+    expected = [(0, log_start), *EPOCHS[1:]] if log_start < 3 else [(1, 4), (2, 6)]
     assert reopened.epochs.entries() == expected
 
 

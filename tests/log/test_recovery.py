@@ -145,10 +145,10 @@ def test_removal_of_an_unfinished_compaction_that_is_killed_keeps_the_old_segmen
 def test_stale_checkpoints_are_limited_to_the_log(disk: SimDisk) -> None:
     """Invariants 82 and 84."""
     for watermark, start, expected in ((99, 0, (0, 7)), (2, 5, (5, 5)), (0, 0, (0, 0))):
-        log = reopen(disk, start_offset=start, high_watermark=watermark, recovery_point=99)
-        assert (log.start_offset, log.high_watermark) == expected
-    log = reopen(disk, start_offset=12)
-    assert (log.start_offset, log.end_offset, log.segments.size) == (12, 12, 0)
+        log = reopen(disk, log_start=start, high_watermark=watermark, recovery_point=99)
+        assert (log.log_start, log.high_watermark) == expected
+    log = reopen(disk, log_start=12)
+    assert (log.log_start, log.end_offset, log.segments.size) == (12, 12, 0)
 
 
 def test_zeros_behind_the_last_batch_are_cut_off(disk: SimDisk) -> None:

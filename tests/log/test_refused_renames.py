@@ -57,18 +57,18 @@ async def fill(logs: LogManager) -> PartitionLog:
 
 
 def check_restarts(
-    disk: SimDisk, log: PartitionLog, *, is_cut: bool = False, start_offset: int = 0
+    disk: SimDisk, log: PartitionLog, *, is_cut: bool = False, log_start: int = 0
 ) -> None:
     """Check that a restart finds what the log has now, and that a power loss loses none of it.
 
-    A power loss may undo the latest renames, which ``start_offset``, if it was stored, makes up
+    A power loss may undo the latest renames, which ``log_start``, if it was stored, makes up
     for. After a cut the older records come first.
     """
     expected = content(log)
 
     def restart(survivor: SimDisk) -> Records:
         point = log.flush_state.recovery_point
-        offsets = StoredOffsets(recovery_point=point, start_offset=start_offset)
+        offsets = StoredOffsets(recovery_point=point, log_start=log_start)
         return content(
             open_log(survivor, "t-0", PARTITION, now_ms=TIME_MS, config=log.config, offsets=offsets)
         )
@@ -80,7 +80,7 @@ def check_restarts(
         assert offsets == list(range(offsets[0], offsets[-1] + 1))
         part = records[: len(expected)] if is_cut else records[-len(expected) :]
         assert part == expected
-        assert records == expected or not start_offset
+        assert records == expected or not log_start
 
 
 @REFUSALS
@@ -97,15 +97,15 @@ async def test_deleted_records_stay_deleted_if_the_disk_refuses_a_rename(
             if by == "age":
                 log.configure(attrs.evolve(log.config, retention_ms=500))
             else:
-                log.advance_start(last)
+                log.advance_log_start(last)
                 await logs.keep_starts([log])
             disk.fail_at("rename", error, path="t-0/", after=step, times=times)
             deleted = await logs.retain(log)
             if logs.directories[0].online:
                 assert len(log.segments) == 6 - deleted
-            assert log.start_offset == (last if by == "deletion" else log.segments[0].base_offset)
-            assert content(log) == [r for r in before if r[0] >= log.start_offset]
-            check_restarts(disk, log, start_offset=last if by == "deletion" else 0)
+            assert log.log_start == (last if by == "deletion" else log.segments[0].base_offset)
+            assert content(log) == [r for r in before if r[0] >= log.log_start]
+            check_restarts(disk, log, log_start=last if by == "deletion" else 0)
             assert logs.directories[0].online == (disk.failed is None)
             assert disk.failed is None or error is BROKEN
             if logs.directories[0].online:
@@ -139,9 +139,7 @@ async def test_retention_that_the_disk_refuses_is_reported_once_and_tried_again(
 def check_cut(log: PartitionLog, before: Records) -> None:
     """Check that a log that may have been cut in part is whole, and that it can go on."""
     remaining = content(log)
-    assert remaining == [
-        record for record in before if log.start_offset <= record[0] < log.end_offset
-    ]
+    assert remaining == [record for record in before if log.log_start <= record[0] < log.end_offset]
     assert log.writer.written_offset == log.end_offset
     assert log.high_watermark <= log.end_offset
     assert log.flush_state.recovery_point <= log.end_offset
@@ -182,8 +180,8 @@ async def test_cut_that_the_disk_refuses_leaves_a_whole_log(
                 check_cut(log, before)
                 check_restarts(disk, log, is_cut=offset == 2)
             disk.mend()
-            start_offset, end_offset = log.start_offset, log.end_offset
+            log_start, end_offset = log.log_start, log.end_offset
             append(log, [b"more"])
-            assert content(log) == [*before[start_offset:end_offset], (end_offset, b"more")]
+            assert content(log) == [*before[log_start:end_offset], (end_offset, b"more")]
             assert await cut(logs, log, offset) or is_cut
-            assert content(log) == before[log.start_offset : log.end_offset]
+            assert content(log) == before[log.log_start : log.end_offset]

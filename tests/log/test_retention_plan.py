@@ -45,7 +45,7 @@ def test_retention_removes_closed_segments_from_the_oldest_on(
     log = log_of(*ages)
     settings = LogConfig(**{"retention_ms": 2 * HOUR, **config})
     deletion = plan(
-        log.segments, settings, start_offset=start, high_watermark=watermark, now_ms=TIME_MS
+        log.segments, settings, log_start=start, high_watermark=watermark, now_ms=TIME_MS
     )
     assert deletion == Deletion(expected)
 
@@ -56,9 +56,7 @@ def test_active_segment_is_rolled_and_removed_if_all_records_are_old(
 ) -> None:
     log = log_of(5, 5)
     settings = LogConfig(retention_ms=2 * HOUR)
-    deletion = plan(
-        log.segments, settings, start_offset=0, high_watermark=watermark, now_ms=TIME_MS
-    )
+    deletion = plan(log.segments, settings, log_start=0, high_watermark=watermark, now_ms=TIME_MS)
     assert deletion == Deletion(2 if roll else 1, roll=roll)
 
 
@@ -70,5 +68,5 @@ def test_records_without_timestamp_have_the_age_of_the_file() -> None:
     for modified, expected in ((TIME_MS - HOUR, 0), (TIME_MS - 3 * HOUR, 1)):
         log.segments[0].modified_ms = modified
         log.segments[1].modified_ms = TIME_MS
-        deletion = plan(log.segments, settings, start_offset=0, high_watermark=2, now_ms=TIME_MS)
+        deletion = plan(log.segments, settings, log_start=0, high_watermark=2, now_ms=TIME_MS)
         assert deletion.count == expected

@@ -34,7 +34,7 @@ async def by_time(log: PartitionLog) -> None:
 
 async def by_request(log: PartitionLog) -> None:
     log.configure(attrs.evolve(CONFIG, retention_ms=-1))
-    log.advance_start(log.segments.active.base_offset)
+    log.advance_log_start(log.segments.active.base_offset)
 
 
 @pytest.mark.parametrize("cause", [by_time, by_request])
@@ -81,7 +81,7 @@ async def test_other_tasks_run_while_checkpoints_of_many_partitions_are_written(
     created = [logs.create("t", ID, partition, CONFIG) for partition in range(3000)]
     append(created[7], [b"v"])
     created[7].high_watermark = 1
-    created[7].advance_start(1)
+    created[7].advance_log_start(1)
     async with turns() as others:
         await logs.keep_starts(created[:1])
     assert others.count >= 20, "of two files, 200 lines take a slice"

@@ -26,7 +26,7 @@ async def test_records_appended_below_a_former_log_start_survive_a_kill(autojump
     """Invariant 82: the start offset on disk is not above the end of the cut log."""
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await create_deleted_from(logs, start_offset=5, end_offset=6)
+        log = await create_deleted_from(logs, log_start=5, end_offset=6)
         assert await logs.truncate(log, 3)
         append(log, [b"new"], epoch=1)
         await logs.flush(log)
@@ -38,7 +38,7 @@ async def test_emptied_log_keeps_its_new_records_after_a_kill(autojump_clock) ->
     """Invariant 82: also if the log start that was stored before is above them."""
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await create_deleted_from(logs, start_offset=5, end_offset=6)
+        log = await create_deleted_from(logs, log_start=5, end_offset=6)
         assert await logs.restart_at(log, 2)
         append(log, [b"new"], epoch=1)
         await logs.flush(log)
@@ -60,13 +60,13 @@ async def test_log_that_was_emptied_by_a_cut_keeps_its_start_offset(autojump_clo
     for survivor in survivors:
         async with running(survivor) as logs:
             log = await create_log(logs)
-            assert log.start_offset in (7, 9)
+            assert log.log_start in (7, 9)
 
 
 async def start_after_kill(disk: SimDisk) -> int:
     """Return the log start offset that a broker finds after a kill."""
     async with running(disk.after_kill()) as logs:
-        return (await create_log(logs)).start_offset
+        return (await create_log(logs)).log_start
 
 
 @asynccontextmanager
@@ -79,7 +79,7 @@ async def cutting_below_the_start(
     """
     disk, scope = SimDisk(), trio.CancelScope()
     async with running(disk) as logs, trio.open_nursery() as nursery:
-        log = await create_deleted_from(logs, start_offset=3, end_offset=5)
+        log = await create_deleted_from(logs, log_start=3, end_offset=5)
         append(log, [b"v"])
         await trio.sleep(130)
 
@@ -108,7 +108,7 @@ async def test_records_deleted_during_a_cut_that_is_given_up_stay_deleted(autoju
     async with cutting_below_the_start(lambda: is_follower, 1) as (disk, logs, log, _):
         is_follower = False
         log.high_watermark = 5
-        log.advance_start(4)
+        log.advance_log_start(4)
         await logs.keep_starts([log])
         assert await start_after_kill(disk) == 4
 
@@ -119,7 +119,7 @@ async def test_start_offset_is_stored_again_when_a_cut_below_it_is_given_up(
     """Invariant 39: at once, not at the next interval of the checkpoints."""
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await create_deleted_from(logs, start_offset=3, end_offset=4)
+        log = await create_deleted_from(logs, log_start=3, end_offset=4)
         assert not await logs.truncate(log, 1, lambda: log.flush_state.recovery_point == 4)
         assert await start_after_kill(disk) == 3
 
@@ -278,7 +278,7 @@ async def test_log_is_flushed_and_kept_from_retention_during_a_replay(autojump_c
         for offset in log.snapshots.offsets[1:]:
             log.snapshots.remove(offset)
         log.high_watermark = 1000
-        log.advance_start(1000)
+        log.advance_log_start(1000)
         segment_count = len(log.segments)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(logs.truncate, log, 2995)

@@ -90,14 +90,14 @@ async def test_deleted_records_stay_deleted_after_a_kill(autojump_clock) -> None
         for _ in range(3):
             append(log, [b"v"] * 2)
         log.high_watermark = 6
-        log.advance_start(3)
+        log.advance_log_start(3)
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(logs.keep_starts, [log])
         assert disk.read("log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
     async with running(disk.after_kill()) as logs:
         log = await create_log(logs)
-        assert (log.start_offset, log.end_offset) == (3, 6)
+        assert (log.log_start, log.end_offset) == (3, 6)
         assert [offset for offset, _ in content(log)] == [3, 4, 5]
 
 

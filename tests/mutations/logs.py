@@ -4,6 +4,30 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="read-of-remote-records-skips-to-the-local-start",
+        invariants=(16,),
+        path="kwire/log/partition_log.py",
+        old="        if offset < self.local_start:\n",
+        new="        if False:\n",
+        test="tests/log/test_local_start.py",
+    ),
+    Mutation(
+        name="retention-deletes-what-is-not-copied-yet",
+        invariants=(86,),
+        path="kwire/log/retention_plan.py",
+        old="limit = high_watermark if copied_end is None else min(high_watermark, copied_end)",
+        new="limit = high_watermark",
+        test="tests/log/test_local_start.py",
+    ),
+    Mutation(
+        name="copied-segments-that-leave-the-disk-are-deleted",
+        invariants=(86,),
+        path="kwire/log/partition_log.py",
+        old="            if self.copied_end is None:\n    ",
+        new="            if True:\n    ",
+        test="tests/log/test_local_start.py",
+    ),
+    Mutation(
         name="retention-drops-what-it-cannot-rename",
         invariants=(83, 86),
         path="kwire/log/partition_log.py",
@@ -12,11 +36,13 @@ MUTATIONS = (
         "            self.clean_state.on_removed()\n"
         "            self.flush_state.on_segments_removed([segment])\n"
         "            self.segments.take_oldest(1)\n"
-        "            self.advance_start(self.segments[0].base_offset)\n",
+        "            if self.copied_end is None:\n"
+        "                self.advance_log_start(self.segments[0].base_offset)\n",
         new="            self.clean_state.on_removed()\n"
         "            self.flush_state.on_segments_removed([segment])\n"
         "            self.segments.take_oldest(1)\n"
-        "            self.advance_start(self.segments[0].base_offset)\n"
+        "            if self.copied_end is None:\n"
+        "                self.advance_log_start(self.segments[0].base_offset)\n"
         "            with storage_errors(self.changes):\n"
         "                paths += _mark_deleted(self, segment)\n",
         test="tests/log/test_refused_renames.py",
@@ -532,7 +558,7 @@ MUTATIONS = (
         name="recovery-believes-an-epochs-file-without-its-front",
         invariants=(85,),
         path="kwire/log/recovery.py",
-        old=" or entries[0][1] > log.start_offset:",
+        old=" or entries[0][1] > log.log_start:",
         new=":",
         test="tests/log/test_reappearing_data.py",
     ),

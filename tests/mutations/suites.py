@@ -48,8 +48,8 @@ MUTATIONS = (
         name="acknowledgement-names-another-offset",
         invariants=(8, 9),
         path="kwire/log/partition_log.py",
-        old="return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.start_offset)",
-        new="return LogAppendInfo(base_offset & ~7, next_offset - 1, timestamp, self.start_offset)",
+        old="return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.log_start)",
+        new="return LogAppendInfo(base_offset & ~7, next_offset - 1, timestamp, self.log_start)",
         test=CLIENTS,
     ),
     Mutation(

@@ -43,7 +43,7 @@ MUTATIONS = (
         name="last-stable-offset-below-the-log-start",
         invariants=(13,),
         path="kwire/log/producers.py",
-        old="return max(unstable, start_offset)",
+        old="return max(unstable, log_start)",
         new="return unstable",
         test=f"{_RECORDS}::test_last_stable_offset_is_not_below_the_start_of_deleted_records",
     ),

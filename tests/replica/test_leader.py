@@ -109,7 +109,7 @@ def test_follower_joins_the_isr_only_after_deleting_what_the_leader_deleted():
     """Invariant 39: deleted records do not come back when that follower leads."""
     subject = leader(log_end=10, isr=(1, 2))
     fetch(subject, 2, 10)
-    subject.log.start_offset = 4
+    subject.log.log_start = 4
     fetch(subject, 3, 10)
     assert not subject.may_join(3)
     subject.on_fetched(3, offset=10, log_start=4, now=1.0)

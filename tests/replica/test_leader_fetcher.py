@@ -55,7 +55,7 @@ def batches_of_epochs(*epochs: int, start: int = 0, damaged: int | None = None) 
 
 def epochs_in(log: PartitionLog) -> list[int]:
     """Return the leader epoch of each batch of a log."""
-    with log.read(log.start_offset, 1 << 20, end_offset=log.end_offset) as region:
+    with log.read(log.log_start, 1 << 20, end_offset=log.end_offset) as region:
         return [header.leader_epoch for _, header in headers(region.read())]
 
 
@@ -141,7 +141,7 @@ async def test_log_may_begin_inside_a_batch(autojump_clock: trio.testing.MockClo
     )
     async with following(leader) as (partition, _, _):
         await trio.sleep(5)
-        assert (partition.log.start_offset, partition.log.end_offset) == (5, 10)
+        assert (partition.log.log_start, partition.log.end_offset) == (5, 10)
         assert leader.offsets == [0, 5, 10]
 
 
@@ -202,7 +202,7 @@ async def test_log_start_is_reported_once_it_is_stored(
 
             failing.setattr(LogManager, "keep_starts", keep_starts)
             await trio.sleep(5)
-            assert partition.log.start_offset == 5
+            assert partition.log.log_start == 5
             assert (leader.offsets[-1], set(leader.starts)) == (10, {0})
         await trio.sleep(5)
         assert leader.starts[-1] == 5

@@ -81,7 +81,7 @@ async def test_search_skips_the_headers_of_records(codec: int, timestamp: int):
     record = build.New(b"key", b"", ((b"", None),) * 100_000, NOW_MS + MANY)
     batch = build.batch([record] * 2, timestamp_ms=NOW_MS + MANY, compression=codec)
     subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
-    partition.log.start_offset = MANY + 1
+    partition.log.log_start = MANY + 1
     tracemalloc.start()
     try:
         answer = await subject.replicas.locate(partition, timestamp, FetchIsolation.HIGH_WATERMARK)

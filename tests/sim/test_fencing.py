@@ -18,11 +18,11 @@ LAST = 2
 """The offset of the producer's last batch."""
 
 
-def log_from(start_offset: int, batches: int) -> PartitionLog:
+def log_from(base_offset: int, batches: int) -> PartitionLog:
     """Return a log that begins at an offset, with this many batches and a marker behind them."""
     disk = SimDisk()
     disk.make_directory("t-0")
-    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=0, start_offset=start_offset)
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=0, base_offset=base_offset)
     for sequence in range(batches):
         append(log, [b"v"], producer_id=7, producer_epoch=0, base_sequence=sequence)
     end_transaction(log, 7, commit=True)

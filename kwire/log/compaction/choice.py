@@ -39,7 +39,7 @@ class LogFacts:
     """The facts about one log."""
 
     segments: Sequence[SegmentFacts]
-    start_offset: int
+    local_start: int
     end_offset: int
     last_stable_offset: int
     clean_end: int | None
@@ -76,13 +76,13 @@ class Assessment:
         return self.cleanable_bytes / total if total else 0.0
 
 
-def first_dirty_offset(clean_end: int | None, start_offset: int, end_offset: int) -> int:
+def first_dirty_offset(clean_end: int | None, local_start: int, end_offset: int) -> int:
     """Return the offset at which the dirty part starts.
 
-    A checkpoint outside the log is ignored: then everything is dirty.
+    A checkpoint outside the local segments is ignored: then everything is dirty.
     """
-    if clean_end is None or not start_offset <= clean_end <= end_offset:
-        return start_offset
+    if clean_end is None or not local_start <= clean_end <= end_offset:
+        return local_start
     return clean_end
 
 
@@ -98,7 +98,7 @@ def assess(log: LogFacts, now_ms: int) -> Assessment:
     """Return what a pass over a log would clean now, and when that may change."""
     segments, config = log.segments, log.config
     bases = [segment.base_offset for segment in segments]
-    first_dirty = first_dirty_offset(log.clean_end, log.start_offset, log.end_offset)
+    first_dirty = first_dirty_offset(log.clean_end, log.local_start, log.end_offset)
     dirty = dirty_segments(segments, bases, first_dirty)
     active_base = bases[-1]
     lag_ms = config.min_compaction_lag_ms

@@ -50,7 +50,7 @@ class Checkpointer:
     _changed: Signal = attrs.field(init=False, factory=Signal)
     """Set by a change; cleared before the high watermarks are written."""
     _offsets_changed: Signal = attrs.field(init=False, factory=Signal)
-    """The same signal for recovery points and log start offsets."""
+    """The same signal for recovery points and log starts."""
     _contents: dict[str, bytes] = attrs.field(init=False, factory=dict)
     """The content that was last written to each file."""
     _running: _Write | None = attrs.field(init=False, default=None)
@@ -84,7 +84,7 @@ class Checkpointer:
             await self.write(names.HIGH_WATERMARKS)
 
     async def keep_recovery_points(self, interval_s: float) -> None:
-        """Write recovery points and log start offsets once per interval, until cancelled."""
+        """Write recovery points and log starts once per interval, until cancelled."""
         while True:
             await self._offsets_changed.wait()
             await trio.sleep(interval_s)

@@ -124,7 +124,7 @@ class LogDirectory:
             offsets = recovery.StoredOffsets(
                 clean=clean,
                 recovery_point=points.get(partition, 0),
-                start_offset=starts.get(partition, 0),
+                log_start=starts.get(partition, 0),
                 high_watermark=watermarks.get(partition, 0),
                 clean_end=clean_ends.get(partition),
             )
@@ -223,7 +223,7 @@ class LogDirectory:
 
         ``future``: the directory name and the first offset of a future replica.
         """
-        directory, start_offset = future or (names.directory(*partition), 0)
+        directory, base_offset = future or (names.directory(*partition), 0)
         self.disk.make_directory(directory)
         if partition in self.retired:
             self.disk.write(f"{directory}/{names.NAMED_AGAIN}", b"")
@@ -235,7 +235,7 @@ class LogDirectory:
             partition,
             now_ms=now_ms,
             config=config,
-            start_offset=start_offset,
+            base_offset=base_offset,
         )
         log.topic_id = topic_id
         log.flush_state.unsynced.lazy.add(names.PARTITION_METADATA)
@@ -425,19 +425,19 @@ def _of_a_segment(file: str) -> bool:
     return file.endswith(names.LOG) and names.stem_offset(file) is not None
 
 
-def _start(log: PartitionLog) -> int | None:
-    """Return a log's start offset, or None if the name of the first segment already gives it.
+def _log_start(log: PartitionLog) -> int | None:
+    """Return the log start, or None if the name of the first segment already gives it.
 
-    The start offset is below the first segment while everything is about to be cut, because a power
+    The log start is below the first segment while everything is about to be cut, because a power
     loss may come before the name of the next segment is durable. It is also returned until the
     removal of old segments is synced, because their files can reappear after a power loss. It is
     never above the offset of a cut that is about to be made: recovery would remove records that are
     appended there.
     """
     cut_offset = log.flush_state.cut_offset
-    start = log.start_offset if cut_offset is None else min(log.start_offset, cut_offset)
-    is_unnamed = start != log.segments[0].base_offset
-    return start if is_unnamed or log.flush_state.removal_unsynced else None
+    log_start = log.log_start if cut_offset is None else min(log.log_start, cut_offset)
+    is_unnamed = log_start != log.segments[0].base_offset
+    return log_start if is_unnamed or log.flush_state.removal_unsynced else None
 
 
 def _files_naming(clean_end: int | None) -> set[str]:
@@ -456,12 +456,12 @@ def _stored_clean_end(log: PartitionLog) -> int | None:
 _OFFSETS: Final[dict[str, Callable[[PartitionLog], int | None]]] = {
     names.RECOVERY_POINTS: lambda log: log.flush_state.stored_recovery_point(log.end_offset),
     names.HIGH_WATERMARKS: lambda log: log.high_watermark,
-    names.LOG_STARTS: _start,
+    names.LOG_STARTS: _log_start,
     names.CLEANER_OFFSETS: _stored_clean_end,
 }
 _STORED: Final[dict[str, Callable[[recovery.StoredOffsets], int]]] = {
     names.RECOVERY_POINTS: lambda offsets: offsets.recovery_point,
     names.HIGH_WATERMARKS: lambda offsets: offsets.high_watermark,
-    names.LOG_STARTS: lambda offsets: offsets.start_offset,
+    names.LOG_STARTS: lambda offsets: offsets.log_start,
     names.CLEANER_OFFSETS: lambda offsets: offsets.clean_end or 0,
 }

@@ -171,10 +171,10 @@ class DirectoryService:
             self.removals.add(self.directory.disk, [path], delay_ms, segments)
 
     async def keep_starts(self, logs: Sequence[PartitionLog]) -> None:
-        """Return once the start offsets of these logs are on disk; raises KafkaStorageError.
+        """Return once the log starts of these logs are on disk; raises KafkaStorageError.
 
         A write during a cut may store the cut's offset instead. So if a log was being cut at any
-        time during the write, its start offset is rewritten after the cut.
+        time during the write, its log start is rewritten after the cut.
         """
         files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
         directory = self.directory
@@ -186,7 +186,7 @@ class DirectoryService:
         while pending:
             counts = {log: log.flush_state.ended_cut_count for log in pending}
             if not await self.checkpoints.write(*files):
-                raise KafkaStorageError(f"{self.directory.name}: cannot store log start offsets")
+                raise KafkaStorageError(f"{self.directory.name}: cannot store log starts")
             pending = [log for log, count in counts.items() if _was_cut_since(log, count)]
             for log in pending:
                 await self.busy.wait_cut(log)

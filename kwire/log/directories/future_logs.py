@@ -28,14 +28,14 @@ def create(
     topic_id: bytes,
     config: LogConfig,
     unique: bytes,
-    start_offset: int,
+    base_offset: int,
 ) -> PartitionLog:
     """Create an empty future replica; raises KafkaStorageError."""
     directory = service.directory
     name = names.future_directory(*partition, unique.hex())
     try:
         log = directory.create(
-            partition, topic_id, config, service.clock.now_ms(), (name, start_offset)
+            partition, topic_id, config, service.clock.now_ms(), (name, base_offset)
         )
     except OSError as error:
         marked = names.marked_directory(*partition, unique.hex(), names.DELETE_DIRECTORY)

@@ -79,11 +79,11 @@ class LogCleaning:
             facts.append(SegmentFacts(segment.base_offset, segment.size, largest, first))
             await slices.pause()
         high_watermark = min(log.high_watermark, log.writer.written_offset)
-        last_stable = log.producers.last_stable_offset(high_watermark, log.start_offset)
+        last_stable = log.producers.last_stable_offset(high_watermark, log.log_start)
         return assess(
             LogFacts(
                 segments=facts,
-                start_offset=log.start_offset,
+                local_start=log.local_start,
                 end_offset=log.end_offset,
                 last_stable_offset=last_stable,
                 clean_end=log.clean_state.clean_end,

@@ -242,7 +242,7 @@ class LogMove:
                 self._cannot_cut(first)
             await self._restore_producers(first)
         await self._drop_segments(log.segments[0].base_offset)
-        future.advance_start(min(log.start_offset, future.end_offset))
+        future.advance_log_start(min(log.log_start, future.end_offset))
         future.high_watermark = min(log.high_watermark, future.end_offset)
 
     def _cannot_cut(self, offset: int) -> None:
@@ -299,7 +299,7 @@ class LogMove:
         await self.copy(is_throttled=False)
         self._adopt_state()
         await target.flusher.flush(future, indexes=True)
-        start_offset, clean_end = future.start_offset, future.clean_state.clean_end
+        log_start, clean_end = future.log_start, future.clean_state.clean_end
         files = CHECKPOINTS if clean_end is None else (*CHECKPOINTS, names.CLEANER_OFFSETS)
         if not await target.checkpoints.write(*files):
             raise KafkaStorageError(f"{target.directory.name}: cannot store offsets")
@@ -310,7 +310,7 @@ class LogMove:
             await target.busy.wait_idle(future)
             self._check()
             self._copy_last()
-            is_stored = (start_offset, clean_end) == (log.start_offset, log.clean_state.clean_end)
+            is_stored = (log_start, clean_end) == (log.log_start, log.clean_state.clean_end)
             if not is_stored or not self._is_equal():
                 return False
             self._switch_now()

@@ -80,8 +80,9 @@ class LogRetention:
             deletion = retention_plan.plan(
                 log.segments,
                 log.config,
-                start_offset=log.start_offset,
+                log_start=log.log_start,
                 high_watermark=log.high_watermark,
+                copied_end=log.copied_end,
                 now_ms=now_ms,
             )
             if deletion.roll:

@@ -175,7 +175,7 @@ class LogScrub:
             damaged
             for segment in self._segments_of(log)
             for damaged in segment.damage
-            if damaged.end_offset > log.start_offset
+            if damaged.end_offset > log.log_start
         ]
 
     def _segments_of(self, log: PartitionLog) -> list[Segment]:

@@ -5,7 +5,7 @@ beside the state in use; meanwhile the log serves reads, accepts flushes and, if
 the leader, appends. Then the offsets in the checkpoints are lowered. The cut itself is made in one
 piece, and only if it is still wanted at that time. A cut across many segments is made in steps,
 each of which leaves a valid log. If the cut is no longer wanted, the checkpoints get the log's own
-offsets back: a lower start offset would undo an acknowledged DeleteRecords at the next crash.
+offsets back: a lower log start would undo an acknowledged DeleteRecords at the next crash.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -57,8 +57,8 @@ class LogTruncation:
         the written data, and the queued batches were not acknowledged. So the log may end below
         ``offset``.
 
-        Before the cut, the recovery point and the log start offset on disk are lowered to it.
-        Otherwise the batches that are appended next would count as synced, and a start offset above
+        Before the cut, the recovery point and the log start on disk are lowered to it.
+        Otherwise the batches that are appended next would count as synced, and a log start above
         the log end would remove them.
         """
         is_cut = False

@@ -111,10 +111,10 @@ class DiskStorage:
             self._empty(log, newest.end_offset)
         elif log.segments[0].base_offset > 0:
             oldest = min((s for s in self._snapshots if s.end_offset > 0), default=None)
-            if oldest is not None and oldest.end_offset > log.start_offset:
-                log.advance_start(oldest.end_offset)
-        if newest.end_offset >= log.start_offset:
-            self._forget([s for s in self._snapshots if s.end_offset < log.start_offset])
+            if oldest is not None and oldest.end_offset > log.log_start:
+                log.advance_log_start(oldest.end_offset)
+        if newest.end_offset >= log.log_start:
+            self._forget([s for s in self._snapshots if s.end_offset < log.log_start])
         return log
 
     def _check(self, snapshot: SnapshotId) -> None:
@@ -138,7 +138,7 @@ class DiskStorage:
             self._check(snapshot)
         start = self._snapshots.get(SnapshotId(0, 0))
         history = configured_history(configured, self._disk.read(start) if start else b"")
-        log = LogState(self._log.start_offset, self._log.start_offset, [], sorted(self._snapshots))
+        log = LogState(self._log.log_start, self._log.log_start, [], sorted(self._snapshots))
         base = next((s for s in log.snapshots if s.end_offset > 0), None)
         if base is not None:
             voters, version = snapshot_voters(self._disk.read(self._snapshots[base]))
@@ -230,7 +230,7 @@ class DiskStorage:
 
     def clean(self, start_offset: int) -> None:
         self._forget([s for s in list(self._snapshots) if s.end_offset < start_offset])
-        self._log.advance_start(start_offset)
+        self._log.advance_log_start(start_offset)
         self._log.roll(0)  # So that the next snapshot can drop what is before this one.
         behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
         for _ in range(behind):

@@ -68,7 +68,7 @@ class FollowedPartition:
         end = log.end_offset
         if self.is_busy or log.must_flush or log.writer.written_offset < end:
             return None
-        epoch = log.epochs.latest if end > log.start_offset else None
+        epoch = log.epochs.latest if end > log.log_start else None
         epoch = NO_EPOCH if epoch is None else epoch
         return Position(end, self.leader_epoch, epoch, self.durable_start())
 
@@ -80,20 +80,20 @@ class FollowedPartition:
         """
         log = self.partition.log
         named = -1 if log.flush_state.removal_unsynced else log.segments[0].base_offset
-        return min(log.start_offset, max(named, self.kept_start))
+        return min(log.log_start, max(named, self.kept_start))
 
     @property
     def must_keep_start(self) -> bool:
         """True while a restart could find an earlier log start; it must be stored first."""
-        return self.durable_start() < self.partition.log.start_offset
+        return self.durable_start() < self.partition.log.log_start
 
     def begins_inside(self, records: Buffer) -> bool:
-        """Return whether the log is empty and its end lies inside the first batch.
+        """Return whether no record is here and the log's end lies inside the first batch.
 
         The leader's log then begins inside that batch, after a deletion of records.
         """
         log = self.partition.log
-        if len(records) < HEADER_SIZE or log.end_offset != log.start_offset:
+        if len(records) < HEADER_SIZE or log.end_offset != log.local_start:
             return False
         first = parse(records)
         return first.base_offset < log.end_offset <= first.last_offset
@@ -119,5 +119,5 @@ class FollowedPartition:
         committed = min(high_watermark, log.writer.written_offset)
         if log.advance_high_watermark(committed) is not None and not log.changes.is_marked:
             log.changes.mark()
-        if log_start > log.start_offset:
-            log.advance_start(min(log_start, log.high_watermark))
+        if log_start > log.log_start:
+            log.advance_log_start(min(log_start, log.high_watermark))

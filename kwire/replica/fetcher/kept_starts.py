@@ -67,7 +67,7 @@ class KeptStarts:
     async def _keep_waiting(self) -> None:
         current = [followed for followed in self._waiting if followed.is_current]
         self._waiting = dict.fromkeys(current)
-        starts = [followed.partition.log.start_offset for followed in current]
+        starts = [followed.partition.log.log_start for followed in current]
         try:
             await self.logs.keep_starts([followed.partition.log for followed in current])
         except (KafkaError, OSError) as error:

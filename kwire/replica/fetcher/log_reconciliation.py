@@ -94,7 +94,7 @@ class LogReconciliation:
         start = log.end_offset
         if await self._restart_at(followed, parse(answer.records).base_offset):
             followed.append(answer.records, answer.high_watermark, answer.log_start_offset, now_ms)
-            log.advance_start(start)
+            log.advance_log_start(start)
 
     async def _truncate_to(self, followed: FollowedPartition, offset: int) -> None:
         log = followed.partition.log

@@ -93,7 +93,7 @@ def _renew_for_ever(lease: SessionLease, sent_at: float, now: float) -> None:
 async def _deleted_here(
     replicas: ReplicaService, partition: Partition, start: int, timeout_s: float
 ) -> int:
-    return partition.log.start_offset
+    return partition.log.log_start
 
 
 def _low_watermark_of_running_replicas(leader: Leader, log_start: int) -> int:
@@ -106,10 +106,10 @@ def _low_watermark_of_running_replicas(leader: Leader, log_start: int) -> int:
 
 
 def _joins_with_deleted_records(leader: Leader, node: int) -> bool:
-    start_offset = leader.followers[node].log_start
+    log_start = leader.followers[node].log_start
     leader.followers[node].log_start = 1 << 62
     may_join = _may_join(leader, node)
-    leader.followers[node].log_start = start_offset
+    leader.followers[node].log_start = log_start
     return may_join
 
 

@@ -33,7 +33,7 @@ def facts(
     end_offset = 10 * len(sizes)
     return LogFacts(
         segments=segments,
-        start_offset=start,
+        local_start=start,
         end_offset=end_offset,
         last_stable_offset=end_offset if stable is None else stable,
         clean_end=clean_end,

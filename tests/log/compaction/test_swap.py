@@ -95,7 +95,7 @@ async def test_log_keeps_the_last_value_of_each_key(autojump_clock) -> None:
         assert table(log) == before
         assert len(read_keys(log)) == len(before)
         assert log.segments.size < size / 2
-        assert (log.start_offset, log.end_offset, log.high_watermark) == (0, end, end)
+        assert (log.log_start, log.end_offset, log.high_watermark) == (0, end, end)
         assert log.clean_state.clean_end == log.segments.active.base_offset
         await trio.sleep(100)
         assert not [name for name in files(disk) if name.endswith(LEFT_OVER)]
@@ -182,7 +182,7 @@ async def test_crash_at_any_step_of_a_swap_loses_and_revives_nothing(
         async with running(survivor, compacts=False) as logs:
             log = present(logs)
             assert table(log) == before
-            assert (log.start_offset, log.end_offset) == (0, end)
+            assert (log.log_start, log.end_offset) == (0, end)
             offsets = [h.base_offset for segment in log.segments for _, h in segment.scan()]
             assert offsets == sorted(set(offsets))
             assert not [name for name in files(survivor) if name.endswith(LEFT_OVER)]
@@ -376,7 +376,7 @@ async def test_retention_waits_for_the_end_of_a_pass(autojump_clock) -> None:
             nursery.start_soon(cleaning.clean, log, runner, SETTINGS)
             await trio.sleep(1)
             assert await logs.retain(log) == 0
-            assert log.start_offset == 0
+            assert log.log_start == 0
             may_end.set()
         assert log.clean_state.clean_end
         assert len(log.segments) == 1  # Deleted at the end of the pass.

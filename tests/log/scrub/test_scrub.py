@@ -284,7 +284,7 @@ async def test_slow_check_survives_checks_of_retention(autojump_clock) -> None:
         assert (checker.bases, checker.aborted_count) == ([0], 0)
         await scrubbed.logs.retain(log)
         assert checker.aborted_count == 0
-        log.advance_start(log.segments[2].base_offset)
+        log.advance_log_start(log.segments[2].base_offset)
         await scrubbed.logs.retain(log)
         await trio.testing.wait_all_tasks_blocked()
         assert checker.aborted_count == 1
@@ -345,7 +345,7 @@ async def test_damage_of_deleted_records_needs_no_repair(autojump_clock) -> None
         damage(log)
         await scrubbed.scrub.run_pass(Watched())
         assert scrubbed.scrub.damage_of(log)
-        log.advance_start(log.segments[2].base_offset)
+        log.advance_log_start(log.segments[2].base_offset)
         assert not scrubbed.scrub.damage_of(log)
 
 

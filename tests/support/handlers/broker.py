@@ -238,7 +238,7 @@ def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any)
 def read_log(partition: Partition) -> bytes:
     """Return the bytes of all batches of a log."""
     region = partition.log.read(
-        partition.log.start_offset, 1 << 20, end_offset=partition.log.end_offset
+        partition.log.log_start, 1 << 20, end_offset=partition.log.end_offset
     )
     with region:
         return region.read()

@@ -32,7 +32,7 @@ def append(
 
 def content(log: PartitionLog, offset: int | None = None) -> list[tuple[int, bytes | None]]:
     """Offset and value of every record that can be read."""
-    offset = log.start_offset if offset is None else offset
+    offset = log.log_start if offset is None else offset
     pairs = []
     while offset < log.writer.written_offset:
         with log.read(offset, 10_000, end_offset=log.writer.written_offset) as region:

@@ -31,7 +31,7 @@ def table(log: PartitionLog) -> dict[bytes, bytes]:
 
 def read_keys(log: PartitionLog) -> list[tuple[int, bytes, bytes | None]]:
     """Return offset, key and value of every record that a reader gets."""
-    triples, offset = [], log.start_offset
+    triples, offset = [], log.log_start
     while offset < log.writer.written_offset:
         with log.read(offset, 10_000, end_offset=log.writer.written_offset) as region:
             data = region.read()
@@ -40,7 +40,7 @@ def read_keys(log: PartitionLog) -> list[tuple[int, bytes, bytes | None]]:
             triples += [
                 (record.offset, record.key or b"", record.value)
                 for record in records(data, pos, header)
-                if record.offset >= log.start_offset
+                if record.offset >= log.log_start
             ]
             offset = header.next_offset
         if offset == before:

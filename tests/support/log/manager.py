@@ -47,14 +47,12 @@ async def create_log(logs: LogManager, topic: str = "t", partition: int = 0) -> 
     return log
 
 
-async def create_deleted_from(
-    logs: LogManager, *, start_offset: int, end_offset: int
-) -> PartitionLog:
-    """Create a log of old records, of which those below a start offset have been deleted."""
+async def create_deleted_from(logs: LogManager, *, log_start: int, end_offset: int) -> PartitionLog:
+    """Create a log of old records, of which those below ``log_start`` have been deleted."""
     log = await create_log(logs)
     for _ in range(end_offset):
         append(log, [b"old"])
     log.high_watermark = end_offset
-    log.advance_start(start_offset)
+    log.advance_log_start(log_start)
     await logs.keep_starts([log])
     return log

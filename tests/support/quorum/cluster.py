@@ -344,7 +344,7 @@ class Cluster(ABC):
                 continue
             s = node.raft.state
             lines.append(
-                f"n{node_id} {type(s.role).__name__} {s.election} log={s.log.start_offset}.."
+                f"n{node_id} {type(s.role).__name__} {s.election} log={s.log.log_start}.."
                 f"{s.log.end_offset} hw={s.high_watermark} voters={s.voters.ids}"
             )
         return "\n".join(lines)
