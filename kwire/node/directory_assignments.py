@@ -7,11 +7,13 @@ directory has nothing to report until that directory replaces a lost one: a repl
 while the metadata places it in a directory that its broker does not have.
 
 Rules: only differences from the metadata are sent, many partitions per request and one request at a
-time. An unanswered request is resent, with a growing delay. An idle broker sends nothing.
+time. An unanswered request is resent, with a growing delay. So is a partition that the controller
+rejects, as long as the metadata have a different directory for it; other partitions do not wait for
+it. An idle broker sends nothing.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +45,17 @@ RETRY_MAX_S: Final = 10.0
 
 
 @attrs.define(eq=False)
+class Report:
+    """The directory of one replica, until the controller has accepted it."""
+
+    directory: bytes
+    is_correction: bool = False
+    """True if it replaces a report that may have been sent: the metadata may be about to change."""
+    delay_s: float = RETRY_S
+    """The delay after the next rejection."""
+
+
+@attrs.define(eq=False)
 class DirectoryAssignments:
     """One broker's directory assignments that the controller lacks."""
 
@@ -53,7 +66,10 @@ class DirectoryAssignments:
     broker_epoch: Callable[[], int]
     assign: "Callable[[AssignReplicasToDirsRequest], Awaitable[AssignReplicasToDirsResponse]]"
     """Sends a request to the active controller; raises KafkaError."""
-    _pending: dict[TopicIdPartition, bytes] = attrs.field(factory=dict)
+    _pending: dict[TopicIdPartition, Report] = attrs.field(factory=dict)
+    """The reports to send, or sent and unanswered."""
+    _rejected: dict[TopicIdPartition, Report] = attrs.field(factory=dict)
+    """The rejected reports that wait to be sent again."""
     _has_pending: Signal = attrs.field(factory=Signal)
 
     def on_role_changed(self, partition: Partition) -> None:
@@ -62,8 +78,12 @@ class DirectoryAssignments:
 
     def report(self, key: TopicIdPartition, directory: bytes) -> None:
         """Send the directory of a replica if the metadata have a different one."""
-        if self.is_missing(key, directory):
-            self._pending[key] = directory
+        self._rejected.pop(key, None)
+        earlier = self._pending.get(key)
+        if earlier is None and not self.is_missing(key, directory):
+            return
+        if earlier is None or earlier.directory != directory:
+            self._pending[key] = Report(directory, is_correction=earlier is not None)
             self._has_pending.notify()
 
     def on_log_unreachable(self, topic_id: bytes, index: int) -> None:
@@ -89,27 +109,48 @@ class DirectoryAssignments:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send assignments until cancelled."""
-        task_status.started()
-        delay_s = RETRY_S
-        while True:
-            while not self._pending:
-                await self._has_pending.wait()
-            batch = dict(islice(self._pending.items(), REQUEST_PARTITIONS))
-            try:
-                await self._send({p: d for p, d in batch.items() if self.is_missing(p, d)})
-            except KafkaError as error:
-                logger.debug("AssignReplicasToDirs failed error=%r", error)
-                await trio.sleep(delay_s)
-                delay_s = min(2 * delay_s, RETRY_MAX_S)
-                continue
+        async with trio.open_nursery() as nursery:
+            task_status.started()
             delay_s = RETRY_S
-            for key, directory in batch.items():
-                if self._pending.get(key) == directory:
-                    del self._pending[key]
+            while True:
+                while not self._pending:
+                    await self._has_pending.wait()
+                batch = dict(islice(self._pending.items(), REQUEST_PARTITIONS))
+                try:
+                    rejected = await self._send(batch)
+                except KafkaError as error:
+                    logger.debug("AssignReplicasToDirs failed error=%r", error)
+                    await trio.sleep(delay_s)
+                    delay_s = min(2 * delay_s, RETRY_MAX_S)
+                    continue
+                delay_s = RETRY_S
+                for key, report in batch.items():
+                    if self._pending.get(key) is report:
+                        del self._pending[key]
+                        if key in rejected:
+                            self._rejected[key] = report
+                            nursery.start_soon(self._repeat_later, key, report)
 
-    async def _send(self, batch: dict[TopicIdPartition, bytes]) -> None:
+    async def _repeat_later(self, key: TopicIdPartition, report: Report) -> None:
+        """Send a rejected report again after a delay, unless a newer report has replaced it."""
+        delay_s = report.delay_s
+        report.delay_s, report.is_correction = min(2 * delay_s, RETRY_MAX_S), False
+        await trio.sleep(delay_s)
+        if self._rejected.get(key) is report:
+            del self._rejected[key]
+            self._pending[key] = report
+            self._has_pending.notify()
+
+    async def _send(self, reports: Mapping[TopicIdPartition, Report]) -> set[TopicIdPartition]:
+        """Send the reports that differ from the metadata; return what the controller rejects."""
+        batch = {
+            key: report.directory
+            for key, report in reports.items()
+            if report.is_correction or self.is_missing(key, report.directory)
+        }
+        rejected: set[TopicIdPartition] = set()
         if not batch:
-            return
+            return rejected
         from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 
         request = AssignReplicasToDirsRequest(
@@ -120,12 +161,14 @@ class DirectoryAssignments:
         for directory in response.directories:
             for topic in directory.topics:
                 for answer in topic.partitions:
-                    if answer.error_code:  # Deleted or moved away meanwhile.
+                    if answer.error_code:  # Usually deleted or moved away meanwhile.
+                        rejected.add((topic.topic_id, answer.partition_index))
                         logger.debug(
                             "directory not assigned partition=%d error=%d",
                             answer.partition_index,
                             answer.error_code,
                         )
+        return rejected
 
 
 def _by_directory(batch: dict[TopicIdPartition, bytes]) -> "list[RequestDirectory]":

@@ -5,11 +5,29 @@ from tests.mutations.table import Mutation
 MOVE = "kwire/log/directories/log_move.py"
 MOVES = "kwire/log/directories/moves.py"
 TEST = "tests/log/test_moves.py"
+ASSIGNMENTS = "kwire/node/directory_assignments.py"
+ASSIGNED = "tests/server/test_directory_assignments.py"
 CRASH = f"{TEST}::test_crash_at_any_step_of_a_move_loses_nothing"
 FAULTS = "tests/log/test_move_faults.py"
 CHANGED = f"{TEST}::test_moved_log_equals_the_log_after_any_changes"
 
 MUTATIONS = (
+    Mutation(
+        name="rejected-directory-is-not-sent-again",
+        invariants=(89,),
+        path=ASSIGNMENTS,
+        old="            self._has_pending.notify()\n\n    async def _send(",
+        new="            del self._pending[key]\n\n    async def _send(",
+        test=ASSIGNED,
+    ),
+    Mutation(
+        name="directory-of-a-move-that-was-given-up-stays",
+        invariants=(89,),
+        path=ASSIGNMENTS,
+        old="is_correction=earlier is not None",
+        new="is_correction=False",
+        test=ASSIGNED,
+    ),
     Mutation(
         name="crash-in-a-switch-leaves-two-logs",
         invariants=(83,),

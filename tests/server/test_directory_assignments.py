@@ -1,5 +1,8 @@
 """A broker with several log directories reports to the controller where its replicas lie."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -7,10 +10,13 @@ import trio
 import trio.testing
 
 from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.node.directory_assignments import REQUEST_PARTITIONS, DirectoryAssignments
 from kwire.raftmeta.controller.brokers import decide_heartbeat
 from kwire.raftmeta.controller.partitions import decide_assign_directories
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.storage.levels import DIRECTORIES
 from kwire.storage_format.format import feature_records
 from kwire.types import DirectoryId
@@ -22,18 +28,55 @@ OTHER_DIR = b"e" * 16
 
 @attrs.define(eq=False)
 class Controllers:
-    """An active controller that refuses the first requests."""
+    """An active controller that refuses the first requests, or a partition in the first ones."""
 
     cluster: Cluster
     refusal_count: int = 0
+    rejected: int = -1
+    """The partition that it rejects."""
+    rejection_count: int = 0
+    brokers_image: MetadataImage | None = None
+    """The metadata that the broker knows, if they are not the newest."""
+    delay_s: float = 0.0
+    """The delay of each request."""
+    times: list[float] = attrs.field(factory=list)
+    """The time of each request."""
     requests: list[Any] = attrs.field(factory=list)
 
     async def assign(self, request: Any) -> Any:
         self.requests.append(request)
+        self.times.append(trio.current_time())
+        await trio.sleep(self.delay_s)
         if self.refusal_count:
             self.refusal_count -= 1
             raise errors.NotController
+        if self.rejection_count and self.rejected in _partitions(request):
+            self.rejection_count -= 1
+            return self._reject(request)
         return self.cluster.do(decide_assign_directories, request)
+
+    def _reject(self, request: Any) -> Any:
+        """Assign all partitions but one."""
+        topic = request.directories[0].topics[0]
+        others = [p for p in topic.partitions if p.partition_index != self.rejected]
+        topic.partitions[:] = others
+        answer = self.cluster.do(decide_assign_directories, request)
+        answers = answer.directories[0].topics[0]
+        code = errors.NotLeaderOrFollower.code
+        rejection = AssignReplicasToDirsResponse.DirectoryData.TopicData.PartitionData(
+            partition_index=self.rejected, error_code=code
+        )
+        answers.partitions.append(rejection)
+        return answer
+
+
+def _partitions(request: Any) -> list[int]:
+    return [
+        partition.partition_index
+        for each in request.directories
+        for topic in each.topics
+        for partition in topic.partitions
+    ]
 
 
 @attrs.define(eq=False)
@@ -61,27 +104,34 @@ def two_directories(partition_count: int = 1) -> tuple[Cluster, bytes]:
     return cluster, topic_id
 
 
-async def report(
-    controllers: Controllers, replicas: list[Replica], unreachable: list[Replica] | None = None
-) -> None:
-    """Give the replicas their roles, report those without a log, and let a minute pass."""
+@asynccontextmanager
+async def reporting(controllers: Controllers) -> AsyncIterator[DirectoryAssignments]:
+    """Run the assignments of broker 2."""
     replica_directory: Any = lambda replica: replica.directory  # noqa: E731
     assignments = DirectoryAssignments(
         2,
-        lambda: controllers.cluster.state.image,
+        lambda: controllers.brokers_image or controllers.cluster.state.image,
         replica_directory,
         lambda: 200,
         controllers.assign,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(assignments.run)
+        yield assignments
+        nursery.cancel_scope.cancel()
+
+
+async def report(
+    controllers: Controllers, replicas: list[Replica], unreachable: list[Replica] | None = None
+) -> None:
+    """Give the replicas their roles, report those without a log, and let a minute pass."""
+    async with reporting(controllers) as assignments:
         for replica in replicas:
             as_partition: Any = replica
             assignments.on_role_changed(as_partition)
         for replica in unreachable or ():
             assignments.on_log_unreachable(replica.topic_id, replica.partition)
         await trio.sleep(60)
-        nursery.cancel_scope.cancel()
 
 
 async def test_leaders_of_a_failed_directory_move(autojump_clock: Clock) -> None:
@@ -153,6 +203,67 @@ async def test_refused_request_is_sent_again(autojump_clock: Clock) -> None:
     await report(controllers, [Replica(topic_id, 0, OTHER_DIR)])
     assert len(controllers.requests) == 6
     assert cluster.partition("t").directory(2) == OTHER_DIR
+
+
+async def test_rejected_partition_is_sent_again_with_growing_delays(autojump_clock: Clock) -> None:
+    cluster, topic_id = two_directories(2)
+    controllers = Controllers(cluster, rejected=1, rejection_count=6)
+    await report(controllers, [Replica(topic_id, n, OTHER_DIR) for n in (0, 1)])
+    assert [cluster.partition("t", n).directory(2) for n in (0, 1)] == [OTHER_DIR, OTHER_DIR]
+    assert len(controllers.requests) == 7, "then nothing is left to send"
+    delays = [later - earlier for earlier, later in pairwise(controllers.times)]
+    assert delays == sorted(delays)
+    assert delays[-1] > 2 * delays[0] > 0
+
+
+async def test_rejected_partition_does_not_delay_others(autojump_clock: Clock) -> None:
+    cluster, topic_id = two_directories(2)
+    controllers = Controllers(cluster, rejected=1, rejection_count=1 << 30)
+    async with reporting(controllers) as assignments:
+        assignments.report((topic_id, 1), OTHER_DIR)
+        await trio.sleep(60)
+        assignments.report((topic_id, 0), OTHER_DIR)
+        await trio.testing.wait_all_tasks_blocked()
+        assert cluster.partition("t", 0).directory(2) == OTHER_DIR
+
+
+async def test_rejected_partition_that_is_deleted_is_not_sent_again(autojump_clock: Clock) -> None:
+    cluster, topic_id = two_directories()
+    controllers = Controllers(cluster, rejected=0, rejection_count=1 << 30)
+    async with reporting(controllers) as assignments:
+        assignments.report((topic_id, 0), OTHER_DIR)
+        await trio.testing.wait_all_tasks_blocked()
+        cluster.write(r.RemoveTopicRecord(topic_id=topic_id))
+        await trio.sleep(60)
+    assert len(controllers.requests) == 1
+
+
+async def test_newer_directory_replaces_a_rejected_one(autojump_clock: Clock) -> None:
+    """A move was given up: its log stays where it was."""
+    cluster, topic_id = two_directories()
+    controllers = Controllers(cluster, rejected=0, rejection_count=1)
+    async with reporting(controllers) as assignments:
+        assignments.report((topic_id, 0), OTHER_DIR)
+        await trio.testing.wait_all_tasks_blocked()
+        assignments.report((topic_id, 0), directory(2))
+        await trio.sleep(60)
+    assert cluster.partition("t").directory(2) == directory(2)
+
+
+async def test_move_given_up_while_its_request_is_under_way_is_corrected(
+    autojump_clock: Clock,
+) -> None:
+    cluster, topic_id = two_directories()
+    controllers = Controllers(cluster)
+    async with reporting(controllers) as assignments:
+        assignments.report((topic_id, 0), directory(2))
+        await trio.sleep(1)
+        controllers.brokers_image, controllers.delay_s = cluster.state.image, 5
+        assignments.report((topic_id, 0), OTHER_DIR)
+        await trio.sleep(1)
+        assignments.report((topic_id, 0), directory(2))
+        await trio.sleep(60)
+    assert cluster.partition("t").directory(2) == directory(2)
 
 
 async def test_many_assignments_are_sent_in_few_requests(autojump_clock: Clock) -> None:
