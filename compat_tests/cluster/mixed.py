@@ -137,7 +137,7 @@ def wait_all_in_sync(cluster: Cluster, *topics: str) -> None:
 
 def batches_of(node: Node, topic: str, index: int = 0) -> list[Batch]:
     """Return the batches of a replica, over all its segments."""
-    folder = node.directory / "data" / f"{topic}-{index}"
+    folder = node.replica(topic, index)
     batches: list[Batch] = []
     for path in sorted(folder.glob("*.log")):
         data = path.read_bytes()
@@ -195,6 +195,8 @@ class Load:
     topic: str
     bootstrap: str
     partitions: int = PARTITIONS
+    value_bytes: int = 0
+    """The least size of a value, which spaces fill."""
     progress: int = 0
     """The steps that succeeded."""
     failures: list[str] = attrs.field(factory=list)
@@ -246,7 +248,7 @@ class IdempotentLoad(Load):
         number = 0
         while not self._end.wait(PACE_S):
             for partition in range(self.partitions):
-                value = b"%d" % number
+                value = (b"%d" % number).ljust(self.value_bytes)
                 client.produce(self.topic, value, partition=partition, on_delivery=self._on_sent)
             client.poll(0)
             number += 1
@@ -282,7 +284,7 @@ class IdempotentLoad(Load):
 
     def _values_by_session(self, index: int, values: Sequence[int]) -> dict[Session, list[int]]:
         node = self.cluster.nodes[leader_of(self.cluster, self.topic, index)]
-        sessions = producer_sessions(node.directory / "data" / f"{self.topic}-{index}")
+        sessions = producer_sessions(node.replica(self.topic, index))
         grouped: dict[Session, list[int]] = defaultdict(list)
         for offset, value in enumerate(values):
             grouped[sessions[offset]].append(value)

@@ -58,6 +58,8 @@ class Node:
     """The program that serves as a kwire node."""
     heap: str = "256m"
     """The limit of a JVM's heap; thousands of partitions need more."""
+    log_dirs: tuple[Path, ...] = ()
+    """Its log directories; the metadata log is in the first one."""
 
     @property
     def address(self) -> str:
@@ -82,6 +84,11 @@ class Node:
     @property
     def log(self) -> Path:
         return self.directory / "server.log"
+
+    def replica(self, topic: str, index: int = 0) -> Path:
+        """Return the directory of a replica, which need not exist."""
+        paths = [path / f"{topic}-{index}" for path in self.log_dirs]
+        return next((path for path in paths if path.exists()), paths[0])
 
     def read_log(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -171,6 +178,8 @@ class Cluster:
     directory: Path
     overrides: Mapping[str, str] = attrs.field(factory=dict)
     dynamic: bool = False
+    log_dirs: tuple[str, ...] = ("data",)
+    """The names of each node's log directories."""
     nodes: dict[int, Node] = attrs.field(factory=dict)
 
     def add(self, node_id: int, kind: str = "kwire", roles: str = COMBINED) -> Node:
@@ -179,7 +188,13 @@ class Cluster:
         directory.mkdir(parents=True)
         port, controller_port = new_ports(2)
         self.nodes[node_id] = node = Node(
-            node_id, kind, roles, directory, port=port, controller_port=controller_port
+            node_id,
+            kind,
+            roles,
+            directory,
+            port=port,
+            controller_port=controller_port,
+            log_dirs=tuple(directory / name for name in self.log_dirs),
         )
         return node
 
@@ -201,7 +216,7 @@ class Cluster:
             "node.id": str(node.id),
             "listeners": ",".join(listeners),
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(node.directory / "data"),
+            "log.dirs": ",".join(map(str, node.log_dirs)),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "3",
             "default.replication.factor": "1",

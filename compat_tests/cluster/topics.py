@@ -177,7 +177,7 @@ def read(cluster: Cluster, topic: str, count: int, index: int = 0) -> list[int]:
 
 def segments(node: Node, topic: str, index: int = 0) -> bytes:
     """Return the contents of a partition's segments, without what Apache Kafka preallocates."""
-    folder = node.directory / "data" / f"{topic}-{index}"
+    folder = node.replica(topic, index)
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log"))).rstrip(b"\0")
 
 
