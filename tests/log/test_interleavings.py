@@ -2,13 +2,17 @@
 
 import logging
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
 import trio
 
 from kwire.log.config import LogConfig
+from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.formats import names
+from kwire.log.partition_log import PartitionLog
 from simulation.disk import SimDisk
 from simulation.log.sim import COMPACTED, LogSimFailure, Model, judge, simulate
 from simulation.scheduler import deterministic_trio
@@ -36,6 +40,28 @@ def test_compaction_loses_no_key_beside_everything_else(seed: int) -> None:
         simulate(seed, steps=800, config=COMPACTED)
     finally:
         logging.disable(logging.NOTSET)
+
+
+def test_truncation_that_does_not_claim_its_log_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was a run without an end: who waits for such a cut waits for nothing."""
+
+    claimed = BusyLogs.claim
+
+    @asynccontextmanager
+    async def claim(
+        busy: BusyLogs, log: PartitionLog, *, by_compaction: bool = False
+    ) -> AsyncIterator[None]:
+        if by_compaction:
+            async with claimed(busy, log, by_compaction=True):
+                yield
+        else:
+            yield
+
+    monkeypatch.setattr(BusyLogs, "claim", claim)
+    with pytest.raises(LogSimFailure, match=r"seed 14, .*is cut without a claim"):
+        simulate(14, steps=800, config=COMPACTED)
 
 
 def test_seed_replays_the_same_run() -> None:

@@ -155,8 +155,10 @@ class LogTruncation:
 
         If it may, no thread works on the log, the offsets are stored, and the cut is still wanted,
         which is checked after each wait. The caller must cut before it waits for anything else. If
-        the log must not be cut, its own offsets are stored again.
+        the log must not be cut, its own offsets are stored again. The caller has claimed the log;
+        otherwise tasks that wait for the end of the cut would try again without a pause.
         """
+        assert log in self.busy.cuts, f"{log.partition} is cut without a claim"
         state, is_stored, files = log.flush_state, False, list[str]()
         state.cut_offset = offset
         try:
