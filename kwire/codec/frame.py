@@ -163,14 +163,6 @@ def _response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, in
     return correlation_id, pos
 
 
-def with_body(frame: Buffer, request: object) -> bytes:
-    """Return the frame of a received request with its body replaced."""
-    head, _ = read_header(frame)
-    return request_frame(
-        head.api_key, head.api_version, head.correlation_id, head.client_id, request
-    )[4:]
-
-
 def response_to(frame: Buffer, answer: Buffer) -> Body:
     """Return the body of the response to a received request."""
     head, _ = read_header(frame)

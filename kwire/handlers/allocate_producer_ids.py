@@ -21,4 +21,4 @@ async def allocate_producer_ids(
     context: Context, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
     context.check_allowed("ClusterAction", "Cluster", CLUSTER)
-    return await context.controller.call(decide_allocate_producer_ids, request)
+    return await context.decide(decide_allocate_producer_ids, request)

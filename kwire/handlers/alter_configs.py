@@ -14,7 +14,7 @@ _ALTERING: Final = Altering(AlterConfigsResponse, decide_alter)
 @handles(
     AlterConfigsRequest,
     refuse=_ALTERING.refuse,
-    refuse_other_brokers=_ALTERING.refuse_other_brokers,
+    calls_controller=True,
 )
 async def alter_configs(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     return await _ALTERING.alter(context, request)

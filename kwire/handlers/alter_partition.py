@@ -11,4 +11,4 @@ async def alter_partition(
     context: Context, request: AlterPartitionRequest
 ) -> AlterPartitionResponse:
     context.check_allowed("ClusterAction", "Cluster", CLUSTER)
-    return await context.controller.call(decide_alter_partition, request)
+    return await context.decide(decide_alter_partition, request)

@@ -14,4 +14,4 @@ async def assign_replicas_to_dirs(
     context: Context, request: AssignReplicasToDirsRequest
 ) -> AssignReplicasToDirsResponse:
     context.check_allowed("ClusterAction", "Cluster", CLUSTER)
-    return await context.controller.call(decide_assign_directories, request)
+    return await context.decide(decide_assign_directories, request)

@@ -16,4 +16,4 @@ async def broker_heartbeat(
     context: Context, request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:
     context.check_allowed("ClusterAction", "Cluster", CLUSTER)
-    return await context.controller.call(decide_heartbeat, request)
+    return await context.decide(decide_heartbeat, request)

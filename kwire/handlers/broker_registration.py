@@ -14,4 +14,4 @@ async def broker_registration(
     context: Context, request: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:
     context.check_allowed("ClusterAction", "Cluster", CLUSTER)
-    return await context.controller.call(decide_register_broker, request)
+    return await context.decide(decide_register_broker, request)

@@ -27,4 +27,4 @@ async def controller_registration(
     context: Context, request: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse:
     context.check_allowed("ClusterAction", "Cluster", CLUSTER)
-    return await context.controller.call(decide_register_controller, request)
+    return await context.decide(decide_register_controller, request)

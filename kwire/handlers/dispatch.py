@@ -66,7 +66,7 @@ class Route:
     count: Cell
     seconds: Histogram
     forwarded: bool
-    """True if brokers forward this API to the active controller."""
+    """True if brokers forward the frames of this API to the active controller."""
     is_flexible: bool
     """True if the header of the request ends with tagged fields."""
 
@@ -75,14 +75,16 @@ class Route:
         cls, api: Api, listener_type: ListenerType, version: int, metrics: Metrics
     ) -> "Route":
         shapes = import_module(f"kwire.codec.messages.{api.module}")
+        handler = handler_of(api, listener_type)
+        is_forwarded = api.forwarded and ListenerType.BROKER in api.listener_types
         return cls(
-            handler=handler_of(api, listener_type),
+            handler=handler,
             decode=decoder(api.request, version),
             widen=getattr(shapes, "widen_request", None),
             narrow=getattr(shapes, "narrow_response", None),
             count=metrics.cell(REQUESTS, api.name, str(version)),
             seconds=metrics.histogram(REQUEST_SECONDS, api.name),
-            forwarded=api.forwarded and ListenerType.BROKER in api.listener_types,
+            forwarded=is_forwarded and not handler.calls_controller,
             is_flexible=request_header_version(api.key, version) == 2,
         )
 

@@ -17,7 +17,7 @@ _ALTERING: Final = Altering(IncrementalAlterConfigsResponse, decide_incremental_
 @handles(
     IncrementalAlterConfigsRequest,
     refuse=_ALTERING.refuse,
-    refuse_other_brokers=_ALTERING.refuse_other_brokers,
+    calls_controller=True,
 )
 async def incremental_alter_configs(
     context: Context, request: IncrementalAlterConfigsRequest

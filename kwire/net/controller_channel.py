@@ -16,23 +16,20 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from kwire import errors
-from kwire.codec.apis import BY_KEY
-from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
+from kwire.codec.apis import BY_KEY, BY_NAME
+from kwire.codec.schema import spec_of
 from kwire.net.connection_pool import ConnectionPool, ConnectionRefused, OutOfReach
 from kwire.net.framing import Disconnect
 from kwire.types import METADATA_TOPIC
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kwire.codec.frame import Body
     from kwire.codec.messages.envelope import EnvelopeResponse
     from kwire.raftmeta.controller.mutation_quota import Requester
     from kwire.raftmeta.delivery import LeaderAndEpoch
     from kwire.raftmeta.quorum import RaftService
     from kwire.raftmeta.raft.voters import Node
-    from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +44,11 @@ class ControllerChannel:
 
     Each purpose has its own pool of connections, because a request waits for earlier requests on
     its connection. The purposes are this broker's registration, the node's other requests, its ISR
-    proposals, and clients' requests, which may take longer.
+    proposals, and clients' requests, with those that they cause, which may take longer.
+
+    The time limit of a request is that of its pool: of a heartbeat, of a client's request or, for a
+    broker's registration, of a session, because each registration that a slow controller gets makes
+    its answer to the previous one worthless.
     """
 
     def __init__(
@@ -60,43 +61,38 @@ class ControllerChannel:
         client_requests: ConnectionPool,
     ) -> None:
         self._quorum = quorum
-        self._registrations = registrations
         self._own_requests = own_requests
-        self._isr_proposals = isr_proposals
         self._client_requests = client_requests
+        self._pools = {
+            BY_NAME["BrokerRegistration"].key: registrations,
+            BY_NAME["ControllerRegistration"].key: own_requests,
+            BY_NAME["BrokerHeartbeat"].key: own_requests,
+            BY_NAME["AssignReplicasToDirs"].key: own_requests,
+            BY_NAME["AlterPartition"].key: isr_proposals,
+        }
+        """The pool of a request by its API key; other requests share that of clients."""
         self._leader_changed = Signal()
         self._attempts: dict[trio.CancelScope, Node] = {}
         """The attempts in progress, each with the node to which it is sent."""
-        quorum.add_listener(self)
+        quorum.add_leadership_listener(self)
 
-    async def ask(self, request: Body) -> Body:
-        """Send one of this node's own requests.
+    async def send(self, request: Body, requester: Requester | None = None) -> Body:
+        """Send one of this node's requests, on behalf of a client if one is named.
 
-        The time limit is that of a heartbeat or, for a broker's registration, that of a session:
-        each registration that a slow controller gets makes its answer to the previous one
-        worthless.
+        A client is named for a request that it caused but did not send as it is.
         """
-        is_registration = isinstance(request, BrokerRegistrationRequest)
-        return await self._ask(
-            self._registrations if is_registration else self._own_requests, request
-        )
-
-    async def alter(self, request: Body) -> Body:
-        """Send an ISR proposal of this node; the time limit is that of a heartbeat."""
-        return await self._ask(self._isr_proposals, request)
-
-    async def _ask(self, pool: ConnectionPool, request: Body) -> Body:
+        if requester is not None:
+            return await self._send_for(requester, request)
+        key = spec_of(type(request)).api_key
+        assert key is not None, "only requests are sent"
+        pool = self._pools.get(key, self._client_requests)
         try:
             return await self._insist(pool, request)
         except errors.RequestTimedOut:
             node = self._quorum.leader_node()
-            if node is not None:  # a late answer would hold up the next request
-                pool.drop(node.host, node.port)
+            if node is not None and key in self._pools:
+                pool.drop(node.host, node.port)  # A late answer would hold up the next request.
             raise
-
-    async def insist(self, request: Body) -> Body:
-        """Send a request for a client; the time limit is that of a request."""
-        return await self._insist(self._client_requests, request)
 
     async def _insist(self, pool: ConnectionPool, request: Body) -> Body:
         """Try until an active controller answers; raise RequestTimedOut after the time limit."""
@@ -110,20 +106,23 @@ class ControllerChannel:
                 await self._wait_leader_change()
         raise errors.RequestTimedOut("no answer from a controller")
 
-    async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
-        """Forward a client's frame unchanged (KIP-590) and return the response's frame."""
+    async def forward(self, frame: bytes, requester: Requester) -> bytes:
+        """Forward a client's frame unchanged (KIP-590) and return the response's frame.
+
+        Raises Disconnect if the client has to ask for the versions again.
+        """
         from kwire.codec.compile import encode
         from kwire.codec.messages.envelope import EnvelopeRequest
         from kwire.codec.messages.principal import DefaultPrincipal
 
-        kind, name = principal
+        kind, name = requester.principal
         client_principal = DefaultPrincipal(type=kind, name=name, token_authenticated=False)
         request = EnvelopeRequest(
             request_data=frame,
             request_principal=b"\0\0" + encode(client_principal, 0),
-            client_host_address=ipaddress.ip_address(host).packed,
+            client_host_address=ipaddress.ip_address(requester.host).packed,
         )
-        response: EnvelopeResponse = await self.insist(request)
+        response: EnvelopeResponse = await self.send(request)
         if response.error_code == errors.UnsupportedVersion.code:
             raise Disconnect("the controller speaks other versions; the client is to ask again")
         answer = response.response_data
@@ -132,16 +131,14 @@ class ControllerChannel:
             raise errors.UnknownServerError
         return answer
 
-    async def insist_for(self, request: Body, requester: Requester) -> Body:
-        """Send a request that a client caused but did not send, on that client's behalf."""
+    async def _send_for(self, requester: Requester, request: Body) -> Body:
         from kwire.codec.frame import request_frame, response_to
-        from kwire.codec.schema import spec_of
 
         key = spec_of(type(request)).api_key
         assert key is not None
         frame = request_frame(key, BY_KEY[key].stable, 0, requester.client_id, request)[4:]
         try:
-            answer = await self.forward(frame, requester.principal, requester.host)
+            answer = await self.forward(frame, requester)
         except Disconnect as error:
             raise errors.UnsupportedVersion(str(error)) from error
         return response_to(frame, answer)
@@ -225,14 +222,8 @@ class ControllerChannel:
         with trio.move_on_after(RETRY_SECONDS):
             await self._leader_changed.wait()
 
-    # Notifications of the quorum ------------------------------------------------------------
-    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Ignore committed batches."""
-
-    def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Ignore snapshots."""
-
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
+        """End the attempts to reach a node that does not lead, as the quorum announces."""
         if leader.leader_id is None:
             return
         self._leader_changed.notify()

@@ -1,6 +1,6 @@
 """The broker half of a node: partitions, groups, producer ids, the controller session."""
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -21,6 +21,7 @@ from kwire.node.core import Core
 from kwire.node.replication import ClusterConnections
 from kwire.node.transactions import NodeTransactions
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
+from kwire.raftmeta.controller.brokers import decide_on_broker
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.replica.coordinator_log import CoordinatorLog
@@ -37,6 +38,10 @@ from kwire.storage_format.directories import CannotOpenError
 from kwire.types import CONSUMER_OFFSETS, ZERO_UUID, TopicPartition, random_uuid, uuid_hex
 
 if TYPE_CHECKING:
+    from kwire.codec.messages.assign_replicas_to_dirs import (
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
+    )
     from kwire.node.directory_assignments import DirectoryAssignments
     from kwire.node.scrubbing import Scrubbing
 
@@ -175,7 +180,7 @@ class BrokerHalf:
             config.inter_broker_listener,
             lambda: core.publisher.image,
             core.network.pool(str(config.node_id), timeout_s),
-            core.local,
+            core.active_controller,
             core.clock,
             lambda: self.lifecycle.epoch,
         )
@@ -233,9 +238,9 @@ class BrokerHalf:
             features=core.features,
             log_dirs=[directory.directory_id for directory in core.logs.directories],
             publisher=core.publisher,
-            ask=core.local.ask,
+            ask=partial(core.active_controller.call, decide_on_broker),
             clock=core.clock,
-            local=core.local,
+            local=core.controller,
             is_gone=core.channel.is_gone,
             has_no_active=core.channel.has_no_active,
         )
@@ -247,6 +252,13 @@ class BrokerHalf:
         reply = await self.core.active_controller.call(decide_allocate_producer_ids, request)
         raise_for_code(reply.error_code)
         return reply.producer_id_start, reply.producer_id_len
+
+    async def _assign_directories(
+        self, request: "AssignReplicasToDirsRequest"
+    ) -> "AssignReplicasToDirsResponse":
+        from kwire.raftmeta.controller.partitions import decide_assign_directories
+
+        return await self.core.active_controller.call(decide_assign_directories, request)
 
     def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if delta.deleted_topics and self.is_caught_up:
@@ -301,7 +313,7 @@ class BrokerHalf:
                 lambda: core.publisher.image,
                 lambda partition: moves.directory_of(partition.log).directory_id,
                 lambda: self.lifecycle.epoch,
-                core.local.assign_directories,
+                self._assign_directories,
             )
             nursery.start_soon(reports.run)
             return reports

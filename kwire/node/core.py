@@ -5,18 +5,20 @@ their modules are not loaded and their tasks never wake up.
 """
 
 import errno
+import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv6Address
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import trio
 
 from kwire import attrs
 from kwire.clock import NodeClock
-from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
 from kwire.configs.broker import BrokerConfig
-from kwire.errors import CorruptMessage
+from kwire.errors import CorruptMessage, KafkaError, raise_for_code
 from kwire.handlers.shared.context import Current
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked
@@ -26,11 +28,11 @@ from kwire.net.connection_pool import Network, RaftPeers
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.listener import ForConnection
 from kwire.node import build
-from kwire.node.controller_requests import InProcessController
 from kwire.node.environment import Environment, Listeners, source_of_delays
 from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
+from kwire.raftmeta.controller.brokers import decide_register_controller
 from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.controller.state import ControllerState
@@ -56,6 +58,10 @@ if TYPE_CHECKING:
 
     from kwire.codec.messages.metadata_records import MetadataRecord
     from kwire.log.directories.segment_checker import SegmentChecker
+
+logger = logging.getLogger(__name__)
+
+REGISTRATION_RETRY_SECONDS: Final = 0.1
 
 
 @attrs.define(eq=False)
@@ -85,17 +91,13 @@ class Core:
     incarnation_id: bytes
     make_checker: "Callable[[], SegmentChecker] | None"
     """Creates the processes of a scrub; None for a node that cannot scrub."""
-    local: InProcessController = attrs.field(init=False)
-    """The controller, as the other parts of this node use it."""
     active_controller: ActiveController = attrs.field(init=False)
     topic_creation: AutoTopicCreation = attrs.field(init=False)
     periodic_tasks: PeriodicTasks = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        controller, channel = self.controller, self.channel
-        self.local = InProcessController(controller, channel.ask, channel.alter, channel.ask)
-        self.active_controller = ActiveController(controller, channel.insist, channel.insist_for)
-        self.periodic_tasks = PeriodicTasks(controller, self.clock)
+        self.active_controller = ActiveController(self.controller, self.channel)
+        self.periodic_tasks = PeriodicTasks(self.controller, self.clock)
         self.topic_creation = AutoTopicCreation(self.active_controller, self.publisher)
 
     @property
@@ -118,14 +120,23 @@ class Core:
             endpoint = next(e for e in self.endpoints if e.name == name)
             raise CannotOpenError(_unbound(endpoint, error)) from error
 
-    def registration(self) -> ControllerRegistrationRequest:
-        """Return the request that registers this controller with the active one."""
-        return controller_registration(
+    async def register_controller(self) -> None:
+        """Register this controller with the active one; retry until that succeeds."""
+        request = controller_registration(
             self.config,
             self.incarnation_id,
             self.controller_listeners,
             self.features,
         )
+        while True:
+            try:
+                reply = await self.active_controller.call(decide_register_controller, request)
+                raise_for_code(reply.error_code)
+            except KafkaError as error:
+                logger.debug("controller registration waits reason=%r", error)
+                await trio.sleep(REGISTRATION_RETRY_SECONDS)
+            else:
+                return
 
 
 def make_core(

@@ -5,7 +5,7 @@ creates none: a partition that does not exist yet has no numbers.
 """
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,6 @@ from kwire.raftmeta.raft.raft_metrics import (
     state_name,
     vote,
 )
-from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.replica.leader import Leader
 from kwire.replica.replicas import ReplicaService
 
@@ -231,7 +230,7 @@ def _add_quorum_gauges(metrics: m.Metrics, core: Core) -> None:
     metrics.register_function(m.RAFT_VOTER_CHANGE, lambda: float(is_changing_voters(state)))
     metrics.register_function(m.LAST_APPLIED, lambda: core.publisher.image.applied.offset)
     metrics.register_function(m.LAST_APPLIED_AT, lambda: core.publisher.image.applied.timestamp_ms)
-    core.quorum.add_listener(Elections(core.clock, metrics.histogram(m.RAFT_ELECTIONS)))
+    core.quorum.add_leadership_listener(Elections(core.clock, metrics.histogram(m.RAFT_ELECTIONS)))
 
 
 @attrs.define(eq=False)
@@ -241,10 +240,6 @@ class Elections:
     _clock: Clock
     _spread: m.Histogram
     _since: float | None = None
-
-    def on_commit(self, batches: Sequence[CommittedBatch]) -> None: ...
-
-    def on_snapshot(self, reader: SnapshotReader) -> None: ...
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         now = self._clock.now()

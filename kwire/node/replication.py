@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
     from kwire.codec.messages.fetch import FetchRequest, FetchResponse
     from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-    from kwire.node.controller_requests import InProcessController
+    from kwire.raftmeta.controller.active_controller import ActiveController
     from kwire.raftmeta.metadata.image import Endpoint, MetadataImage
 
 
@@ -74,7 +74,7 @@ class ClusterConnections:
     listener: str
     image: Callable[[], MetadataImage]
     pool: ConnectionPool
-    controller: InProcessController
+    active_controller: ActiveController
     clock: Clock
     epoch: Callable[[], int]
 
@@ -88,4 +88,6 @@ class ClusterConnections:
         return LeaderConnection(node, self.listener, self.image, self.pool)
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        return await self.controller.alter_partition(request)
+        from kwire.raftmeta.controller.partitions import decide_alter_partition
+
+        return await self.active_controller.call(decide_alter_partition, request)

@@ -20,7 +20,6 @@ from kwire.handlers.shared.context import Services
 from kwire.net.listener import Address
 from kwire.node import build
 from kwire.node.broker import BrokerHalf
-from kwire.node.controller_requests import register_controller
 from kwire.node.core import Core, make_core
 from kwire.node.environment import Environment
 from kwire.raftmeta.controller.change_log import change_lines, unclean_elections, warnings
@@ -72,11 +71,10 @@ class Server:
             metrics=core.metrics,
             cluster_id=core.identity.cluster_id,
             supported_features=core.features,
-            controller=core.controller,
+            active_controller=core.active_controller,
             topic_creation=core.topic_creation,
             quorum=core.quorum,
             logs=core.logs,
-            channel=core.channel,
             broker=None if self.broker is None else self.broker.services,
         )
         self._requests = {side: Dispatcher(self.services, side) for side in ListenerType}
@@ -166,7 +164,7 @@ class Server:
         if self.config.is_controller and self.config.broker_early_fencing_enable:
             nursery.start_soon(self._watch_brokers)
         if core.controller.is_alone:
-            await core.local.ask(core.registration())
+            await core.register_controller()
             self._accept_from_nodes()
         else:
             await self._join(nursery)
@@ -203,7 +201,7 @@ class Server:
         core = self.core
         self._accept_from_nodes()
         if self.config.is_controller:
-            nursery.start_soon(register_controller, core.local.ask, core.registration())
+            nursery.start_soon(core.register_controller)
         self._warn_of_other_voters()
         async with trio.open_nursery() as waiting:
             waiting.start_soon(self._log_waiting)

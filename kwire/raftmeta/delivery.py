@@ -43,7 +43,7 @@ class LeaderAndEpoch:
     is_active: bool = False
 
 
-class Listener(Protocol):
+class RecordListener(Protocol):
     """A receiver of committed metadata.
 
     Calls must be short. For longer work, return an awaitable; the next delivery waits for it.
@@ -52,6 +52,10 @@ class Listener(Protocol):
     def on_commit(self, batches: Sequence[CommittedBatch]) -> Awaitable[None] | None: ...
 
     def on_snapshot(self, reader: SnapshotReader) -> Awaitable[None] | None: ...
+
+
+class LeadershipListener(Protocol):
+    """A receiver of changes of leadership; calls must be short."""
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None: ...
 
@@ -74,8 +78,10 @@ class Delivery:
         self._commits = commits
         self._clock = clock
         self._wait_installed = wait_installed
-        self.listeners: list[Listener] = []
+        self.record_listeners: list[RecordListener] = []
         """Must be complete before ``run``: listeners get everything from the newest snapshot on."""
+        self.leadership_listeners: list[LeadershipListener] = []
+        """Are told of a leader once the record listeners have received everything before it."""
         self.leader = LeaderAndEpoch(None, 0)
         """The leader that was announced last."""
         self.end_offset = 0
@@ -135,7 +141,7 @@ class Delivery:
             batches = await decode_batches(data, Slices(self._clock.now))
             batches = [b for b in batches if b.last_offset >= self.end_offset]
             assert batches, (self.end_offset, end_offset)
-            for listener in self.listeners:
+            for listener in self.record_listeners:
                 if (rest := listener.on_commit(batches)) is not None:
                     await rest
             self._on_delivered(batches[-1].end_offset)
@@ -149,7 +155,7 @@ class Delivery:
             return
         check_snapshot(snapshot, data)
         reader = await decode_snapshot(SnapshotReader(snapshot, data), Slices(self._clock.now))
-        for listener in self.listeners:
+        for listener in self.record_listeners:
             if (rest := listener.on_snapshot(reader)) is not None:
                 await rest
         self._on_delivered(snapshot.end_offset)
@@ -178,7 +184,7 @@ class Delivery:
         self.leader = leader
         is_own = leader.leader_id == self._state.config.node_id
         self._commits.fail_unless(leader.epoch if is_own else None)
-        for listener in self.listeners:
+        for listener in self.leadership_listeners:
             listener.on_leadership(leader)
 
     def _on_delivered(self, end_offset: int) -> None:

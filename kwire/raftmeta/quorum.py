@@ -20,7 +20,12 @@ from kwire.clock import Clock
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Driver
 from kwire.raftmeta.commits import Commit, PendingCommits
-from kwire.raftmeta.delivery import Delivery, LeaderAndEpoch, Listener
+from kwire.raftmeta.delivery import (
+    Delivery,
+    LeaderAndEpoch,
+    LeadershipListener,
+    RecordListener,
+)
 from kwire.raftmeta.disk_calls import DiskCalls
 from kwire.raftmeta.network_channel import NetworkChannel, NoPeers, Peers
 from kwire.raftmeta.raft import progress
@@ -143,9 +148,13 @@ class RaftService:
         self._turn_end = Signal()
 
     # Interface ------------------------------------------------------------------------------
-    def add_listener(self, listener: Listener) -> None:
+    def add_record_listener(self, listener: RecordListener) -> None:
         """Add a listener before ``run``; it gets everything from the latest snapshot onwards."""
-        self.delivery.listeners.append(listener)
+        self.delivery.record_listeners.append(listener)
+
+    def add_leadership_listener(self, listener: LeadershipListener) -> None:
+        """Add a listener before ``run``."""
+        self.delivery.leadership_listeners.append(listener)
 
     def leader(self) -> LeaderAndEpoch:
         """Return the leader that was announced last."""

@@ -55,7 +55,7 @@ class Members:
             configured=voters_of(*self.members),
             peers=self,
         )
-        member.quorum.add_listener(member.watcher)
+        member.watcher.watch(member.quorum)
         await self.nursery.start(self._run, member)
         return member.quorum
 

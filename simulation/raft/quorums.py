@@ -7,7 +7,7 @@ from random import Random
 import trio
 
 from kwire import attrs
-from kwire.raftmeta.delivery import LeaderAndEpoch, Listener
+from kwire.raftmeta.delivery import LeaderAndEpoch, RecordListener
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
@@ -50,6 +50,11 @@ class Watcher:
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         self.leaders.append(leader)
 
+    def watch(self, quorum: RaftService) -> None:
+        """Receive what a quorum delivers, from the next record on."""
+        quorum.add_record_listener(self)
+        quorum.add_leadership_listener(self)
+
 
 def directory_of(node_id: int) -> bytes:
     """Return a directory id derived from a node id."""
@@ -75,7 +80,7 @@ def voters_of(*node_ids: int) -> VoterSet:
 
 @asynccontextmanager
 async def quorum_of_one(
-    *listeners: Listener, storage: MetadataStorage | None = None
+    *listeners: RecordListener, storage: MetadataStorage | None = None
 ) -> AsyncIterator[RaftService]:
     """Run a quorum of only node 1 inside the context; the node leads after its first turn."""
     quorum = RaftService(
@@ -86,7 +91,10 @@ async def quorum_of_one(
         configured=voters_of(1),
     )
     for listener in listeners:
-        quorum.add_listener(listener)
+        if isinstance(listener, Watcher):
+            listener.watch(quorum)
+        else:
+            quorum.add_record_listener(listener)
     async with trio.open_nursery() as nursery:
         await nursery.start(quorum.run)
         try:

@@ -182,8 +182,10 @@ class SimMachine:
         self.gate, self._scope = Gate(), trio.CancelScope()
         self.server = server = make_node(self.config, self._environment(), features=self.features)
         quorum, books = server.core.quorum, self.cluster.books
-        quorum.add_listener(CommitWatch(books, self.id, self.lives, server.core.publisher))
-        quorum.add_listener(ReleaseWatch(books, self.id, self.features))
+        commits = CommitWatch(books, self.id, self.lives, server.core.publisher)
+        quorum.add_record_listener(commits)
+        quorum.add_leadership_listener(commits)
+        quorum.add_record_listener(ReleaseWatch(books, self.id, self.features))
         start_behind(self.gate, nursery, self._live)
 
     def _environment(self) -> Environment:

@@ -13,7 +13,6 @@ from kwire import attrs
 from kwire.codec.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 from kwire.raftmeta.controller.feature_updates import KRAFT_VERSION
 from kwire.raftmeta.controller.features import SUPPORTED
-from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.storage.levels import (
     DIRECTORIES,
     ELIGIBLE_REPLICAS,
@@ -84,9 +83,6 @@ class ReleaseWatch:
 
     def on_snapshot(self, reader: SnapshotReader) -> None:
         self._check(reader.records())
-
-    def on_leadership(self, leader: LeaderAndEpoch) -> None:
-        """Do nothing, because a change of leader is not metadata."""
 
     def _check(self, records: Iterable[MetadataRecord]) -> None:
         newest = self.features[METADATA_VERSION][1]

@@ -7,40 +7,53 @@ import pytest
 
 from kwire import errors
 from kwire.codec.apis import BY_KEY, ListenerType
-from kwire.codec.frame import (
-    read_header,
-    read_response,
-    request_frame,
-    response_parts,
-)
+from kwire.codec.frame import read_header, read_response, request_frame, response_parts
 from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from kwire.codec.schema import spec_of
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
-from tests.support.codec.requests import read_request
+from kwire.raftmeta.controller.active_controller import ActiveController
+from kwire.raftmeta.controller.mutation_quota import Requester
 from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import node_config
+from tests.support.raftmeta.no_others import NoOtherControllers
 
 KEY = 64
+CLIENT = Requester(("User", "ANONYMOUS"), "c", "10.1.2.3")
 
 
 @attrs.define
 class Controller:
+    """This node's controller, which is the active one after the first wait if it is alone."""
+
     is_active: bool
     is_alone: bool = False
+    waits: int = 0
+
+    async def wait_change(self) -> None:
+        self.waits += 1
+        self.is_active = True
+
+    async def call(self, decide: Any, request: Any, *, in_force: bool = False) -> Any:
+        """Accept a change of settings, but leave that of broker 1 to the next controller."""
+        if any(resource.resource_name == "1" for resource in request.resources):
+            raise errors.NotController
+        return accept(request)
 
 
 @attrs.define
-class Channel:
+class Channel(NoOtherControllers):
     """Another node's controller; answers with error 77."""
 
     fails: bool = False
     frames: list[bytes] = attrs.field(factory=list)
 
-    async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
+    async def forward(self, frame: bytes, requester: Requester) -> bytes:
+        assert requester == CLIENT
         self.frames.append(frame)
         if self.fails:
             raise errors.RequestTimedOut
@@ -76,9 +89,9 @@ async def ask(
     """Return the error code, and the number of requests that were forwarded."""
     channel: Any = Channel(fails)
     controller: Any = Controller(active, alone)
-    services = services_of(controller=controller, channel=channel)
+    services = services_of(active_controller=ActiveController(controller, channel))
     frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=broker))[4:]
-    requests = Dispatcher(services, side).for_connection("PLAINTEXT", "127.0.0.1")
+    requests = Dispatcher(services, side).for_connection("PLAINTEXT", "10.1.2.3")
     parts = await requests.answer(memoryview(frame))
     assert parts is not None
     correlation_id, response = read_response(KEY, 0, b"".join(parts)[4:])
@@ -108,36 +121,62 @@ async def test_request_is_forwarded_unless_this_controller_is_active(
 
 
 @attrs.define
-class Settings:
+class Settings(NoOtherControllers):
     """Another node's controller that accepts every change of settings, or does not answer."""
 
-    key: int
     silent: bool = False
     resource_names: list[str] = attrs.field(factory=list)
+    """The resources that this controller got."""
 
-    async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
+    async def send(self, request: Any, requester: Requester | None = None) -> object:
+        assert requester == CLIENT
         if self.silent:
             raise errors.RequestTimedOut
-        head, body = read_header(frame)
-        request = read_request(head, frame, body)
         self.resource_names = [resource.resource_name for resource in request.resources]
-        response: Any = BY_KEY[self.key].response
-        result = response.AlterConfigsResourceResponse
-        results = [
-            result(
-                error_code=0,
-                error_message=None,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in reversed(request.resources)
-        ]
-        answer = response(responses=results)
-        return b"".join(response_parts(self.key, 1, head.correlation_id, answer))[4:]
+        return accept(request)
+
+
+def accept(request: Any) -> Any:
+    """Return the response to a change of settings that succeeds, in another order."""
+    response: Any = BY_KEY[spec_of(type(request)).api_key].response  # type: ignore[index]
+    results = [
+        response.AlterConfigsResourceResponse(
+            error_code=0,
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in reversed(request.resources)
+    ]
+    return response(responses=results)
 
 
 OTHER = "Unexpected broker id, expected 1, but received 2"
 NO_NUMBER = "Node id must be an integer, but it is: x"
+
+
+async def alter(
+    key: int, names: list[str], channel: Settings, *, active: bool = False
+) -> dict[str, tuple[int, str | None]]:
+    """Change settings of a topic t and of brokers; return the results, in order."""
+    api: Any = BY_KEY[key].request
+    resources = [
+        api.AlterConfigsResource(
+            resource_type=2 if name == "t" else 4, resource_name=name, configs=[]
+        )
+        for name in names
+    ]
+    controller: Any = Controller(active)
+    services = services_of(
+        config=node_config(), active_controller=ActiveController(controller, channel)
+    )
+    frame = request_frame(key, 1, 99, "c", api(resources=resources, validate_only=False))[4:]
+    requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "10.1.2.3")
+    parts = await requests.answer(memoryview(frame))
+    assert parts is not None
+    correlation_id, response = read_response(key, 1, b"".join(parts)[4:])
+    assert correlation_id == 99
+    return {r.resource_name: (r.error_code, r.error_message) for r in response.responses}
 
 
 @pytest.mark.parametrize("key", [33, 44])
@@ -158,33 +197,32 @@ async def test_settings_of_other_brokers_are_refused_and_not_forwarded(
     expected: dict[str, tuple[int, str]],
 ) -> None:
     """A broker answers for its own settings; other resources are forwarded, in their order."""
-    api: Any = BY_KEY[key].request
-    resources = [
-        api.AlterConfigsResource(
-            resource_type=2 if name == "t" else 4, resource_name=name, configs=[]
-        )
-        for name in names
-    ]
-    channel: Any = Settings(key, silent)
-    controller: Any = Controller(is_active=False)
-    services = services_of(config=node_config(), controller=controller, channel=channel)
-    frame = request_frame(key, 1, 99, "c", api(resources=resources, validate_only=False))[4:]
-    requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
-    parts = await requests.answer(memoryview(frame))
-    assert parts is not None
-    correlation_id, response = read_response(key, 1, b"".join(parts)[4:])
-    assert correlation_id == 99
+    channel = Settings(silent)
+    results = await alter(key, names, channel)
     assert channel.resource_names == passed_on
-    results = {r.resource_name: (r.error_code, r.error_message) for r in response.responses}
-    if expected:
-        assert list(results) == names
+    assert list(results) == names
     assert {name: result for name, result in results.items() if result != (0, None)} == expected
+
+
+@pytest.mark.parametrize("key", [33, 44])
+@pytest.mark.parametrize(
+    ("names", "passed_on"),
+    [(["2", "t"], []), (["t", "2", "1"], ["t", "1"])],  # decided here; resigned in between
+)
+async def test_settings_are_changed_here_unless_this_controller_is_replaced(
+    key: int, names: list[str], passed_on: list[str]
+) -> None:
+    channel = Settings()
+    results = await alter(key, names, channel, active=True)
+    assert channel.resource_names == passed_on
+    expected = {name: (42, OTHER) if name == "2" else (0, None) for name in names}
+    assert list(results.items()) == list(expected.items())
 
 
 class Debt(Channel):
     """A controller that throttles the client."""
 
-    async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
+    async def forward(self, frame: bytes, requester: Requester) -> bytes:
         head, _ = read_header(frame)
         answer = BY_KEY[head.api_key].response(throttle_time_ms=2_500)
         return b"".join(response_parts(head.api_key, head.api_version, 99, answer))[4:]
@@ -205,8 +243,8 @@ async def test_client_is_muted_for_the_throttle_time_of_a_forwarded_answer(
     """Invariant 104: as in Kafka, in every version; old clients do not wait by themselves."""
     channel: Any = Debt()
     controller: Any = Controller(is_active=False)
-    services = services_of(controller=controller, channel=channel)
-    requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
+    services = services_of(active_controller=ActiveController(controller, channel))
+    requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "10.1.2.3")
     frame = request_frame(key, version, 99, "c", request_)[4:]
     parts = await requests.answer(memoryview(frame))
     assert parts is not None
@@ -216,8 +254,8 @@ async def test_client_is_muted_for_the_throttle_time_of_a_forwarded_answer(
 async def test_forwarded_answer_without_throttle_time_does_not_mute(local: None) -> None:
     channel: Any = Channel()
     controller: Any = Controller(is_active=False)
-    services = services_of(controller=controller, channel=channel)
-    requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "127.0.0.1")
+    services = services_of(active_controller=ActiveController(controller, channel))
+    requests = Dispatcher(services, ListenerType.BROKER).for_connection("PLAINTEXT", "10.1.2.3")
     frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=7))[4:]
     await requests.answer(memoryview(frame))
     assert requests.muted_s == 0

@@ -10,9 +10,13 @@ import trio.testing
 
 from kwire import errors
 from kwire.codec.frame import read_header, response_parts
+from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.codec.messages.alter_partition import AlterPartitionRequest
 from kwire.codec.messages.api_versions import ApiVersionsResponse
+from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
+from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.describe_quorum import DescribeQuorumResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -35,6 +39,7 @@ REGISTRATION = BrokerRegistrationRequest(
     broker_id=1, cluster_id="c", incarnation_id=b"i" * 16, listeners=[], features=[], rack=None
 )
 SESSION_S = 9.0
+ALICE = Requester(("User", "alice"), "tool", "10.1.2.3")
 MOVED = errors.NotController.code
 
 
@@ -54,7 +59,7 @@ class RaftService:
     def leader_node(self) -> Node | None:
         return self.leader
 
-    def add_listener(self, listener: Any) -> None:
+    def add_leadership_listener(self, listener: Any) -> None:
         pass
 
 
@@ -103,7 +108,7 @@ async def test_request_goes_to_the_active_controller(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     pool = ConnectionPool({1: lambda: ALIVE})
-    assert not (await channel_over(pool, RaftService()).ask(HEARTBEAT)).is_fenced
+    assert not (await channel_over(pool, RaftService()).send(HEARTBEAT)).is_fenced
     assert pool.requests == [(1, HEARTBEAT)]
 
 
@@ -113,7 +118,7 @@ async def test_own_request_times_out_after_the_heartbeat_interval(
 ) -> None:
     pool = ConnectionPool({1: time_out}, timeout_s=2.0)
     with pytest.raises(errors.RequestTimedOut):
-        await channel_over(pool, RaftService(leader)).ask(HEARTBEAT)
+        await channel_over(pool, RaftService(leader)).send(HEARTBEAT)
     assert trio.current_time() == pytest.approx(2.0)
 
 
@@ -123,8 +128,46 @@ async def test_registration_waits_as_long_as_a_session_lasts(
     """A repeated registration has a new epoch, so the broker would never use the first answer."""
     pool = ConnectionPool({1: lambda: None}, timeout_s=2.0)
     with pytest.raises(errors.RequestTimedOut):
-        await channel_over(pool, RaftService()).ask(REGISTRATION)
+        await channel_over(pool, RaftService()).send(REGISTRATION)
     assert trio.current_time() == pytest.approx(SESSION_S)
+
+
+PRODUCER_IDS = AllocateProducerIdsRequest(broker_id=1, broker_epoch=7)
+CONTROLLER = ControllerRegistrationRequest(
+    controller_id=1, incarnation_id=b"i" * 16, zk_migration_ready=False, listeners=[], features=[]
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "purpose"),
+    [
+        (REGISTRATION, "registrations"),
+        (CONTROLLER, "own_requests"),
+        (HEARTBEAT, "own_requests"),
+        (AssignReplicasToDirsRequest(broker_id=1), "own_requests"),
+        (AlterPartitionRequest(broker_id=1), "isr_proposals"),
+        (PRODUCER_IDS, "client_requests"),
+        (CREATE, "client_requests"),
+    ],
+)
+@pytest.mark.parametrize("answers", [True, False])
+async def test_request_waits_only_behind_those_of_the_same_purpose(
+    autojump_clock: trio.testing.MockClock, request_: Any, purpose: str, answers: bool
+) -> None:
+    """A late answer holds up nothing: only clients' requests stay on their connection."""
+    answer: Any = (lambda: ALIVE) if answers else (lambda: None)
+    names = ("registrations", "own_requests", "isr_proposals", "client_requests")
+    pools: Any = {name: ConnectionPool({1: answer}, timeout_s=2.0) for name in names}
+    channel = ControllerChannel(RaftService(), **pools)  # type: ignore[arg-type]
+    if answers:
+        await channel.send(request_)
+    else:
+        with pytest.raises(errors.RequestTimedOut):
+            await channel.send(request_)
+    sent = {name: pool.requests for name, pool in pools.items() if pool.requests}
+    assert sent == {purpose: [(1, request_)]}
+    is_dropped = not answers and purpose != "client_requests"
+    assert pools[purpose].dropped == [1] * is_dropped
 
 
 async def test_own_request_is_repeated_at_the_new_leader(
@@ -136,7 +179,7 @@ async def test_own_request_is_repeated_at_the_new_leader(
     quorum = RaftService()
     channel = channel_over(pool, quorum)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(channel.ask, HEARTBEAT)
+        nursery.start_soon(channel.send, HEARTBEAT)
         await trio.sleep(0.02)
         announce(channel, quorum, 2)
     assert pool.requests == [(1, HEARTBEAT), (2, HEARTBEAT)]
@@ -151,7 +194,7 @@ async def test_attempt_at_a_node_goes_on_when_that_node_becomes_leader(
     quorum = RaftService(Node(2, "h", 2))
     channel = channel_over(pool, quorum)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(channel.ask, HEARTBEAT)
+        nursery.start_soon(channel.send, HEARTBEAT)
         await trio.sleep(0.0005)
         announce(channel, quorum, 2)
     assert pool.requests == [(2, HEARTBEAT)]
@@ -163,7 +206,7 @@ async def test_connection_to_a_controller_that_hangs_is_closed(
 ) -> None:
     pool = ConnectionPool({1: lambda: None}, timeout_s=2.0)
     with pytest.raises(errors.RequestTimedOut):
-        await channel_over(pool, RaftService()).ask(HEARTBEAT)
+        await channel_over(pool, RaftService()).send(HEARTBEAT)
     assert pool.dropped == [1]
 
 
@@ -263,7 +306,7 @@ async def test_forwarded_request_is_repeated_at_the_new_leader(
     answers = []
 
     async def forward() -> None:
-        answers.append(await channel.forward(b"frame", ("User", "alice"), "10.1.2.3"))
+        answers.append(await channel.forward(b"frame", ALICE))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(forward)
@@ -283,9 +326,8 @@ async def test_request_in_a_clients_name_is_sent_in_an_envelope(
     answer = CreateTopicsResponse(throttle_time_ms=7)
     data = b"".join(response_parts(19, 7, 0, answer))[4:]
     pool = ConnectionPool({1: lambda: EnvelopeResponse(response_data=data)})
-    requester = Requester(("User", "alice"), "tool", "10.1.2.3")
     channel = channel_over(pool, RaftService())
-    assert await channel.insist_for(CreateTopicsRequest(timeout_ms=5), requester) == answer
+    assert await channel.send(CreateTopicsRequest(timeout_ms=5), ALICE) == answer
     ((_, sent),) = pool.requests
     head, body = read_header(sent.request_data)
     assert (head.api_key, head.api_version, head.client_id) == (19, 7, "tool")
@@ -299,15 +341,14 @@ async def test_unsupported_envelope_version_fails_the_request(
 ) -> None:
     """The client that asked for something else keeps its connection."""
     pool = ConnectionPool({1: lambda: EnvelopeResponse(error_code=errors.UnsupportedVersion.code)})
-    requester = Requester(("User", "alice"), "tool")
     with pytest.raises(errors.UnsupportedVersion):
-        await channel_over(pool, RaftService()).insist_for(CreateTopicsRequest(), requester)
+        await channel_over(pool, RaftService()).send(CreateTopicsRequest(), ALICE)
 
 
 async def test_forwarded_request_times_out(autojump_clock: trio.testing.MockClock) -> None:
     pool = ConnectionPool({1: time_out})
     with pytest.raises(errors.RequestTimedOut):
-        await channel_over(pool, RaftService()).forward(b"frame", ("User", "alice"), "::1")
+        await channel_over(pool, RaftService()).forward(b"frame", ALICE)
     assert len(pool.requests) > 100
 
 
@@ -325,7 +366,7 @@ async def test_client_does_not_see_error_code_of_the_envelope(
     """The client asks for versions again; it does not see errors between nodes."""
     pool = ConnectionPool({1: lambda: EnvelopeResponse(error_code=code)})
     with pytest.raises(error):
-        await channel_over(pool, RaftService()).forward(b"request", ("User", "alice"), "10.1.2.3")
+        await channel_over(pool, RaftService()).forward(b"request", ALICE)
 
 
 async def test_request_is_repeated_when_each_topic_has_not_controller(
@@ -336,7 +377,7 @@ async def test_request_is_repeated_when_each_topic_has_not_controller(
     pool = ConnectionPool(
         {1: lambda: CreateTopicsResponse(topics=[topic(name="t", error_code=next(codes))])}
     )
-    response = await channel_over(pool, RaftService()).insist(CREATE)
+    response = await channel_over(pool, RaftService()).send(CREATE)
     assert response.topics[0].error_code == errors.NONE
     assert len(pool.requests) == 2
 
@@ -351,7 +392,7 @@ async def test_missing_api_of_the_controller_raises_unsupported_version(
     """A controller of another version may lack an API; the broker goes on with the error."""
     pool = ConnectionPool({1: refuse_version}, timeout_s=2.0)
     with pytest.raises(errors.UnsupportedVersion):
-        await channel_over(pool, RaftService()).ask(HEARTBEAT)
+        await channel_over(pool, RaftService()).send(HEARTBEAT)
     assert trio.current_time() < 2.0
 
 

@@ -1,13 +1,16 @@
 """The shared part of the two requests that change settings: which changes a node accepts.
 
-Each resource fails or succeeds alone; the results are in the order of the request's resources.
+Each resource fails or succeeds alone; the results are in the order of the request's resources. A
+client's broker rejects what the client may not change, and the settings of other brokers; the
+active controller decides on the rest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from typing import Generic, TypeVar
 
 from kwire import attrs
+from kwire.codec.apis import ListenerType
 from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -19,7 +22,6 @@ from kwire.handlers.shared.config_resources import (
     Result,
     add_results,
     check_may_alter,
-    check_not_other_broker,
     resources_of,
 )
 from kwire.handlers.shared.context import Context
@@ -35,7 +37,7 @@ class Altering(Generic[Req, Resp]):
 
     response_type: type[Resp]
     decide: "Decide[Req, Resp]"
-    """The controller's decision on the resources that this node accepts."""
+    """The active controller's decision on the resources that this node accepts."""
 
     def refuse(self, request: Req, error: KafkaError) -> Resp:
         """Return the response to a request that fails as a whole."""
@@ -43,26 +45,29 @@ class Altering(Generic[Req, Resp]):
         results = [_refusal(result_type, resource, error) for resource in request.resources]
         return self.response_type(responses=results)
 
-    def refuse_other_brokers(self, context: Context, request: Req) -> Sequence[ConfigResource]:
-        """Remove other brokers' settings from a request to be forwarded; return the results."""
-        return self._refuse(
-            request,
-            self.response_type.AlterConfigsResourceResponse,
-            lambda kind, name: check_not_other_broker(context, kind, name),
-        )
-
     async def alter(self, context: Context, request: Req) -> Resp:
         """Change the settings that the client may change; reject the others."""
         order = resources_of(request)
-        request = copy(request)  # The original may have to be forwarded.
+        rest = copy(request)  # The original is to be rejected as a whole if the rest fails.
         refusals = self._refuse(
-            request,
+            rest,
             self.response_type.AlterConfigsResourceResponse,
             lambda kind, name: check_may_alter(context, kind, name),
         )
-        response = await context.decide(self.decide, request)
+        response = await self._decide(context, rest)
         add_results(response.responses, refusals, order)
         return response
+
+    async def _decide(self, context: Context, request: Req) -> Resp:
+        if not request.resources:
+            return self.response_type(responses=[])
+        if context.listener_type is not ListenerType.BROKER:
+            return await context.decide(self.decide, request)
+        active = context.services.active_controller
+        try:
+            return await active.call(self.decide, request, context.requester, in_force=True)
+        except KafkaError as error:
+            return self.refuse(request, error)
 
     def _refuse(
         self, request: Req, result_type: Callable[..., Result], check: Callable[[int, str], None]

@@ -48,11 +48,11 @@ def check_config_allowed(context: Context, operation: str, resource_type: int, n
 def check_may_alter(context: Context, resource_type: int, name: str) -> None:
     """Raise a KafkaError unless the client may change a resource's settings on this node."""
     if context.listener_type is ListenerType.BROKER:
-        check_not_other_broker(context, resource_type, name)
+        _check_not_other_broker(context, resource_type, name)
     check_config_allowed(context, "AlterConfigs", resource_type, name)
 
 
-def check_not_other_broker(context: Context, resource_type: int, name: str) -> None:
+def _check_not_other_broker(context: Context, resource_type: int, name: str) -> None:
     """Raise InvalidRequest if a resource is another broker; an empty name means all brokers."""
     if resource_type != BROKER or not name:
         return

@@ -20,7 +20,7 @@ from kwire.errors import (
 from kwire.group.coordinator import GroupCoordinator
 from kwire.log.manager import LogManager
 from kwire.metrics import Metrics
-from kwire.net.controller_channel import ControllerChannel
+from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.controller import Controller, Decide
 from kwire.raftmeta.controller.mutation_quota import Permit, Requester
@@ -91,12 +91,10 @@ class Services:
     cluster_id: str
     supported_features: Mapping[str, tuple[int, int]]
     """The smallest and largest level that this node supports, by feature name."""
-    controller: Controller
+    active_controller: ActiveController
     topic_creation: AutoTopicCreation
     quorum: RaftService
     logs: LogManager
-    channel: ControllerChannel | None
-    """The channel over which requests are forwarded to an active controller on another node."""
     broker: BrokerServices | None
     """None on a node that is only a controller."""
 
@@ -152,7 +150,8 @@ class Context:
 
     @property
     def controller(self) -> Controller:
-        return self.services.controller
+        """This node's controller, whether or not it is active."""
+        return self.services.active_controller.local
 
     @property
     def topic_creation(self) -> AutoTopicCreation:
@@ -167,7 +166,7 @@ class Context:
         return self.services.logs
 
     async def decide(self, decide: "Decide[Req, Resp]", request: Req) -> Resp:
-        """Have the active controller decide on a request.
+        """Have this node's controller decide on a request; raise NotController if not active.
 
         On a broker's listener the response waits until this broker has applied the decision; on a
         controller's listener it waits until the decision is committed.

@@ -6,7 +6,7 @@ exception is a bug: it is logged with its traceback and answered as UnknownServe
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar, overload
 
 from kwire import attrs
@@ -14,7 +14,6 @@ from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import Body
 from kwire.codec.schema import fields, spec_of
 from kwire.errors import KafkaError, NotController, UnknownServerError
-from kwire.handlers.shared.config_resources import ConfigResource
 from kwire.handlers.shared.context import Context
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
@@ -24,11 +23,6 @@ logger = logging.getLogger(__name__)
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
 T = TypeVar("T")
-RefuseOtherBrokers = Callable[[Context, Req], Sequence[ConfigResource]]
-"""Removes from a request the resources that a broker rejects itself before it forwards the rest;
-returns their results."""
-
-
 Function = Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]
 
 
@@ -44,9 +38,10 @@ class Handler(Generic[Req, Resp]):
     function: Function[Req, Resp]
     refuse: Callable[[Req, KafkaError], Resp | None]
     """Builds the response to a request that fails as a whole."""
-    refuse_other_brokers: RefuseOtherBrokers[Req] | None = None
     discard: Callable[[Resp], None] = _discard_nothing
     """Releases the resources of a response that will not be sent."""
+    calls_controller: bool = False
+    """True if the handler itself calls the active controller, so no frame is forwarded."""
 
     async def __call__(self, context: Context, request: Req) -> Resp | None:
         """Return the response, or None if none must be sent."""
@@ -100,7 +95,7 @@ def handles(
     request_type: type[Req],
     *,
     refuse: Callable[[Req, KafkaError], Resp | None],
-    refuse_other_brokers: RefuseOtherBrokers[Req] | None = None,
+    calls_controller: bool = False,
 ) -> Callable[
     [Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]], Handler[Req, Resp]
 ]: ...
@@ -110,8 +105,8 @@ def handles(
     request_type: type[Req],
     *,
     refuse: Callable[[Req, KafkaError], Body] | None = None,
-    refuse_other_brokers: RefuseOtherBrokers[Req] | None = None,
     discard: Callable[[Body], None] = _discard_nothing,
+    calls_controller: bool = False,
 ) -> Callable[[Callable[[Context, Req], Awaitable[Body]]], Handler[Req, Body]]:
     """Make an ``async def`` the handler of one API.
 
@@ -121,7 +116,7 @@ def handles(
     refuse_request = _refuse_with_error_code(request_type) if refuse is None else refuse
 
     def decorate(function: Callable[[Context, Req], Awaitable[Body]]) -> Handler[Req, Body]:
-        return Handler(request_type, function, refuse_request, refuse_other_brokers, discard)
+        return Handler(request_type, function, refuse_request, discard, calls_controller)
 
     return decorate
 

@@ -8,17 +8,13 @@ broker sends a heartbeat to the active controller every ``broker.heartbeat.inter
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, overload
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from kwire import attrs, errors
 from kwire.clock import NodeClock
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatResponse
-from kwire.codec.messages.controller_registration import (
-    ControllerRegistrationRequest,
-    ControllerRegistrationResponse,
-)
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import Endpoint
 from kwire.errors import raise_for_code
@@ -39,6 +35,8 @@ IsGone = Callable[[], Awaitable[bool]]
 """Returns True if no remaining node could be the active controller."""
 HasNoActive = Callable[[], Awaitable[bool]]
 """Returns True if no controller was active at some time since the call."""
+Ask = Callable[[Request], Awaitable[Answer]]
+"""Sends a request to the active controller; raises KafkaError."""
 
 
 async def _never() -> bool:
@@ -53,18 +51,6 @@ NOT_CAUGHT_UP: Final = -1
 """The metadata offset in a heartbeat that must not unfence the broker."""
 CORDONS_SINCE: Final = 30
 """4.3-IV0, the first metadata.version with cordoned directories in registrations (KIP-1066)."""
-
-
-class Ask(Protocol):
-    """Sends a request to the active controller; raises KafkaError."""
-
-    @overload
-    def __call__(self, request: Request, /) -> Awaitable[Answer]: ...
-
-    @overload
-    def __call__(
-        self, request: ControllerRegistrationRequest, /
-    ) -> Awaitable[ControllerRegistrationResponse]: ...
 
 
 class LocalController(Protocol):

@@ -1,7 +1,15 @@
-"""The active controller, called the same way whether it is local or on another node."""
+"""The one way to reach the active controller, in this process or on another node.
+
+While this node's controller is active, it decides in this process. Otherwise, and if it raises
+NotController meanwhile, the request is sent to the node whose controller is active: in this node's
+name, or on behalf of a client in an Envelope (KIP-590). If this node is the only voter, a request
+waits until its controller is active, because no other node could answer.
+"""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar, cast
 
 from kwire import attrs, errors
 from kwire.raftmeta.controller.controller import Controller, Decide
@@ -9,35 +17,54 @@ from kwire.raftmeta.controller.mutation_quota import Requester
 
 Q = TypeVar("Q")
 R = TypeVar("R")
+Here = TypeVar("Here")
+Elsewhere = TypeVar("Elsewhere")
 
 
-@attrs.define(eq=False)
+class OtherControllers(Protocol):
+    """Reaches the active controller on another node, through failovers; raises KafkaError."""
+
+    def send(self, request: object, requester: Requester | None = None, /) -> Awaitable[object]:
+        """Return the response to a request, sent on behalf of a client if one is named."""
+
+    def forward(self, frame: bytes, requester: Requester, /) -> Awaitable[bytes]:
+        """Return the response's frame to a client's frame."""
+
+
+@attrs.frozen(eq=False)
 class ActiveController:
-    """Runs a decision on the active controller, whichever node that is."""
+    """The active controller, whichever node that is."""
 
     local: Controller
-    remote: Callable[[object], Awaitable[object]] | None = None
-    """Sends a request in this node's name; None if no other node can be the active controller."""
-    remote_for: Callable[[object, Requester], Awaitable[object]] | None = None
-    """Sends a request on behalf of a client."""
-
-    @property
-    def may_be_remote(self) -> bool:
-        """True if another node can be the active controller."""
-        return self.remote is not None
+    others: OtherControllers
 
     async def call(
-        self, decide: "Decide[Q, R]", request: Q, requester: Requester | None = None
+        self,
+        decide: "Decide[Q, R]",
+        request: Q,
+        requester: Requester | None = None,
+        *,
+        in_force: bool = False,
     ) -> R:
-        """Return the active controller's reply to a request, sent for a client if one is named."""
-        if self.remote is None or self.local.is_active:
-            try:
-                return await self.local.call(decide, request)
-            except errors.NotController:
-                if self.remote is None:
-                    raise
-        if requester is not None and self.remote_for is not None:
-            reply = await self.remote_for(request, requester)
-        else:
-            reply = await self.remote(request)
-        return cast(R, reply)  # The other node runs the same decider.
+        """Return the active controller's reply to a request, sent for a client if one is named.
+
+        ``in_force`` is that of :meth:`Controller.call`; another node does not wait for this one.
+        """
+        here = partial(self.local.call, decide, request, in_force=in_force)
+        elsewhere = partial(self.others.send, request, requester)
+        reply = await self.run(here, elsewhere)
+        return cast("R", reply)  # The other node runs the same decider.
+
+    async def run(
+        self,
+        here: Callable[[], Awaitable[Here]],
+        elsewhere: Callable[[], Awaitable[Elsewhere]],
+    ) -> Here | Elsewhere:
+        """Return the result of ``here`` on the active controller's node, else of ``elsewhere``."""
+        local = self.local
+        while local.is_alone and not local.is_active:
+            await local.wait_change()
+        if local.is_active:
+            with suppress(errors.NotController):
+                return await here()
+        return await elsewhere()

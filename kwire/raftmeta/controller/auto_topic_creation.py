@@ -1,7 +1,6 @@
 """Topics that a client's Metadata request or a coordinator creates on first use."""
 
 import logging
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -84,9 +83,8 @@ class AutoTopicCreation:
         return topic
 
     async def _wait_visible(self, names: Sequence[str]) -> None:
-        """Wait until this node knows new topics; at most 5 s if the controller may be remote."""
-        limit = FOLLOW_SECONDS if self.active.may_be_remote else math.inf
-        with trio.move_on_after(limit):
+        """Wait until this node knows new topics, at most :data:`FOLLOW_SECONDS`."""
+        with trio.move_on_after(FOLLOW_SECONDS):
             await self.publisher.wait_for(
                 lambda image: all(name in image.topic_ids for name in names)
             )

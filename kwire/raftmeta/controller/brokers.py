@@ -59,6 +59,15 @@ def decide_register_controller(
     return Decision((record,), ControllerRegistrationResponse(error_message=""))
 
 
+def decide_on_broker(
+    state: ControllerState, request: BrokerRegistrationRequest | BrokerHeartbeatRequest
+) -> Decision[BrokerRegistrationResponse | BrokerHeartbeatResponse]:
+    """Decide on a request that a broker sends about itself."""
+    if isinstance(request, BrokerHeartbeatRequest):
+        return decide_heartbeat(state, request)
+    return decide_register_broker(state, request)
+
+
 def decide_register_broker(
     state: ControllerState, request: BrokerRegistrationRequest
 ) -> Decision[BrokerRegistrationResponse]:

@@ -23,7 +23,7 @@ from kwire.codec.messages.metadata_records import (
 )
 from kwire.drive import give_way
 from kwire.raftmeta.commits import Commit
-from kwire.raftmeta.controller.brokers import begin_sessions
+from kwire.raftmeta.controller.brokers import begin_sessions, keep_session
 from kwire.raftmeta.controller.features import bootstrap_records
 from kwire.raftmeta.controller.mutation_quota import Permit, Requester
 from kwire.raftmeta.controller.state import (
@@ -38,7 +38,7 @@ from kwire.raftmeta.metadata.image_loader import STEP_RECORDS
 from kwire.raftmeta.metadata.publisher import AT_ONCE, MetadataPublisher
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.storage.levels import at_level, level_of
-from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader, pack
+from kwire.raftmeta.storage.records import pack
 from kwire.records.build import Payload
 from kwire.waits import Signal
 
@@ -77,8 +77,8 @@ class Controller:
         self._large_decision: trio.Event | None = None
         """Set when the large decision in progress ends; None without one."""
         self.state = state
-        quorum.add_listener(publisher)
-        quorum.add_listener(self)
+        quorum.add_record_listener(publisher)
+        quorum.add_leadership_listener(self)
         quorum.voters_listeners.append(self._notify)
 
     @property
@@ -226,6 +226,21 @@ class Controller:
         """True if no other node can be the active controller."""
         return self._quorum.is_alone
 
+    @property
+    def may_wait_for_voters(self) -> bool:
+        """True if it is active, but other voters must acknowledge what it writes."""
+        return self.is_active and not self.is_alone
+
+    def keep_session(self, broker_id: int) -> bool:
+        """Keep a broker's session open without heartbeats; return whether that is possible.
+
+        It is possible while this controller is active and no other node can become active.
+        """
+        if not (self.is_alone and self.is_active):
+            return False
+        keep_session(self.state, broker_id)
+        return True
+
     def has_decided(self, offset: int) -> bool:
         """Return whether this controller wrote the record at ``offset`` since it became active."""
         return self._active_from is not None and offset >= self._active_from
@@ -258,13 +273,9 @@ class Controller:
             state.image.quotas, user, requester.client_id, now, strict=strict
         )
 
-    # Listener of the quorum -----------------------------------------------------------------
-
-    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Ignore commits: the records were applied when they were appended."""
-
-    def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Ignore snapshots: an active controller loads none, and `_begin` resets the state."""
+    # Leadership -----------------------------------------------------------------------------
+    # Commits and snapshots are not listened to: a controller applies its records as it appends
+    # them, and takes the published image when it becomes active.
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         if not leader.is_active:

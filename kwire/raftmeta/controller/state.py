@@ -37,6 +37,7 @@ from kwire.raftmeta.storage.levels import ELR, level_of
 from kwire.types import NO_LEADER, DirectoryId, TopicIdPartition, random_uuid
 
 R = TypeVar("R")
+Reply_co = TypeVar("Reply_co", covariant=True)
 Settings: TypeAlias = Mapping[str, str]
 
 _DONE: Final = object()
@@ -48,11 +49,11 @@ USER_RECORDS_MAX: Final = 10_000
 
 
 @attrs.frozen
-class Decision(Generic[R]):
+class Decision(Generic[Reply_co]):
     """Records to write in one batch, and the reply to send once they are committed."""
 
     records: tuple[r.MetadataRecord, ...]
-    reply: R
+    reply: Reply_co
     again: bool = False
     """True if the records are only a slice, and the request must be decided again."""
     effects: tuple[Effect, ...] = ()

@@ -18,7 +18,6 @@ import trio
 
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Slices, run_steps
-from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import ImageChange, MetadataDelta
 from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps
@@ -47,7 +46,6 @@ class MetadataPublisher:
         self._running = False
         self._applied_waits = OffsetWaits()
         """Waits for an offset of the newest image in force."""
-        self.leader = LeaderAndEpoch(None, 0)
         self.applied = self._loader.image
         """The newest image in force on this node."""
 
@@ -137,9 +135,6 @@ class MetadataPublisher:
                     self._publish(*end.value)
                 return
             await slices.pause()
-
-    def on_leadership(self, leader: LeaderAndEpoch) -> None:
-        self.leader = leader
 
     def _publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
         assert delta.after is image

@@ -13,7 +13,6 @@ import trio
 
 from kwire import attrs
 from kwire.clock import Clock
-from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.quorum import RaftService
@@ -35,7 +34,7 @@ class Snapshotter:
     _is_due: Signal = attrs.field(factory=Signal)
 
     def __attrs_post_init__(self) -> None:
-        self.quorum.add_listener(self)
+        self.quorum.add_record_listener(self)
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         was_idle = not self.cadence.size_bytes
@@ -46,9 +45,6 @@ class Snapshotter:
 
     def on_snapshot(self, reader: SnapshotReader) -> None:
         self.cadence.on_snapshot()
-
-    def on_leadership(self, leader: LeaderAndEpoch) -> None:
-        pass
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take snapshots until cancelled."""

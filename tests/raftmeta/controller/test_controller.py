@@ -13,7 +13,6 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
-from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
@@ -43,7 +42,7 @@ async def test_first_boot_writes_what_kafka_writes() -> None:
     features = {fact.name: fact.feature_level for fact in first_boot()[1:7]}
     async with running_node(features=features) as node:
         request = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
-        await InProcessController(node.controller).ask(request)
+        await node.active_controller.call(decide_register_controller, request)
         await node.broker(b"a").start()
         expected = first_boot()
         records = node.records()
@@ -72,9 +71,9 @@ async def test_heartbeat_is_refused_by_a_controller_that_may_have_been_replaced(
         request = beat(1, epoch)
         monkeypatch.setattr(node.quorum, "may_be_replaced", lambda now: True)
         with pytest.raises(errors.NotController):
-            await InProcessController(node.controller).ask(request)
+            await node.active_controller.call(decide_heartbeat, request)
         monkeypatch.undo()
-        assert not (await InProcessController(node.controller).ask(request)).is_fenced
+        assert not (await node.active_controller.call(decide_heartbeat, request)).is_fenced
 
 
 async def test_controller_that_may_have_been_replaced_does_not_refuse_requests(
@@ -347,7 +346,7 @@ async def test_a_node_that_starts_registers_before_it_applies() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(node.quorum.run)
         request = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
-        await InProcessController(node.controller).ask(request)
+        await node.active_controller.call(decide_register_controller, request)
         assert not node.publisher.applied.controllers
         await nursery.start(node.publisher.run)
         await node.publisher.wait_applied(node.quorum.next_offset - 1)

@@ -31,6 +31,7 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.types import ZERO_UUID
 from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import Cluster, node_config
+from tests.support.raftmeta.no_others import NoOtherControllers, only_controller
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
 
 REFUSED = errors.ThrottlingQuotaExceeded.code
@@ -72,9 +73,10 @@ class Client:
         self.quorum = OneLeader(at_once=True)
         controller = active_controller(self.quorum, cluster)
         controller._clock = self.clock
+        active = only_controller(controller)
         services = services_of(
-            controller=controller,
-            topic_creation=AutoTopicCreation(ActiveController(controller), IdlePublisher()),
+            active_controller=active,
+            topic_creation=AutoTopicCreation(active, IdlePublisher()),
             image=cluster.state.image,
         )
         self.context = Context(
@@ -258,18 +260,16 @@ async def test_internal_topic_counts_for_the_broker_that_needs_it() -> None:
 async def test_remote_active_controller_gets_the_request_in_the_clients_name() -> None:
     requests = []
 
-    async def on_behalf(request: Any, requester: Requester) -> CreateTopicsResponse:
-        requests.append((request.topics[0].name, requester))
-        failed = CreateTopicsResponse.CreatableTopicResult(name="a", error_code=REFUSED)
-        return CreateTopicsResponse(topics=[failed])
-
-    async def elsewhere(request: Any) -> Any:
-        raise AssertionError("the broker sent the request in its own name")
+    class Elsewhere(NoOtherControllers):
+        async def send(self, request: Any, requester: Requester | None = None) -> object:
+            requests.append((request.topics[0].name, requester))
+            failed = CreateTopicsResponse.CreatableTopicResult(name="a", error_code=REFUSED)
+            return CreateTopicsResponse(topics=[failed])
 
     client = Client(1.0, version=12)
     controller = client.context.controller
     creation = client.context.topic_creation
-    creation.active = ActiveController(controller, elsewhere, on_behalf)
+    creation.active = ActiveController(controller, Elsewhere())
     controller.on_leadership(LeaderAndEpoch(2, 6))
     results = await creation.ensure_topics(["a"], client.context.requester)
     assert results["a"].error_code == REFUSED

@@ -73,7 +73,8 @@ async def test_other_nodes_are_answered_while_the_local_disk_hangs(
     async with node_with_hung_disk() as (node, hang):
         hang()
         context = Context(
-            services=services_of(controller=node.controller), listener_type=ListenerType.CONTROLLER
+            services=services_of(active_controller=node.active_controller),
+            listener_type=ListenerType.CONTROLLER,
         )
         with trio.fail_after(60):
             answer = await create_topics(context, create("t"))
@@ -88,7 +89,8 @@ async def test_local_client_is_answered_when_the_broker_serves_the_topic(
     """Clients produce as soon as the creation is answered."""
     async with node_with_hung_disk() as (node, hang):
         context = Context(
-            services=services_of(controller=node.controller), listener_type=ListenerType.BROKER
+            services=services_of(active_controller=node.active_controller),
+            listener_type=ListenerType.BROKER,
         )
         await create_topics(context, create("t"))
         assert node.publisher.applied.topic("t") is not None

@@ -22,6 +22,7 @@ from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.mutation_quota import Requester
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from simulation.raft.quorums import TestClock
 from tests.support.codec.message_json import to_json
@@ -159,11 +160,13 @@ def test_registrations_and_producer_id_requests_match_the_recording() -> None:
 async def forward_client_request(channel: ControllerChannel, frame: Frame) -> Any:
     request = frame.message()
     host = str(ipaddress.ip_address(bytes(request.client_host_address)))
-    return await channel.forward(bytes(request.request_data), ("User", "ANONYMOUS"), host)
+    return await channel.forward(
+        bytes(request.request_data), Requester(("User", "ANONYMOUS"), "", host)
+    )
 
 
 async def ask_controller(channel: ControllerChannel, frame: Frame) -> Any:
-    return await channel.ask(frame.message())
+    return await channel.send(frame.message())
 
 
 async def replay_exchange(exchange: Exchange) -> ChannelRun:

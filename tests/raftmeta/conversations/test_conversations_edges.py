@@ -16,6 +16,7 @@ from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.unserved import UNSERVED
 from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.mutation_quota import Requester
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.storage_format.format import feature_records
@@ -90,11 +91,11 @@ async def test_envelopes_are_encoded_as_recorded() -> None:
     sent: list[EnvelopeRequest] = []
 
     class Channel(ControllerChannel):
-        async def insist(self, request: EnvelopeRequest) -> EnvelopeResponse:
+        async def send(self, request: Any, requester: Any = None) -> EnvelopeResponse:
             sent.append(request)
             return EnvelopeResponse(response_data=b"")
 
-    nothing: Any = SimpleNamespace(add_listener=lambda listener: None)
+    nothing: Any = SimpleNamespace(add_leadership_listener=lambda listener: None)
     channel = Channel(
         nothing,
         registrations=nothing,
@@ -104,7 +105,7 @@ async def test_envelopes_are_encoded_as_recorded() -> None:
     )
     for number, frame in requests_of("Envelope"):
         inside = bytes(frame.message().request_data)
-        await channel.forward(inside, ("User", "ANONYMOUS"), "127.0.0.1")
+        await channel.forward(inside, Requester(("User", "ANONYMOUS"), ""))
         assert frames_of(number)[frame.key, True].endswith(encode(sent[-1], 0))
 
 

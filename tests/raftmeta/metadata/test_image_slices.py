@@ -10,11 +10,13 @@ import trio
 import trio.testing
 
 from kwire.codec.messages import metadata_records as r
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.image_loader import STEP_RECORDS, ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.raft.events import LeaderKnown
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader, pack, unpack
 from simulation.raft.quorums import quorum_of_one
@@ -121,8 +123,6 @@ async def test_quorum_delivers_no_batch_while_a_load_is_in_progress() -> None:
 
         def on_snapshot(self, reader: SnapshotReader) -> None: ...
 
-        def on_leadership(self, leader: Any) -> None: ...
-
     slow = Slow()
     async with quorum_of_one(slow) as quorum:
         await trio.testing.wait_all_tasks_blocked()
@@ -133,6 +133,41 @@ async def test_quorum_delivers_no_batch_while_a_load_is_in_progress() -> None:
         await commits[-1].wait()
         assert slow.offsets == sorted(slow.offsets)
         assert slow.offsets[-1] == commits[-1].offset
+
+
+async def test_leader_is_announced_after_everything_before_it_is_loaded() -> None:
+    """An active controller starts from the published image, which must have all earlier records."""
+
+    @attrs.define
+    class Slow:
+        told: list[str] = attrs.field(factory=list)
+        gate: trio.Event = attrs.field(factory=trio.Event)
+
+        async def _rest(self) -> None:
+            await self.gate.wait()
+            self.told.append("records")
+
+        def on_commit(self, batches: Sequence[CommittedBatch]) -> Any:
+            return self._rest()
+
+        def on_snapshot(self, reader: SnapshotReader) -> None: ...
+
+        def on_leadership(self, leader: LeaderAndEpoch) -> None:
+            self.told.append("leader")
+
+    slow = Slow()
+    async with quorum_of_one(slow) as quorum:
+        quorum.add_leadership_listener(slow)
+        await trio.testing.wait_all_tasks_blocked()
+        quorum.append_nowait([r.NoOpRecord()], quorum.state.epoch)
+        await trio.testing.wait_all_tasks_blocked()
+        slow.told.clear()
+        quorum.delivery.put(LeaderKnown(2, quorum.state.epoch + 1, False))
+        await trio.testing.wait_all_tasks_blocked()
+        assert slow.told == []
+        slow.gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert slow.told[-2:] == ["records", "leader"]
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -64,9 +64,9 @@ class Node:
             config_of(1), storage, clock=self.clock, random=Random(1), configured=voters_of(1)
         )
         self.publisher = MetadataPublisher()
-        self.quorum.add_listener(self.publisher)
+        self.quorum.add_record_listener(self.publisher)
         self.listener = Listener()
-        self.quorum.add_listener(self.listener)
+        self.quorum.add_record_listener(self.listener)
         cadence = SnapshotCadence(
             max_bytes=int(limits.get("max_bytes", 1 << 40)),
             max_seconds=limits.get("max_seconds", 3600),

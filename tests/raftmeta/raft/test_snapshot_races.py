@@ -85,7 +85,7 @@ async def test_log_replaced_during_its_delivery_is_delivered_as_the_snapshot() -
         configured=voters_of(1, 2, 3),
         peers=LeaderOfMany(log, count, later, content),
     )
-    quorum.add_listener(watcher)
+    watcher.watch(quorum)
     async with trio.open_nursery() as nursery:
         await nursery.start(quorum.run)
         await wait_all_tasks_blocked()

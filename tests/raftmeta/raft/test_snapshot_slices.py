@@ -72,7 +72,7 @@ async def fetching(storage: MemoryStorage, watcher: Watcher) -> AsyncIterator[Ra
         configured=voters_of(1, 2, 3),
         peers=LeaderOfMany(FIRST, 1, later, snapshot_of(later, RECORDS)),
     )
-    quorum.add_listener(watcher)
+    watcher.watch(quorum)
     async with trio.open_nursery() as nursery:
         await nursery.start(quorum.run)
         yield quorum

@@ -48,7 +48,7 @@ async def node(
         random=Random(1),
         configured=voters,
     )
-    quorum.add_listener(watcher or Watcher())
+    (watcher or Watcher()).watch(quorum)
     async with trio.open_nursery() as nursery:
         await nursery.start(quorum.run)
         yield quorum

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 import trio
@@ -10,11 +11,10 @@ from kwire.codec.apis import ListenerType
 from kwire.configs.listeners import Endpoint
 from kwire.configs.resource_types import BROKER
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
-from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
-from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
+from kwire.raftmeta.controller.brokers import decide_on_broker, decide_register_controller
 from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
@@ -28,6 +28,7 @@ from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, config_of, voters_of
 from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import CLUSTER, node_config
+from tests.support.raftmeta.no_others import only_controller
 
 ENDPOINTS = (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
 CONTROLLERS = (Endpoint("CONTROLLER", "127.0.0.1", 9093),)
@@ -60,12 +61,13 @@ class AdminNode:
             bootstrap=feature_records({name: high for name, (_, high) in SUPPORTED.items()}),
             own_broker=1,
         )
+        self.active_controller = only_controller(self.controller)
         self.services = services_of(
             config=base,
             clock=TestClock(),
             image=self.publisher.image,
-            controller=self.controller,
-            topic_creation=AutoTopicCreation(ActiveController(self.controller), self.publisher),
+            active_controller=self.active_controller,
+            topic_creation=AutoTopicCreation(self.active_controller, self.publisher),
             quorum=self.quorum,
             cluster_id=CLUSTER,
             supported_features=SUPPORTED,
@@ -79,9 +81,9 @@ class AdminNode:
             features=SUPPORTED,
             log_dirs=[b"d" * 16],
             publisher=self.publisher,
-            ask=InProcessController(self.controller).ask,
+            ask=partial(self.active_controller.call, decide_on_broker),
             clock=TestClock(),
-            local=InProcessController(self.controller),
+            local=self.controller,
         )
 
     def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -103,8 +105,10 @@ async def admin_node(**settings: str) -> AsyncIterator[AdminNode]:
     async with trio.open_nursery() as nursery:
         await nursery.start(node.quorum.run)
         await nursery.start(PeriodicTasks(node.controller, TestClock()).run)
-        ask = InProcessController(node.controller).ask
-        await ask(controller_registration(node.broker.config, b"c" * 16, CONTROLLERS, SUPPORTED))
+        registration = controller_registration(
+            node.broker.config, b"c" * 16, CONTROLLERS, SUPPORTED
+        )
+        await node.active_controller.call(decide_register_controller, registration)
         await node.broker.start()
         yield node
         nursery.cancel_scope.cancel()

@@ -23,7 +23,7 @@ class Missing:
 
 def services_of(**parts: Any) -> Services:
     """Return the services of a node with these parts, by their names in any of the classes."""
-    defaults = {"clock": SystemClock(), "metrics": Metrics(), "cluster_id": "", "channel": None}
+    defaults = {"clock": SystemClock(), "metrics": Metrics(), "cluster_id": ""}
     parts = defaults | {"supported_features": {}} | parts
     parts["current"] = _make(Current, parts)
     parts["broker"] = _make(BrokerServices, parts)

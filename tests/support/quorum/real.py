@@ -171,7 +171,7 @@ class RealNode:
         """Let every step and everything visible pass the checks."""
         self.incarnation += 1
         self.quorum, self.raft, self.listener = quorum, quorum._raft, Watcher()
-        quorum.add_listener(self.listener)
+        self.listener.watch(quorum)
         quorum._driver._machine = _Machine(quorum._raft, self._on_step)
         finish = quorum._finish
 

@@ -338,7 +338,7 @@ class RaftService:
     def leader_node(self) -> Node | None:
         return self.leader
 
-    def add_listener(self, listener: Any) -> None:
+    def add_leadership_listener(self, listener: Any) -> None:
         pass
 
 

@@ -58,7 +58,10 @@ class RecordedQuorum:
     voters_listeners: list[Callable[[], None]] = attrs.field(factory=list)
     _listeners: list[Any] = attrs.field(factory=list)
 
-    def add_listener(self, listener: Any) -> None:
+    def add_record_listener(self, listener: Any) -> None:
+        """Ignore the listener: the replay publishes nothing itself."""
+
+    def add_leadership_listener(self, listener: Any) -> None:
         self._listeners.append(listener)
 
     def leader(self) -> LeaderAndEpoch:

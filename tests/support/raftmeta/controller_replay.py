@@ -51,6 +51,7 @@ from tests.support.raftmeta.controller_log import (
 from tests.support.raftmeta.controller_quorum import PROMPT, RecordedQuorum, ReplayClock
 from tests.support.raftmeta.conversations import RAFT, Frame, Happening, cluster_of, recording
 from tests.support.raftmeta.deviations import differences
+from tests.support.raftmeta.no_others import only_controller
 
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 LEVELS: Final = {
@@ -367,7 +368,7 @@ def open_scene(scene: Scene) -> Play:
     )
     services = services_of(
         config=state.config,
-        controller=controller,
+        active_controller=only_controller(controller),
         quorum=quorum,
         image=publisher.image,
         cluster_id=CLUSTER_ID,

@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
 import trio
 
-from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
-from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
+from kwire.raftmeta.controller.brokers import decide_on_broker
 from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
@@ -21,6 +21,7 @@ from kwire.storage_format.format import DEFAULT_FEATURES, feature_records
 from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, Watcher, config_of, voters_of
 from tests.support.raftmeta.clusters import CLUSTER, ENDPOINTS, node_config
+from tests.support.raftmeta.no_others import only_controller
 
 
 class Node:
@@ -46,8 +47,9 @@ class Node:
             self.quorum, self.publisher, state, TestClock(), bootstrap=bootstrap, own_broker=1
         )
         self.periodic_tasks = PeriodicTasks(self.controller, TestClock())
-        self.topic_creation = AutoTopicCreation(ActiveController(self.controller), self.publisher)
-        self.quorum.add_listener(self.watcher)
+        self.active_controller = only_controller(self.controller)
+        self.topic_creation = AutoTopicCreation(self.active_controller, self.publisher)
+        self.watcher.watch(self.quorum)
 
     def broker(self, incarnation: bytes) -> BrokerLifecycle:
         return BrokerLifecycle(
@@ -58,9 +60,9 @@ class Node:
             features=SUPPORTED,
             log_dirs=[b"d" * 16],
             publisher=self.publisher,
-            ask=InProcessController(self.controller).ask,
+            ask=partial(self.active_controller.call, decide_on_broker),
             clock=TestClock(),
-            local=InProcessController(self.controller),
+            local=self.controller,
         )
 
     def records(self) -> list[Any]:

@@ -24,8 +24,10 @@ class OneLeader:
         self.written: list[Any] = []
         self.voters_listeners: list[Callable[[], None]] = []
 
-    def add_listener(self, listener: Any) -> None:
+    def add_record_listener(self, listener: Any) -> None:
         """Ignore the listener: it gets no notifications."""
+
+    add_leadership_listener = add_record_listener
 
     def may_be_replaced(self, now: float) -> bool:
         """Return False: there is no other voter."""
