@@ -246,8 +246,10 @@ class LogManager:
             is_id_lost = log.topic_id == LOST_ID
             self._retire(key, names.STRAY_DIRECTORY if is_id_lost else names.DELETE_DIRECTORY)
             log = None
+        # Even if a log was opened: the one that could not be read may be the newer one.
+        has_outdated = _has_outdated(key, topic_id, self.directories)
         if log is None:
-            if _has_outdated(key, topic_id, self.directories):
+            if has_outdated:
                 self._retire(key, names.DELETE_DIRECTORY)
             if not is_new:
                 _refuse_unread(key, directory_id, self.directories)

@@ -237,3 +237,31 @@ async def test_start_keeps_one_of_two_future_replicas(autojump_clock) -> None:
         await trio.sleep(200)
         assert [partitions(disk) for disk in disks] == [[], ["t-0"]]
         assert [value for _, value in content(current(logs))] == [b"value"]
+
+
+async def test_outdated_log_is_not_used_in_place_of_one_that_cannot_be_opened(
+    autojump_clock,
+) -> None:
+    """The process dies between the two renames; the next start cannot read the new directory."""
+    first, second = SimDisk(), SimDisk()
+
+    def on_moved(old: PartitionLog, new: PartitionLog) -> None:
+        first.changes_left = 0
+        append(new, [b"only here"])
+
+    with suppress(BaseExceptionGroup):
+        async with running(first, second, rules=MoveRules(on_moved=on_moved)) as logs:
+            log = create(logs)
+            append(log, [b"value"])
+            logs.moves.request(log, logs.directories[1])
+            await trio.sleep(100)
+    first.changes_left = None
+    disks = first.after_kill(), second.after_kill()
+    disks[1].fail_at("entries", OSError(errno.EMFILE, "refused"), path="t-0", times=9)
+    async with running(*disks) as logs:
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError):
+                logs.create("t", ID, 0, CONFIG, SECOND)
+    async with running(*(disk.after_kill() for disk in disks)) as logs:
+        log = logs.create("t", ID, 0, CONFIG, SECOND)
+        assert [value for _, value in content(log)] == [b"value", b"only here"]
