@@ -83,8 +83,9 @@ MUTATIONS = (
         name="moved-log-forgets-producers-without-batches",
         invariants=(51,),
         path=MOVE,
-        old="            self.future.snapshots.take_at_flush(offset)\n",
-        new="            self.future.producers.clear()\n",
+        old="            for _ in self.future.producers.restoring(stored):\n"
+        "                await slices.pause()\n",
+        new="            del stored, slices\n",
         test=f"{TEST}::test_moved_log_still_rejects_a_repeated_batch",
     ),
     Mutation(

@@ -137,7 +137,7 @@ async def move(logs: Logs, size: int) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(manager.run)
         log = manager.create("moved", ID, 0, LogConfig(segment_bytes=20_000))
-        log.producers.restore(producers(1_000))
+        log.producers.restore(producers(5_000))
         fill(log, size, **idempotent())
         moved = trio.Event()
         manager.moves.rules.on_moved = lambda old, new: moved.set()

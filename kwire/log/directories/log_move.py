@@ -196,7 +196,8 @@ class LogMove:
             stored, slices = iterate_snapshot(data[0]), Slices(self.clock.now)
             for _ in self.future.producers.restoring(stored):
                 await slices.pause()
-            self.future.snapshots.take_at_flush(offset)
+            if not self.future.segments.active.size:  # Otherwise the roll that follows takes it.
+                self.future.snapshots.take_at_flush(offset)
 
     async def begin(self) -> None:
         """Prepare a future replica that is still empty."""
