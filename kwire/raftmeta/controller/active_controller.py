@@ -62,7 +62,7 @@ class ActiveController:
     ) -> Here | Elsewhere:
         """Return the result of ``here`` on the active controller's node, else of ``elsewhere``."""
         local = self.local
-        while local.is_alone and not local.is_active:
+        while not local.is_active and local.is_alone:
             await local.wait_change()
         if local.is_active:
             with suppress(errors.NotController):

@@ -140,12 +140,12 @@ async def test_leader_is_announced_after_everything_before_it_is_loaded() -> Non
 
     @attrs.define
     class Slow:
-        told: list[str] = attrs.field(factory=list)
+        received: list[str] = attrs.field(factory=list)
         gate: trio.Event = attrs.field(factory=trio.Event)
 
         async def _rest(self) -> None:
             await self.gate.wait()
-            self.told.append("records")
+            self.received.append("records")
 
         def on_commit(self, batches: Sequence[CommittedBatch]) -> Any:
             return self._rest()
@@ -153,7 +153,7 @@ async def test_leader_is_announced_after_everything_before_it_is_loaded() -> Non
         def on_snapshot(self, reader: SnapshotReader) -> None: ...
 
         def on_leadership(self, leader: LeaderAndEpoch) -> None:
-            self.told.append("leader")
+            self.received.append("leader")
 
     slow = Slow()
     async with quorum_of_one(slow) as quorum:
@@ -161,13 +161,13 @@ async def test_leader_is_announced_after_everything_before_it_is_loaded() -> Non
         await trio.testing.wait_all_tasks_blocked()
         quorum.append_nowait([r.NoOpRecord()], quorum.state.epoch)
         await trio.testing.wait_all_tasks_blocked()
-        slow.told.clear()
+        slow.received.clear()
         quorum.delivery.put(LeaderKnown(2, quorum.state.epoch + 1, False))
         await trio.testing.wait_all_tasks_blocked()
-        assert slow.told == []
+        assert slow.received == []
         slow.gate.set()
         await trio.testing.wait_all_tasks_blocked()
-        assert slow.told[-2:] == ["records", "leader"]
+        assert slow.received[-2:] == ["records", "leader"]
 
 
 @pytest.mark.parametrize("seed", range(8))
