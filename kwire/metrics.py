@@ -8,9 +8,9 @@ computed when they are read. ``text`` returns Prometheus' exposition format.
 import enum
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
 
 
 class Kind(enum.Enum):
@@ -19,8 +19,7 @@ class Kind(enum.Enum):
     HISTOGRAM = "histogram"
 
 
-@attrs.frozen
-class Metric:
+class Metric(NamedTuple):
     """A declared metric."""
 
     kind: Kind
@@ -280,14 +279,14 @@ START_TIME: Final = gauge(
 )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Cell:
     """The value of a counter or gauge for one set of labels."""
 
     value: float = 0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Histogram:
     """The values of a histogram for one set of labels."""
 
@@ -307,7 +306,7 @@ Labelled = Iterable[tuple[tuple[str, ...], float]]
 """Values with their labels."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Metrics:
     """The values of one node."""
 

@@ -7,9 +7,9 @@ take turns, as in ``net/task_pacer.py``, use trio's ParkingLot.
 
 from math import inf
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.lazy_heap import LazyHeap
 
 
@@ -48,7 +48,7 @@ class Signal:
             await self._tasks.park()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class OffsetWaits:
     """The tasks that wait until an offset, which only increases, reaches theirs."""
 

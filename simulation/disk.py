@@ -15,7 +15,8 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.log.descriptors import Descriptors
 from kwire.log.disk import TEMPORARY, AlreadyLocked, Entry, File, Lock, Space
 from kwire.log.disk_health import (

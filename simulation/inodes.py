@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Final, TypeAlias
 
-from kwire import attrs
+import attrs
+
 from kwire.records.header import Buffer
 
 PAGE: Final = 512

@@ -12,9 +12,8 @@ from random import Random
 from typing import NamedTuple
 from unittest.mock import patch
 
+import attrs
 from trio._core import _run
-
-from kwire import attrs
 
 
 class Violation(AssertionError):

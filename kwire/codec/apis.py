@@ -12,7 +12,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.schema import Message, Request, Versions
 
 
@@ -23,7 +24,7 @@ class ListenerType(enum.Flag):
     CONTROLLER = enum.auto()
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Api:
     """One API: its key, versions and listeners, and its message classes."""
 

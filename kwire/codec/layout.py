@@ -3,16 +3,16 @@
 The compiler and the JSON form both use layouts; nothing here handles bytes.
 """
 
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.schema import Attribute, Message, Wire, spec_of
 from kwire.codec.schema import fields as fields_of
 from kwire.types import ZERO_UUID
 
 
-@attrs.frozen
-class Shape:
+class Shape(NamedTuple):
     """The form of a value: ``fixed``, ``string``, ``bytes``, ``records``, ``array``, ``struct``."""
 
     form: str
@@ -24,8 +24,7 @@ class Shape:
     element: "Shape | None" = None
 
 
-@attrs.frozen
-class Field:
+class Field(NamedTuple):
     """One field in one version."""
 
     name: str
@@ -40,8 +39,7 @@ class Field:
     """True if some version allows null, so that the Python type includes None."""
 
 
-@attrs.frozen
-class Layout:
+class Layout(NamedTuple):
     """The fields of one class in one version."""
 
     cls: type[Message]

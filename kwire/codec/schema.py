@@ -34,7 +34,8 @@ from typing import (
     dataclass_transform,
 )
 
-from kwire import attrs
+import attrs
+
 from kwire.types import ZERO_UUID
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ Response_co = TypeVar("Response_co", covariant=True)
 _MAX_VERSION: Final = 32767
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Versions:
     """An inclusive range of versions, written ``"3+"``, ``"0-4"``, ``"2"`` or ``""``."""
 
@@ -67,8 +68,7 @@ class Versions:
         return self.first <= self.last
 
 
-@attrs.frozen
-class Wire:
+class Wire(NamedTuple):
     """The wire form of a value: a :mod:`struct` code, or a named variable-length form."""
 
     name: str
@@ -100,8 +100,7 @@ Nullable = Annotated[T | None, Wire("struct")]
 """A structure that may be null (an int8 marker on the wire)."""
 
 
-@attrs.frozen
-class FieldSpec:
+class FieldSpec(NamedTuple):
     """The properties of a field in the table, besides its type."""
 
     versions: Versions
@@ -113,8 +112,7 @@ class FieldSpec:
     """True if flexible versions use the compact form; False only for the header's client id."""
 
 
-@attrs.frozen
-class Attribute:
+class Attribute(NamedTuple):
     """One field of a class: its name, annotation and default."""
 
     name: str
@@ -183,8 +181,7 @@ def _declarations(cls: type) -> dict[str, tuple[object, _Declared]]:
     return declarations
 
 
-@attrs.frozen
-class MessageSpec:
+class MessageSpec(NamedTuple):
     """The properties of a message in the table."""
 
     versions: Versions

@@ -11,7 +11,8 @@ from functools import lru_cache
 from itertools import dropwhile
 from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.configs.broker import BrokerConfig, all_broker_keys, family
 from kwire.configs.declare import Key, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
@@ -35,7 +36,7 @@ class Synonym(NamedTuple):
     source: int
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Entry:
     """One setting as DescribeConfigs shows it."""
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import KafkaError
 from kwire.records.header import NO_PRODUCER
 
@@ -56,8 +57,7 @@ class Answer(NamedTuple):
     reply: Opaque
 
 
-@attrs.frozen
-class LateAnswer:
+class LateAnswer(NamedTuple):
     """A reply that the request's own task builds once it is woken.
 
     So the decision itself stays short even if it answers thousands of requests.
@@ -83,7 +83,7 @@ class TransactionalProducer(NamedTuple):
 NO_TRANSACTION: Final = TransactionalProducer(NO_PRODUCER, -1)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Decision:
     """The result of one request, one deadline or one event.
 

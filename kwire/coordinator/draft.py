@@ -8,13 +8,14 @@ batch holds all records, so they are written or rejected as a whole.
 
 from typing import Generic, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.records.build import encode_record, of_payload
 
 C = TypeVar("C")
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Draft(Generic[C]):
     """Records with one timestamp, in one batch."""
 

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Machine, Moment
 from kwire.coordinator.replay import Replay
@@ -35,7 +35,7 @@ _RETRY_SECONDS: Final = 1.0
 _RETRY_MAX_SECONDS: Final = 60.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Loader(Generic[M]):
     """The shards to load, and the tasks that load them."""
 

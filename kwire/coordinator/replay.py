@@ -16,7 +16,8 @@ import logging
 from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.coordinator.decision import Machine
 from kwire.records.control import ControlType, parse_key
 from kwire.records.header import NO_PRODUCER, BatchHeader, Buffer
@@ -35,7 +36,7 @@ _LATEST_MAX: Final = 10_000
 _RECORDS_A_YIELD: Final = 16
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Replay(Generic[M]):
     """One replay: its state machine, and the records that were read but not applied yet."""
 

@@ -27,9 +27,9 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock, SteadyWall
 from kwire.coordinator.commit_waits import wait_while_leased
 from kwire.coordinator.decision import Decision, Machine, Moment, Opaque, Step
@@ -88,7 +88,7 @@ WaitCommitted = Callable[[], Awaitable[None]]
 """Waits until the written records are committed; raises KafkaError."""
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class CoordinatorRuntime(Generic[M]):
     """The coordinators of one internal topic on this node."""
 

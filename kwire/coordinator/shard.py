@@ -46,7 +46,7 @@ class Phase(Enum):
     RESIGNED = "resigned"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Wait:
     """A request that is not answered yet."""
 
@@ -102,7 +102,7 @@ class Series:
         self._rest = chain(self._rest, (step,))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Shard(Generic[M]):
     """The state and the waiting requests of one partition while this node leads it."""
 

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.coordinator.decision import Machine, Step
 from kwire.coordinator.shard import Phase, Series, Shard
 from kwire.drive import Slices
@@ -33,7 +33,7 @@ RETRY_SECONDS: Final = 1.0
 _RETRY_AFTER_FAULT_SECONDS: Final = 60.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class StepRunner(Generic[M]):
     """The task that takes the steps of one coordinator service."""
 

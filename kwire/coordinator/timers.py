@@ -14,7 +14,8 @@ from heapq import heapify, heappop, heappush
 from math import inf, nextafter
 from typing import TYPE_CHECKING
 
-from kwire import attrs
+import attrs
+
 from kwire.clock import Clock, SteadyWall
 from kwire.coordinator.decision import Moment
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _SLACK = 64
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Timers:
     """The deadlines of one shard."""
 
@@ -85,7 +86,7 @@ class Timers:
         self._count = len(self._heap)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class DeadlineClock:
     """The time of one coordinator's deadlines, in seconds."""
 

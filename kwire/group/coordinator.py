@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from kwire import attrs
+import attrs
+
 from kwire.clock import Clock
 from kwire.codec.messages.delete_groups import DeleteGroupsResponse
 from kwire.codec.messages.describe_groups import DescribeGroupsResponse
@@ -51,7 +52,7 @@ Deletion = DeleteGroupsResponse.DeletableGroupResult
 FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class GroupCoordinator:
     """The groups of this node."""
 

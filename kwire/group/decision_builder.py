@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.join_group import JoinGroupResponse
 from kwire.codec.messages.sync_group import SyncGroupResponse
 from kwire.coordinator.decision import Answer, Decision, LateAnswer, Moment, Record, Timer
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from kwire.group.offsets import GroupChange
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Client:
     """The client that sent a request."""
 
@@ -25,7 +26,7 @@ class Client:
     """The client's address in Java's form, which Kafka's tools show."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class DecisionBuilder:
     """One unfinished decision."""
 

@@ -6,9 +6,9 @@ partial change.
 
 from collections.abc import Generator, Iterator
 
+import attrs
 from immutables import Map
 
-from kwire import attrs
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest
@@ -38,7 +38,7 @@ from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LargeCommit:
     """An OffsetCommit with many offsets."""
 
@@ -90,7 +90,7 @@ TopicPartitions = dict[str, set[int]]
 """Partitions by topic."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LargeOffsetDeletion:
     """An OffsetDelete with many offsets; topics that the group still reads keep theirs."""
 
@@ -144,7 +144,7 @@ class LargeOffsetDeletion:
         return attrs.evolve(builder.build(), draft=self.draft)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LargeSync:
     """A leader's SyncGroup with the assignments of many members.
 
@@ -195,7 +195,7 @@ class LargeSync:
         return group if is_waiting else None
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LargeDeletion:
     """A DeleteGroups of one group: the tombstones of its offsets, then the group's own."""
 

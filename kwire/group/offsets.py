@@ -11,7 +11,8 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
 from kwire.records.header import NO_PRODUCER
 from kwire.types import ZERO_UUID
@@ -51,7 +52,7 @@ class Committed(NamedTuple):
         return now_ms - since_ms >= retention_ms
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class GroupChange:
     """Offsets of a group to set or remove together, and whether the group is deleted with them.
 
@@ -94,7 +95,7 @@ GroupPartition = tuple[str, str, int]
 """A group id, a topic and a partition."""
 
 
-@attrs.define
+@attrs.define(repr=False)
 class PendingOffsets:
     """The offsets of one group in one open transaction, by topic and partition."""
 
@@ -121,7 +122,7 @@ class PendingOffsets:
                 del self.numbers[topic]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class UnstablePartitions(Collection[tuple[str, int]]):
     """A live view of the partitions whose offsets a group's open transactions may change."""
 
@@ -149,7 +150,7 @@ class UnstablePartitions(Collection[tuple[str, int]]):
         return bool(self._pending)
 
 
-@attrs.define
+@attrs.define(repr=False)
 class Offsets:
     """The committed offsets by group, topic and partition."""
 

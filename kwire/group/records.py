@@ -8,11 +8,10 @@ recognises their records by the type of the key.
 import struct
 from collections.abc import Generator
 from importlib import import_module
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from immutables import Map
 
-from kwire import attrs
 from kwire.codec.compile import decode, decoder, encode
 from kwire.codec.messages.consumer_protocol import ConsumerProtocolSubscription
 from kwire.codec.messages.offset_records import (
@@ -56,8 +55,7 @@ class _GroupKey(Protocol):
     group_id: str
 
 
-@attrs.frozen
-class ForeignGroup:
+class ForeignGroup(NamedTuple):
     """The key of a record of a consumer, share or streams group."""
 
     group: str

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.describe_groups import DescribeGroupsResponse
 from kwire.codec.messages.leave_group import LeaveGroupRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -219,7 +220,7 @@ def commit_record(
     return Record(key, value, OFFSET_WITH_EXPIRY_VERSION if expires else None)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class OffsetsRead:
     """A snapshot of a group's committed offsets, from which a response is built in slices."""
 

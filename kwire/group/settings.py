@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kwire import attrs
+import attrs
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class GroupSettings:
     """The settings of groups, from the broker's configuration; the defaults are Kafka's."""
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVarTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -48,7 +49,7 @@ logger = logging.getLogger(__name__)
 _EXPIRY: Final = ("expiry",)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class GroupShard:
     """The state of one partition; requests are methods that return a decision."""
 

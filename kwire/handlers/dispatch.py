@@ -9,7 +9,8 @@ from functools import partial
 from importlib import import_module
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.apis import BY_KEY, BY_NAME, Api, ListenerType
 from kwire.codec.compile import Decoder, Part, decoder, decoder_in_steps, encoder
 from kwire.codec.element_count import has_more_elements
@@ -55,7 +56,7 @@ def handler_of(api: Api, listener_type: ListenerType) -> Handler[Body, Body]:
     return handler
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Route:
     """The functions and metrics that serve one version of one API, looked up once."""
 
@@ -89,7 +90,7 @@ class Route:
         )
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Dispatcher:
     """Serves the requests of one kind of listener."""
 
@@ -150,7 +151,7 @@ class Dispatcher:
         return api
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class ConnectionRequests:
     """The requests of one connection, answered one after another."""
 

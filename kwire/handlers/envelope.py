@@ -9,7 +9,8 @@ UNSUPPORTED_VERSION, and the broker closes the client's connection.
 
 import ipaddress
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.compile import decode
 from kwire.codec.frame import read_header

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
@@ -37,7 +37,7 @@ RESTART_MAX_SECONDS: Final = 60.0
 """The largest delay before a worker whose process died is restarted; the delay doubles up to it."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WorkerStats:
     """The last pass of one worker."""
 
@@ -47,7 +47,7 @@ class WorkerStats:
     """The number of times in a row that its process has ended unexpectedly."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogCleaner:
     """The compaction of all logs of a broker."""
 

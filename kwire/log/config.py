@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import RecordListTooLarge
 from kwire.records.header import LENGTH_END, BatchHeader
 from kwire.records.validate import check_timestamps, refuse_append_time
@@ -16,7 +17,7 @@ from kwire.records.validate import check_timestamps, refuse_append_time
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class LogConfig:
     """A topic's settings; the defaults are Kafka's."""
 
@@ -94,7 +95,7 @@ class LogConfig:
 DEFAULTS: Final = LogConfig()
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class LogSettings:
     """The broker's own settings; the defaults are Kafka's."""
 
@@ -106,7 +107,7 @@ class LogSettings:
     """``log.retention.check.interval.ms``"""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class ScrubSettings:
     """The settings of the scrub of log directories."""
 
@@ -120,7 +121,7 @@ MAP_BYTES_MAX: Final = (1 << 31) - 1
 """The largest memory of one worker's offset map, as in Kafka."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class CleanerSettings:
     """The settings of all workers together; the defaults are Kafka's."""
 

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Final
 
-from kwire import attrs
+import attrs
 
 VERSION: Final = 0
 UNDEFINED: Final = (-1, -1)
@@ -18,7 +18,7 @@ UNDEFINED: Final = (-1, -1)
 def _nothing() -> None: ...
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LeaderEpochs:
     """The epochs of one log, oldest first."""
 

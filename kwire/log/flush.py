@@ -8,13 +8,14 @@ failed flush should have synced.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from kwire import attrs
+import attrs
+
 from kwire.log.disk import Disk, pin_all
 from kwire.log.formats import names
 from kwire.log.segments.segment import Segment
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class UnsyncedWrites:
     """Writes of a log that are not synced, or not even made, besides the segments' records."""
 
@@ -56,7 +57,7 @@ class UnsyncedWrites:
         self.has_new_directory |= other.has_new_directory
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Flush:
     """Segments to make durable up to ``end_offset``; their files stay pinned until ``close``."""
 

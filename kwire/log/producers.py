@@ -80,7 +80,7 @@ class CorruptSnapshot(ValueError):
     """A snapshot file that is torn or damaged."""
 
 
-@attrs.define
+@attrs.define(repr=False)
 class Producer:
     """One producer's state."""
 
@@ -115,7 +115,7 @@ class Producer:
         return None
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class ProducerStates:
     """All producers of one partition."""
 
@@ -398,7 +398,7 @@ class ProducerStates:
         self._unreplicated = other._unreplicated
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class FrozenProducers:
     """All producers of one partition at one moment, encoded when the snapshot is written."""
 

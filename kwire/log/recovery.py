@@ -12,9 +12,10 @@ A crash may follow any step, so every step can be repeated.
 import logging
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import CorruptMessage
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
@@ -46,8 +47,7 @@ class OldFormat(ValueError):
     """A segment holds messages from before Kafka 0.11, which are neither removed nor served."""
 
 
-@attrs.frozen
-class Plan:
+class Plan(NamedTuple):
     """The steps to open a log, derived from the names in a partition's directory."""
 
     remove: list[str]
@@ -106,7 +106,7 @@ def plan(entries: Iterable[Entry]) -> Plan:
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class StoredOffsets:
     """A log's offsets in the log directory's checkpoints; any of them may be stale or wrong."""
 

@@ -8,12 +8,13 @@ or the log is too large, and the segments after it stay too.
 
 from collections.abc import Sequence
 
-from kwire import attrs
+import attrs
+
 from kwire.log.config import LogConfig
 from kwire.log.segments.segment import Segment
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Deletion:
     """The number of segments to delete, oldest first; with ``roll``, after rolling the log."""
 

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.log.config import ScrubSettings
 from kwire.log.directories.directory_service import DirectoryService
@@ -26,7 +26,7 @@ FIRST_PASS_S: Final = 60.0
 """The delay of the first pass after a start, unless the interval is shorter."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogScrubber:
     """The scrub of all logs of a broker."""
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.log.disk import Disk
 from kwire.log.disk_health import lacks_descriptors
 
@@ -21,7 +21,7 @@ InThread = Callable[[Disk, Callable[[], None]], Awaitable[None]]
 StandIn = Callable[[Callable[[], None]], Awaitable[None]]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class DiskThreads:
     """The threads of all directories."""
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.log.disk import pin_all
 from kwire.log.segments.segment import Segment
 from kwire.records.header import BatchHeader, Buffer, headers
@@ -19,7 +20,7 @@ from kwire.records.header import BatchHeader, Buffer, headers
 JOB_WRITES_MAX: Final = 256
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Write:
     """Batches queued for a segment; ``parts`` keep the request's memory alive."""
 
@@ -30,7 +31,7 @@ class Write:
     next_offset: int
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Cut:
     """A truncation that must not overtake the writes before it."""
 
@@ -41,7 +42,7 @@ class Cut:
 Operation = Write | Cut
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Job:
     """The operations of one call in a thread."""
 
@@ -56,7 +57,7 @@ class Job:
                 operation.segment.file.truncate(operation.size)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WriteQueue:
     """The queue of one log."""
 

@@ -12,10 +12,10 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+import attrs
 import trio
 from trio.lowlevel import ParkingLot, wait_readable
 
-from kwire import attrs
 from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
 from kwire.net.listener import Listener
 
@@ -28,7 +28,7 @@ OnAccepted = Callable[[Listener, socket.socket, str, int], None]
 """Called with each accepted socket, and the host and port of its peer."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Acceptor:
     """The limits of one node's connections, and the tasks that accept them."""
 

@@ -11,10 +11,10 @@ from collections import deque
 from contextlib import suppress
 from typing import Final, TypeVar
 
+import attrs
 import trio
 from trio.lowlevel import ParkingLot, wait_readable
 
-from kwire import attrs
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import Body, read_response, request_frame
 from kwire.codec.messages.api_versions import ApiVersionsRequest
@@ -56,7 +56,7 @@ def _is_refused(error: BaseException) -> bool:
     return all(isinstance(attempt, ConnectionRefusedError) for attempt in attempts.exceptions)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _InFlight:
     """A request without a response yet: sent, or about to be."""
 
@@ -67,7 +67,7 @@ class _InFlight:
     response: Body = None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class NodeClient:
     """One connection; :meth:`run` serves it until it ends."""
 

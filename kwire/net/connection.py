@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 from trio.lowlevel import checkpoint
 
-from kwire import attrs
 from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.listener import ConnectionRequests, Listener
 from kwire.net.readiness import WatchedSocket
@@ -33,7 +33,7 @@ RECEIVED_BYTES: Final = 64 << 10
 """The most bytes that one call receives, except for a large frame."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Connection:
     """One accepted socket."""
 

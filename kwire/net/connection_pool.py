@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import attrs
 import trio
-
-from kwire import attrs
 
 if TYPE_CHECKING:
     from kwire.clock import Clock
@@ -43,7 +42,7 @@ class ConnectionRefused(OutOfReach):
     """The other node's host refused the connection: its process does not run."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Link:
     """One address: the connection to it, or the time of the next attempt."""
 
@@ -58,7 +57,7 @@ class _Link:
     retry_at: float = 0.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Network:
     """The nursery, clock and randomness that all of a node's connections to others share."""
 
@@ -98,7 +97,7 @@ class Network:
         return await connect(host, port, is_numeric=is_numeric)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ConnectionPool:
     """All connections of one node for one purpose."""
 
@@ -196,7 +195,7 @@ class ConnectionPool:
             connecting.set()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RaftPeers:
     """The metadata quorum's connections to its other nodes."""
 

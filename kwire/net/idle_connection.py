@@ -2,9 +2,9 @@
 
 from typing import Protocol, Self
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.net.listener import Address
 
 
@@ -23,7 +23,7 @@ class IdleConnection(Protocol):
     async def __aexit__(self, *error: object) -> None: ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SocketConnection:
     """An idle connection over a socket."""
 

@@ -9,7 +9,7 @@ listeners.
 from collections import Counter
 from collections.abc import Mapping
 
-from kwire import attrs
+import attrs
 
 UNLIMITED = (1 << 31) - 1
 
@@ -23,7 +23,7 @@ def last_descriptor(descriptors: int) -> int:
     return descriptors - max(descriptors // 8, 64)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Limits:
     """The limits of a node's or one listener's connections, named like Kafka's settings."""
 
@@ -39,7 +39,7 @@ class Limits:
     queued_max_request_bytes: int = -1
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Rate:
     """A token bucket of ``per_second`` events a second, which holds one second's worth."""
 
@@ -64,7 +64,7 @@ class Rate:
         self._tokens -= 1
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Admission:
     """Counts the open connections of one node."""
 

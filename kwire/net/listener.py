@@ -5,7 +5,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from kwire import attrs
+import attrs
+
 from kwire.metrics import Cell
 from kwire.net.limits import Limits, Rate
 from kwire.net.send import Part
@@ -41,7 +42,7 @@ class Address(NamedTuple):
     port: int
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Listener:
     """A bound socket and its limits; it refuses connections until :meth:`listen`."""
 

@@ -17,10 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+import attrs
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, Task, checkpoint, wait_readable
-
-from kwire import attrs
 
 DIRECT: Final = 128
 """The number of connections that wait with trio."""
@@ -42,7 +41,7 @@ def _epoll() -> "select.epoll | None":
     return select.epoll() if _HAS_EPOLL else None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WatchedSocket:
     """One connection that is watched for arrivals."""
 
@@ -88,7 +87,7 @@ class WatchedSocket:
         return Abort.SUCCEEDED
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ReadinessPoller:
     """The watched connections of one node."""
 

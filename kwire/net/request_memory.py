@@ -12,9 +12,8 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import attrs
 import trio
-
-from kwire import attrs
 
 STALLED_S: Final = 10.0
 
@@ -27,7 +26,7 @@ class Holder(Protocol):
     def close(self, reason: str) -> None: ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Claim:
     """Bytes of request memory for which a connection waits."""
 
@@ -38,7 +37,7 @@ class _Claim:
     """True once the claim has waited for :data:`STALLED_S`."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class RequestMemory:
     """The bytes that the requests of all connections of one node hold."""
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+import attrs
 import trio
 from trio.lowlevel import checkpoint, wait_writable
 
-from kwire import attrs
 from kwire.log.disk import Disk
 from kwire.log.threads import DiskThreads
 from kwire.net.framing import Disconnect
@@ -71,7 +71,7 @@ SendFile = Callable[[int, int, int, int], int]
 """``os.sendfile``: target, source, position, count; returns how many bytes were sent."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Sender:
     """Sends to one socket, for one task at a time."""
 

@@ -12,10 +12,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 from trio.lowlevel import ParkingLot
 
-from kwire import attrs
 from kwire.log.threads import DiskThreads
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Metrics
 from kwire.net.acceptor import Acceptor
@@ -37,7 +37,7 @@ _IDLE_SCANS: Final = 64
 """The most scans for idle connections per idle time."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class NetServer:
     """All listeners of one node."""
 

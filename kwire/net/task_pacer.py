@@ -1,11 +1,10 @@
 """Lets only a few tasks continue in each turn of the event loop when many become ready."""
 
+import attrs
 from trio.lowlevel import ParkingLot, checkpoint
 
-from kwire import attrs
 
-
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class TaskPacer:
     """The tasks in :meth:`wait_turn`, of which a few continue in each turn of :meth:`run`.
 

@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+import attrs
 import trio
 from trio.lowlevel import ParkingLot
 
-from kwire import attrs
 from kwire.net.send import Part, Sender
 from kwire.net.write_coalescer import WriteCoalescer, is_small
 
@@ -26,7 +26,7 @@ WAITING_MAX: Final = 16
 T_co = TypeVar("T_co", covariant=True)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Unfinished(Generic[T_co]):
     """The result of a request that has done its work but has to wait before it can be answered."""
 
@@ -34,7 +34,7 @@ class Unfinished(Generic[T_co]):
     """Waits and returns the answer; a handler's may raise what handlers may raise."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Waiting:
     """One answer of the queue."""
 
@@ -43,7 +43,7 @@ class _Waiting:
     """Frees the memory of the request's frame."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WaitingAnswers:
     """The waiting answers of one connection, in the order of their requests."""
 

@@ -8,9 +8,9 @@ answer.
 from collections.abc import Sequence
 from typing import Final, TypeGuard
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.net.send import Part, Sender
 
 COALESCED_BYTES: Final = 4096
@@ -21,7 +21,7 @@ def is_small(parts: Sequence[Part]) -> TypeGuard[Sequence[bytes]]:
     return all(type(part) is bytes for part in parts) and sum(map(len, parts)) <= COALESCED_BYTES
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WriteCoalescer:
     """The senders of one node that hold back answers."""
 

@@ -3,13 +3,12 @@
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import TOPIC
 from kwire.errors import KafkaStorageError, raise_for_code
-from kwire.group.coordinator import GroupCoordinator
 from kwire.handlers.shared.context import BrokerServices
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
@@ -18,6 +17,7 @@ from kwire.log.manager import delete_unassigned, find_duplicates, retire_strays
 from kwire.log.partition_log import PartitionLog
 from kwire.node import build
 from kwire.node.core import Core
+from kwire.node.groups import NodeGroups
 from kwire.node.replication import ClusterConnections
 from kwire.node.transactions import NodeTransactions
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
@@ -35,7 +35,7 @@ from kwire.replica.replicas import ReplicaService
 from kwire.replica.throttles import RateLimit, Throttles
 from kwire.speedups import IMPLEMENTATION
 from kwire.storage_format.directories import CannotOpenError
-from kwire.types import CONSUMER_OFFSETS, ZERO_UUID, TopicPartition, random_uuid, uuid_hex
+from kwire.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
     from kwire.codec.messages.assign_replicas_to_dirs import (
@@ -62,14 +62,14 @@ def _move_limit(config: BrokerConfig) -> RateLimit:
     )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BrokerHalf:
     """The broker half of one node; created before the node runs."""
 
     core: Core
     lifecycle: BrokerLifecycle = attrs.field(init=False)
     replicas: ReplicaService = attrs.field(init=False)
-    groups: GroupCoordinator = attrs.field(init=False)
+    groups: NodeGroups = attrs.field(init=False)
     transactions: NodeTransactions = attrs.field(init=False)
     services: BrokerServices = attrs.field(init=False)
     """The parts that requests may use."""
@@ -77,8 +77,6 @@ class BrokerHalf:
     """The scrub of the logs; None if it is off."""
     has_opened_logs: bool = False
     """True once the logs are open; logs that were never opened cannot count as cleanly closed."""
-    is_caught_up: bool = False
-    """True once the metadata includes all records committed before this node started."""
     _have_all_failed: trio.Event = attrs.field(factory=trio.Event, init=False)
     _move_limit: RateLimit = attrs.field(init=False)
     """The limit of copies between log directories."""
@@ -88,20 +86,21 @@ class BrokerHalf:
         self._move_limit = _move_limit(core.config)
         self.lifecycle = self._make_lifecycle()
         self.replicas = self._make_replicas()
-        self.groups = self._make_groups()
+        log = CoordinatorLog(self.replicas, core.clock)
+        self.groups = NodeGroups(core, log)
+        self.replicas.roles.subscribe(self.groups.on_role_changed)
         markers = Markers(
             replicas=self.replicas,
-            groups=self.groups.service,
+            groups=self.groups,
             clock=core.clock,
             timeout_ms=lambda: core.current.config.request_timeout_ms,
         )
         producer_ids = ProducerIds(self._allocate_producer_ids)
-        log = CoordinatorLog(self.replicas, core.clock)
         self.transactions = NodeTransactions(core, log, markers, producer_ids.take)
         self.replicas.roles.subscribe(self.transactions.on_role_changed)
         self.services = BrokerServices(
             replicas=self.replicas,
-            groups=self.groups,
+            groups=self.groups.coordinator,
             producer_ids=producer_ids,
             markers=markers,
             verifier=self.transactions,
@@ -202,32 +201,6 @@ class BrokerHalf:
         overrides = self.core.publisher.image.config(TOPIC, topic)
         return log_config(overrides, self.core.current.config)
 
-    def _make_groups(self) -> GroupCoordinator:
-        core = self.core
-        counts: dict[bytes, int] = {}
-
-        def partitions() -> int:
-            """Return the partition count of the groups' topic, as it was on the first call.
-
-            Groups keep their partition if the topic grows. As in Apache Kafka, they move when the
-            node restarts.
-            """
-            topic = core.publisher.image.topic(CONSUMER_OFFSETS)
-            if topic is None:
-                return core.current.config.offsets_topic_num_partitions
-            return counts.setdefault(topic.id, len(topic.partitions))
-
-        groups = GroupCoordinator.build(
-            CoordinatorLog(self.replicas, core.clock),
-            core.clock,
-            config=lambda: core.current.config,
-            partitions=partitions,
-            new_id=lambda: uuid_hex(random_uuid(core.random.randbytes)),
-            topic_ids=lambda: core.publisher.image.topic_ids if self.is_caught_up else None,
-        )
-        self.replicas.roles.subscribe(groups.on_role_changed)
-        return groups
-
     def _make_lifecycle(self) -> BrokerLifecycle:
         core = self.core
         return BrokerLifecycle(
@@ -261,7 +234,7 @@ class BrokerHalf:
         return await self.core.active_controller.call(decide_assign_directories, request)
 
     def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        if delta.deleted_topics and self.is_caught_up:
+        if delta.deleted_topics:
             self.groups.on_topics_deleted({t.id: t.name for t in delta.deleted_topics.values()})
         if self.core.config.node_id in delta.brokers:
             self.lifecycle.on_image_published(image)
@@ -282,8 +255,7 @@ class BrokerHalf:
         await nursery.start(core.logs.run)
         if self.scrubbing is not None:
             nursery.start_soon(self.scrubbing.run)
-        await nursery.start(self.groups.service.run)
-        self.transactions.nursery = nursery
+        self.groups.nursery = self.transactions.nursery = nursery
         await nursery.start(self.replicas.run)
         self._report_directories(nursery)
         await nursery.start(core.publisher.run)
@@ -292,7 +264,6 @@ class BrokerHalf:
             await core.publisher.wait_applied(core.quorum.next_offset - 1)
         else:
             await core.publisher.wait_for(self._serves)
-        self.is_caught_up = True
         self.groups.on_metadata_caught_up()
         await nursery.start(self.lifecycle.run)
 

@@ -10,9 +10,9 @@ idle cluster stays idle.
 import logging
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.errors import KafkaError
 from kwire.net.connection_pool import Network
@@ -29,7 +29,7 @@ CONNECT_S: Final = 2.0
 """Seconds within which a connection must be established."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BrokerWatch:
     """One controller's connections to the brokers on other nodes."""
 

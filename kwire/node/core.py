@@ -13,9 +13,9 @@ from ipaddress import IPv6Address
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import NodeClock
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage, KafkaError, raise_for_code
@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 REGISTRATION_RETRY_SECONDS: Final = 0.1
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Core:
     """One node's metadata, quorum, controller and listeners."""
 

@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.errors import KafkaError, raise_for_code
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, level_of
@@ -44,7 +44,7 @@ RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 10.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Report:
     """The directory of one replica, until the controller has accepted it."""
 
@@ -55,7 +55,7 @@ class Report:
     """The delay after the next rejection."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class DirectoryAssignments:
     """One broker's directory assignments that the controller lacks."""
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Protocol
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import NodeClock, SystemClock
 from kwire.log.disk import Disks, RealDisks, raise_descriptor_limit
 from kwire.metrics import Metrics
@@ -62,7 +62,7 @@ OpenListeners = Callable[[Limits, Metrics], Listeners]
 """Returns listeners without addresses, which obey the limits and count in the metrics."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Environment:
     """The outside of one node."""
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kwire import attrs
+import attrs
 
 OLDEST: Final = 2
 """The garbage collector's generation for full collections."""
@@ -26,7 +26,7 @@ MIN_GROWTH_BLOCKS: Final = 2_000_000
 """About 200 MB, or 20,000 partitions."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Collector:
     """Freezes what survives full collections; :meth:`on_collection` belongs in ``gc.callbacks``."""
 

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kwire import __version__, attrs
+import attrs
+
+from kwire import __version__
 from kwire import metrics as m
 from kwire.clock import Clock
-from kwire.group.coordinator import GroupCoordinator
 from kwire.group.offsets import Committed
+from kwire.group.shard import GroupShard
 from kwire.log.cleaner import LogCleaner
 from kwire.log.disk import Space
 from kwire.log.manager import LogManager
@@ -48,7 +50,7 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
         _add_directory_gauges(metrics, core)
         add_cleaner_gauges(metrics, core.logs)
         add_scrub_gauges(metrics, broker.scrubbing)
-        add_group_gauges(metrics, broker.replicas, broker.groups)
+        add_group_gauges(metrics, broker.replicas, broker.groups.machines)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
 
 
@@ -154,13 +156,13 @@ def add_scrub_gauges(metrics: m.Metrics, scrubbing: "Scrubbing | None") -> None:
 
 
 def add_group_gauges(
-    metrics: m.Metrics, replicas: ReplicaService, groups: GroupCoordinator
+    metrics: m.Metrics, replicas: ReplicaService, machines: Callable[[], Iterable[GroupShard]]
 ) -> None:
     """Show the groups' offsets, for groups coordinated and partitions led by this node."""
 
     def group_offsets() -> Iterator[tuple[tuple[str, str, str], int, int]]:
         """Yield labels, committed offset and high watermark; groups may change meanwhile."""
-        for machine in groups.service.machines():
+        for machine in machines():
             for group in machine.offsets.groups():
                 for topic, partitions in list(machine.offsets.of(group).items()):
                     for number, packed in list(partitions.items()):
@@ -233,7 +235,7 @@ def _add_quorum_gauges(metrics: m.Metrics, core: Core) -> None:
     core.quorum.add_leadership_listener(Elections(core.clock, metrics.histogram(m.RAFT_ELECTIONS)))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Elections:
     """Measures how long the node knows of no quorum leader."""
 

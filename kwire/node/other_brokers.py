@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.codec.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
 from kwire.codec.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kwire.errors import (
@@ -44,7 +44,7 @@ _BROKER_VERSION: Final = 2
 """The `transaction.version` of producers whose partitions the brokers themselves add."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class OtherBrokers:
     """The brokers of the cluster, by their ids in the newest metadata."""
 
@@ -85,7 +85,7 @@ class OtherBrokers:
                 attempt.cancel()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class MarkerBrokers:
     """The leaders of transactions' partitions, to which the coordinator sends markers."""
 
@@ -137,7 +137,7 @@ def _codes(
     return [by_producer.get(marker.producer_id, {}) for marker in markers]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Verifier:
     """The cluster's transaction coordinators, as the leaders of partitions query them."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import UnsupportedVersion
 from kwire.net.connection_pool import ConnectionPool, OutOfReach
 from kwire.replica.ports import LeaderUnreachable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from kwire.raftmeta.metadata.image import Endpoint, MetadataImage
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LeaderConnection:
     """The connection to a broker, at its address in the newest metadata."""
 
@@ -67,7 +68,7 @@ def _as_unreachable() -> Iterator[None]:
         raise LeaderUnreachable(str(error)) from error
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ClusterConnections:
     """The other nodes, as the replica layer uses them."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.log.scrubber import LogScrubber, make_scrubber
 from kwire.node.replication import LeaderConnection
 from kwire.replica.damage_repair import DamageRepair
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kwire.replica.hosted_partitions import HostedPartitions
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Scrubbing:
     """The scrub and the repair of one broker."""
 

@@ -247,5 +247,5 @@ class Server:
                 await self.core.quorum.wait_successor()
         self.core.net.stop_accepting()
         if self.broker is not None:
-            self.broker.groups.service.resign_all()
+            self.broker.groups.resign_all()
             self.broker.transactions.resign_all()

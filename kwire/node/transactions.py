@@ -9,7 +9,8 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from kwire import attrs
+import attrs
+
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.types import TRANSACTION_STATE
 
@@ -36,7 +37,7 @@ those that would find the next coordinator.
 """
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class NodeTransactions:
     """One node's transaction coordinator and verifier of producers; both created on first use."""
 

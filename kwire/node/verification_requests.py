@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -32,7 +32,7 @@ _TRANSACTIONS_MAX: Final = 500
 """The most transactions in one request."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Verification:
     """One transaction to verify, and its result or error once it has one."""
 
@@ -42,7 +42,7 @@ class _Verification:
     error: KafkaError | None = None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class VerificationRequests:
     """The requests to all nodes, and what waits for the next requests."""
 

@@ -6,13 +6,14 @@ listeners. When the leadership that appended them ends, the remaining commits fa
 
 from collections import deque
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.errors import KafkaError
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Commit:
     """Appended records from ``base_offset`` to ``offset``, both inclusive."""
 

@@ -8,11 +8,10 @@ log in its own task, and not while a snapshot replaces the log.
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
@@ -34,8 +33,7 @@ DELIVERY_BYTES: Final = 64 * 1024
 """Bytes of the log to decode before other tasks get a turn."""
 
 
-@attrs.frozen
-class LeaderAndEpoch:
+class LeaderAndEpoch(NamedTuple):
     """The leader; ``is_active`` if the leader is this node and it has caught up with the log."""
 
     leader_id: int | None

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Driver
@@ -70,7 +70,7 @@ SHUTDOWN_SECONDS: Final = 1.0
 """Seconds that a stopping leader waits until the other voters have elected a leader."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Pending:
     """A request whose sender waits for the answer."""
 
@@ -88,7 +88,7 @@ class StepObserver(Protocol):
         """
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _ObservedRaft:
     """The consensus machine, whose steps an observer sees."""
 

@@ -11,7 +11,8 @@ import enum
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.drive import run_steps
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class FetchIsolation(enum.IntEnum):
     """The log end offset: followers replicate uncommitted records."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ByteWait(Generic[Key, T]):
     """A fetch that waits for ``missing_bytes`` more bytes, summed over its partitions."""
 
@@ -52,7 +53,7 @@ class ByteWait(Generic[Key, T]):
     """The watch of the fetch's session, which then holds the partitions instead of ``keys``."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Watch(Generic[Key, T]):
     """A fetch session's interest in partitions, which outlives the waits of its requests."""
 
@@ -72,7 +73,7 @@ class SharedRead(NamedTuple):
     end_offset: int
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SharedReads:
     """The reads shared by fetches of one isolation level that one append completed.
 
@@ -88,7 +89,7 @@ class SharedReads:
             self.reads[key] = read
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class ByteWaits(Generic[Key, T]):
     """Waits for bytes, indexed by the partitions that may provide them."""
 

@@ -7,7 +7,8 @@ changed; nothing else wakes fetches.
 from collections.abc import Callable
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.records.header import CONTROL, BatchHeader
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_waits import FetchWaits
@@ -18,7 +19,7 @@ _COMMITTED: Final = (FetchIsolation.HIGH_WATERMARK,)
 _STABLE: Final = (FetchIsolation.HIGH_WATERMARK, FetchIsolation.STABLE)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Completion:
     """Completes the waits of producers and fetches when a partition has changed."""
 

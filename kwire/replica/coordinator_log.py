@@ -2,7 +2,8 @@
 
 from math import inf
 
-from kwire import attrs
+import attrs
+
 from kwire.clock import Clock
 from kwire.errors import KafkaStorageError
 from kwire.records.header import Buffer, parse
@@ -17,7 +18,7 @@ COMMIT_TIMEOUT_S = 30.0
 """The limit in seconds of an abandoned wait; the coordinator's own timeout is shorter."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class CoordinatorLog:
     """The internal topics' partitions that this broker leads."""
 

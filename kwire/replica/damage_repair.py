@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kwire import attrs
+import attrs
+
 from kwire.clock import Clock
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.errors import KafkaError, raise_for_code
@@ -55,7 +56,7 @@ class DamagedLogs(Protocol):
         """Write intact batches to the start of a damaged range; return whether that was done."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class DamageRepair:
     """Repairs the damaged logs of one broker, one after the other."""
 

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.errors import (
     KafkaError,
@@ -73,7 +74,7 @@ class FetchOptions(NamedTuple):
     """Returns the follower in this rack from which the consumer should read an offset (KIP-392)."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FetchPass:
     """The answers of one pass, and what decides whether they are sent or a wait comes first."""
 

@@ -15,7 +15,8 @@ in sync. A fetch visits it again only after a change. Rules:
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.replica.byte_waits import ByteWaits, Watch
 from kwire.replica.fetch_sessions import Ref, Session
 from kwire.replica.partition import Partition
@@ -23,7 +24,7 @@ from kwire.replica.partition import Partition
 T = TypeVar("T")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FetchSessionWatch(Generic[T]):
     """The watched partitions of one session."""
 

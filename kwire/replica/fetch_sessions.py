@@ -17,7 +17,8 @@ from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kwire import attrs
+import attrs
+
 from kwire.drive import run_steps
 from kwire.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 
@@ -37,7 +38,7 @@ Ref = tuple[bytes | str, int]
 """A partition as requested: by topic id, or by name if the request has no ids."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FetchPartition:
     """One partition of a fetch; in a session it also holds the last answer's offsets."""
 
@@ -62,7 +63,7 @@ class FetchPartition:
         self.ref = (self.topic_id if self.by_id else self.topic), self.partition
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Session:
     """One fetcher's partitions."""
 
@@ -123,7 +124,7 @@ class Session:
                 self.unsettled[ref] = self.unsettled.pop(ref)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FetchContext:
     """One request in its session: the partitions to read and then to answer."""
 
@@ -150,7 +151,7 @@ class FetchContext:
         return NO_SESSION if self.session is None else self.session.id
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class FetchSessions:
     """All sessions of a broker."""
 

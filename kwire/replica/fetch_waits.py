@@ -15,9 +15,9 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.drive import Wakes, run_in_slices
 from kwire.lazy_heap import LazyHeap
 from kwire.replica.byte_waits import (
@@ -41,7 +41,7 @@ _WOKEN_AT_ONCE: Final = 16
 """Fetches answered before other tasks run, which takes about a millisecond."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FetchWaits:
     """The waiting fetches of one broker."""
 

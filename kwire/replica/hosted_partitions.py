@@ -10,7 +10,8 @@ that could not be read.
 import logging
 from collections.abc import Callable, Iterator
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import (
     KafkaStorageError,
     NotLeaderOrFollower,
@@ -30,7 +31,7 @@ from kwire.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class HostedPartitions:
     """The partitions of this broker, by name and by topic id."""
 

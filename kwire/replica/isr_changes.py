@@ -16,9 +16,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from kwire.drive import Slices
 from kwire.errors import KafkaError
@@ -50,7 +51,7 @@ AlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionRespo
 """Sends a request to the active controller; raises KafkaError."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _PendingProposal:
     """A proposal that is to be sent or awaits its answer, and the leader that made it."""
 
@@ -63,7 +64,7 @@ class _PendingProposal:
         return self.leader.pending_isr is self.proposal.isr
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class IsrChanges:
     """The ISR proposals of one broker."""
 

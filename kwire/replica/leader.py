@@ -16,21 +16,21 @@ method. Rules:
 """
 
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.log.partition_log import PartitionLog
 
 
-@attrs.frozen
-class HighWatermarkChange:
+class HighWatermarkChange(NamedTuple):
     """A move of the high watermark; waits up to ``to_offset`` are complete."""
 
     from_offset: int
     to_offset: int
 
 
-@attrs.frozen
-class Proposal:
+class Proposal(NamedTuple):
     """An ISR to propose to the controller, with its members' broker epochs from their fetches."""
 
     isr: frozenset[int]
@@ -42,7 +42,7 @@ def _all_eligible(node: int, broker_epoch: int) -> bool:
     return True
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Follower:
     """The leader's state of one follower, derived only from the follower's fetches."""
 
@@ -57,7 +57,7 @@ class Follower:
     """The high watermark last sent to the follower."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Leader:
     """The leader's state of a partition, for one leader epoch."""
 

@@ -10,7 +10,8 @@ late marker of an earlier transaction, by its producer epoch (KIP-1228).
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from kwire import attrs
+import attrs
+
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import (
@@ -65,7 +66,7 @@ def append_marker(
     return replicas.append(partition, batch, parse(batch), ACKS_ALL, now_ms, from_client=False)
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class Markers:
     """The writer of markers to the partitions that one broker leads."""
 

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Mapping, Set
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.configs.topic import outdated_settings
 from kwire.drive import Slices, give_way
@@ -30,7 +30,7 @@ _AT_ONCE: Final = 8
 """New partitions of a publication that are created before :meth:`MetadataApplier.apply` returns."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MetadataApplier:
     """Creates, changes and deletes this broker's partitions as the metadata says."""
 

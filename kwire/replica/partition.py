@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -101,7 +102,7 @@ class ReadableEnds(NamedTuple):
 UNKNOWN_OFFSET: Final = OffsetLookupResult(-1, -1, -1)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Traffic:
     """The traffic counters of a topic's partitions; services add to them."""
 
@@ -146,7 +147,7 @@ class Uncommitted(deque[tuple[int, int]]):
             self.pop()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Partition:
     """One partition on this broker."""
 
@@ -168,7 +169,7 @@ class Partition:
     verifications: Verifications = attrs.field(factory=Verifications)
     uncommitted: Uncommitted = attrs.field(factory=Uncommitted)
     """The end offset and size of each batch above the high watermark."""
-    copied: ReadableEnds = ReadableEnds()
+    copied: ReadableEnds = attrs.field(factory=ReadableEnds)
     """The readable ends when the waits of this follower's consumers were last completed."""
     is_confirmed: bool = False
     """True if this broker has led, or a leader has confirmed the log, since the broker started."""

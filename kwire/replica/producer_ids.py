@@ -6,11 +6,12 @@ The controller never allocates a block twice, even if this broker fails, so ids 
 
 from collections.abc import Awaitable, Callable
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import CoordinatorLoadInProgress, KafkaError
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ProducerIds:
     """The source of producer ids; :meth:`take` waits only when a new block is needed."""
 

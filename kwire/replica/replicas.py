@@ -14,9 +14,9 @@ Rules:
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.errors import (
     KafkaStorageError,
     MessageTooLarge,
@@ -63,7 +63,7 @@ def check_follower(leader: Leader, node: int, broker_epoch: int) -> None:
         raise NotLeaderOrFollower(f"broker {node} has been started again since")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ReplicaService:
     """The partitions of one broker, and the requests to them."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.types import NO_LEADER
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kwire.replica.throttles import Throttles
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Replication:
     """The ISR changes of partitions that this broker leads, and fetchers for the others."""
 

@@ -6,9 +6,9 @@ At most one task at a time syncs a log. Each fsync covers every batch before it.
 import logging
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.errors import KafkaStorageError
 from kwire.log.manager import LogManager
 from kwire.replica.completion import Completion
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _RETRY_S: Final = 1.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RequiredSyncs:
     """The tasks that sync logs as ``flush.messages`` requires."""
 

@@ -8,7 +8,8 @@ would send their records twice. Such an epoch begins when a reassignment has rem
 
 from collections.abc import Callable
 
-from kwire import attrs
+import attrs
+
 from kwire.log.config import LogConfig
 from kwire.replica.completion import Completion
 from kwire.replica.leader import Leader
@@ -18,7 +19,7 @@ from kwire.replica.required_syncs import RequiredSyncs
 from kwire.types import NO_LEADER
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Roles:
     """The assignment of roles to partitions; each change is reported to the subscribers."""
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Set
 from math import inf
 
-from kwire import attrs
+import attrs
 
 
 def is_throttled(replicas: Set[str], partition: int, broker: int) -> bool:
@@ -23,14 +23,14 @@ def is_throttled(replicas: Set[str], partition: int, broker: int) -> bool:
     return bool(replicas) and ("*" in replicas or f"{partition}:{broker}" in replicas)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Window:
     began_at: float
     last_at: float
     size_bytes: int
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RateLimit:
     """A limit in bytes per second, and the bytes counted in the last windows."""
 
@@ -70,7 +70,7 @@ class RateLimit:
         return max(now - began_at, self.window_s)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Throttles:
     """The limits of one broker, as the leader and as a follower of throttled replicas."""
 

@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.errors import InvalidRecord, KafkaError, UnknownServerError
 from kwire.log.disk import Disk
 from kwire.log.threads import DiskThreads
@@ -35,7 +35,7 @@ _WALK_HERE_BYTES: Final = 256 * 1024 if IMPLEMENTATION == "c" else 4 * 1024
 """The size of records that the loop checks: at most about half a millisecond, if they are tiny."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Unpacker:
     """The threads that unpack payloads."""
 

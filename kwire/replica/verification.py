@@ -9,7 +9,8 @@ is open, its further batches need no guard.
 
 from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
 from kwire.log.producers import Producer, ProducerStates
 from kwire.records.header import CONTROL, NO_SEQUENCE, BatchHeader
@@ -36,7 +37,7 @@ class TransactionalBatch(NamedTuple):
     sequence: int = NO_SEQUENCE
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Verification:
     """A verification that has begun and whose batch is not appended yet."""
 
@@ -52,7 +53,7 @@ class _Verification:
             self.epoch, self.lowest_sequence = epoch, sequence
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Verifications:
     """The verifications of one led partition, by producer id."""
 

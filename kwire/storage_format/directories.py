@@ -9,9 +9,8 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from kwire import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, parse_address
@@ -71,8 +70,7 @@ def with_remedy(what: str, error: OSError) -> str:
     return what if remedy is None else f"{what}; {remedy}"
 
 
-@attrs.frozen
-class Identity:
+class Identity(NamedTuple):
     """The owner of the directories, once all are formatted."""
 
     cluster_id: str

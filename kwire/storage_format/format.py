@@ -8,7 +8,8 @@ checkpoint 0-0 that lists the first voters. A feature is written only if it work
 from collections.abc import Mapping
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 from kwire.log.formats.checkpoints import MetaProperties
 from kwire.raftmeta.raft.log_state import SnapshotId
@@ -30,7 +31,7 @@ DEFAULT_FEATURES: Final[Mapping[str, int]] = {
 _START: Final = SnapshotId(0, 0)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Format:
     """The parameters of formatting a node's directories."""
 

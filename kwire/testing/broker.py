@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.testing.wire import WireClient
 
 READY: Final = "kwire ready on "
@@ -23,7 +24,7 @@ class NotReady(Exception):
     """The broker exited before it was ready; the text is the end of its log."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BrokerProcess:
     """One broker process; after ``start`` its address is ``host`` and ``port``."""
 

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Moment, Opaque
 from kwire.coordinator.partitioning import partition_for
@@ -45,7 +45,7 @@ _RETRY_SECONDS: Final = 0.5
 NO_EPOCH: Final = -1
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class TransactionCoordinator:
     """The transactional ids of this node."""
 

@@ -12,7 +12,8 @@ can reach at once. So no pattern takes exponential time, as it can with :mod:`re
 from string import punctuation
 from typing import Final, NamedTuple, TypeAlias
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import InvalidRegularExpression
 
 _MAX_LENGTH: Final = 256
@@ -60,7 +61,7 @@ class _State(NamedTuple):
     following: list[int]
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class IdPattern:
     """The automaton of a pattern."""
 

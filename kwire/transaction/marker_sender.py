@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.drive import run_in_slices, run_steps
 from kwire.errors import (
     NONE,
@@ -54,7 +54,7 @@ class Brokers(Protocol):
         """Return each marker's error codes; raises KafkaError if the broker does not respond."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class TransactionEnd:
     """A decided transaction, and the partitions that still lack its marker."""
 
@@ -80,7 +80,7 @@ class TransactionEnd:
 _Part = tuple[TransactionEnd, list[TopicPartition]]
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class MarkerSender:
     """The markers that one node still has to send."""
 

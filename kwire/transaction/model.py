@@ -7,7 +7,8 @@ state as a record. docs/transaction-states.md is generated from :data:`PREVIOUS`
 from enum import IntEnum
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.types import TopicPartition
 
 NO_ID: Final = -1
@@ -68,7 +69,7 @@ PREVIOUS: Final[dict[State, frozenset[State]]] = {
 """The states from which each state can be entered; the first state of an id is Empty."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Transaction:
     """A transactional id with its latest transaction."""
 

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from kwire import attrs
+import attrs
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class TransactionSettings:
     """The settings of transactions, from the broker's configuration; the defaults are Kafka's."""
 

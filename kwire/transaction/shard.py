@@ -11,7 +11,8 @@ from functools import partial
 from math import inf
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.transaction_records import TransactionLogValue
 from kwire.coordinator.decision import (
     NOTHING,
@@ -40,7 +41,7 @@ _EXPIRED_AT_ONCE: Final = 100
 """The number of ids that one decision removes at most."""
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class InitProducer:
     """A request for a producer id, with what its decision needs."""
 
@@ -50,7 +51,7 @@ class InitProducer:
     fresh_id: int | None = None
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class EndTransaction:
     """A request to commit or abort."""
 
@@ -61,7 +62,7 @@ class EndTransaction:
     fresh_id: int | None = None
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class AddPartitions:
     """A request to add partitions to a transaction."""
 
@@ -71,7 +72,7 @@ class AddPartitions:
     client_version: int
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Unwritten:
     """The changes of a decision that are not in its records."""
 
@@ -81,7 +82,7 @@ class Unwritten:
     """The times at which open transactions time out, by transactional id."""
 
 
-@attrs.define(kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class TransactionShard:
     """The state of one partition; requests are methods that return a decision."""
 

@@ -11,7 +11,8 @@ transaction has returned to the client (KAFKA-18660).
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import (
     NONE,
     ConcurrentTransactions,

@@ -6,7 +6,8 @@ hold everything committed, the target of each reassignment, and the ids that wer
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.partition_index import PartitionIndex

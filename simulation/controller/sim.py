@@ -8,7 +8,8 @@ broker comes back, every partition gets its leader and every reassignment reache
 from itertools import accumulate
 from random import Random
 
-from kwire import attrs
+import attrs
+
 from kwire.raftmeta.controller.partitions import UNCLEAN
 from simulation.controller import steps
 from simulation.controller.checks import demand

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.load import broker_config
 from kwire.errors import KafkaError, NotController

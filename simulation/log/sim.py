@@ -21,10 +21,10 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 
+import attrs
 import trio
 import trio.testing
 
-from kwire import attrs
 from kwire.errors import KafkaError, KafkaStorageError
 from kwire.log import timestamp_search
 from kwire.log.aborted_transactions import find_aborted

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.log.compaction.job import ActiveProducers, CleanedGroup, CleaningJob, CleaningSummary
 from kwire.log.directories.cleaning_runner import Clean, Step
 from kwire.log.disk import Disk

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from random import Random
 
+import attrs
 import trio
 
-from kwire import attrs
 from simulation.disk import Killed, SimDisk
 
 

@@ -21,7 +21,8 @@ from collections.abc import Hashable, Sequence
 from operator import itemgetter
 from zlib import crc32
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta.raft import messages

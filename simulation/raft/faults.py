@@ -8,7 +8,8 @@ failing, full and rotten disks, skewed clocks, snapshots, and actions of the ope
 from collections.abc import Collection
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from simulation.raft.node import SimNode
 from simulation.raft.operators import Operators
 from simulation.raft.world import RaftWorld

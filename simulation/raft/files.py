@@ -5,7 +5,8 @@ import errno
 from collections.abc import Callable, Iterable
 from random import Random
 
-from kwire import attrs
+import attrs
+
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.raft.events import SnapshotLoaded, SnapshotRefused

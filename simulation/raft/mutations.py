@@ -10,7 +10,9 @@ from math import inf
 from types import SimpleNamespace
 from typing import Final
 
-from kwire import attrs, errors
+import attrs
+
+from kwire import errors
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
@@ -106,7 +108,7 @@ def _forget_vote(state: RaftState, request: VoteRequest) -> VoteResponse:
         if part.error_code == errors.NONE and not part.vote_granted and free:
             part.vote_granted = True
             if not partition.pre_vote:
-                state.save(attrs.evolve(state.election, voted=candidate))
+                state.save(state.election._replace(voted=candidate))
     return response
 
 
@@ -138,7 +140,7 @@ def _follow_candidate(state: RaftState, request: VoteRequest) -> VoteResponse:
     if not response.topics or state.leader_id is not None:
         return response
     if response.topics[0].partitions[0].vote_granted:
-        state.save(attrs.evolve(state.election, leader_id=partition.replica_id))
+        state.save(state.election._replace(leader_id=partition.replica_id))
     return response
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
-from kwire import attrs
+import attrs
+
 from simulation.scheduler import Scheduler
 
 

@@ -10,7 +10,8 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
@@ -26,6 +27,7 @@ from kwire.raftmeta.raft.events import (
     Received,
     Reply,
     Send,
+    Shutdown,
     SnapshotLoaded,
     SnapshotRefused,
     Started,
@@ -349,6 +351,8 @@ def brief(event: Event) -> str:
             return f"<= {type(response).__name__}{_details(response)}"
         case Append(_, epoch, values):
             return f"append {len(values)} in epoch {epoch}"
+        case Started() | Shutdown():
+            return type(event).__name__
         case _:
             return repr(event)
 

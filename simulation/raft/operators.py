@@ -5,7 +5,8 @@ at a time is lost or rots, and one voter at a time moves. The next change of eit
 the voter set has the node's current disk and address.
 """
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.raftmeta.raft.events import Received, Resign, Shutdown, UpgradeKraftVersion

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.voters import Node
 from simulation.raft.memory_storage import MemoryStorage

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.raftmeta.delivery import LeaderAndEpoch, RecordListener
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.state import RaftConfig

@@ -8,7 +8,8 @@ so the timers of lower numbers expire first.
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, cast
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest

@@ -5,7 +5,8 @@ must elect, commit and agree, and by drills (:mod:`simulation.raft.drills`).
 :mod:`simulation.raft.checks` checks every step.
 """
 
-from kwire import attrs
+import attrs
+
 from simulation.raft import drills as raft_drills
 from simulation.raft.faults import FaultyQuorum
 from simulation.raft.node import SimNode
@@ -48,8 +49,9 @@ class RaftSim(FaultyQuorum):
             return f"n{node.id} down"
         state = node.raft.state
         sets = [(offset, voters.ids) for offset, voters in state.history.sets[-3:]]
+        role = f"{type(state.role).__name__}{attrs.asdict(state.role, recurse=False)}"
         return (
-            f"n{node.id} {state.role} epoch={state.election} log={state.log.start_offset}"
+            f"n{node.id} {role} epoch={state.election} log={state.log.start_offset}"
             f"..{state.log.end_offset} hw={state.high_watermark} voters={sets}"
         )
 

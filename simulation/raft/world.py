@@ -7,7 +7,8 @@ clients append and snapshots are taken. The faults are in :mod:`simulation.raft.
 from random import Random
 from typing import Self
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.raftmeta.raft.events import Append, Appended, SnapshotTaken
 from kwire.raftmeta.raft.log_state import SnapshotId

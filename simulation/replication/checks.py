@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.replica.partition import Partition
 from simulation.replication.contents import Contents, Decoded

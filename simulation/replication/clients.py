@@ -8,9 +8,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.codec.frame import Body
 from kwire.codec.messages.delete_records import DeleteRecordsRequest
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest

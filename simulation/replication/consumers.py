@@ -8,9 +8,10 @@ offset.
 from collections import deque
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest

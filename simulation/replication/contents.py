@@ -6,7 +6,8 @@ offset stays valid for a log as long as the generation is the same.
 
 from typing import Final, cast
 
-from kwire import attrs
+import attrs
+
 from kwire.log.partition_log import PartitionLog
 from kwire.records.header import headers
 from kwire.records.iterate import records

@@ -3,9 +3,9 @@
 from random import Random
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from simulation.replication.clients import World
 
 CUT_OFF_S: Final = (2.0, 6.0)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from simulation.replication.checks import ReplicationChecks
 from simulation.replication.clients import SimClient, World
 from simulation.replication.consumers import Committer, Consumer

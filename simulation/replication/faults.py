@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.codec.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import PartitionImage

@@ -5,7 +5,7 @@ Each response is checked when it arrives: invariants 2, 3, 5, 9, 11, 13, 15 and 
 
 from enum import Enum, auto
 
-from kwire import attrs
+import attrs
 
 
 def demand(condition: bool, text: str) -> None:

@@ -9,9 +9,9 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Final, Self
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import Part

@@ -10,9 +10,10 @@ generation (invariant 70).
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.codec.messages.leave_group import LeaveGroupRequest

@@ -12,7 +12,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from zlib import crc32
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.metadata_records import (
     ConfigRecord,
     MetadataRecord,

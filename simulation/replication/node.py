@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError
 from kwire.node.environment import Environment

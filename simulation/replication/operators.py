@@ -6,9 +6,10 @@ Each response is checked: the change that it confirms must be in the committed m
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest

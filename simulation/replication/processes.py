@@ -13,10 +13,10 @@ from random import Random
 from typing import Final, TypeVar, TypeVarTuple
 from unittest.mock import patch
 
+import attrs
 import trio
 from trio._core import _run
 
-from kwire import attrs
 from simulation.scheduler import deterministic_trio
 
 Arguments = TypeVarTuple("Arguments")

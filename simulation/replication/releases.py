@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 from kwire.raftmeta.controller.feature_updates import KRAFT_VERSION
 from kwire.raftmeta.controller.features import SUPPORTED

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.codec.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.produce import ProduceRequest

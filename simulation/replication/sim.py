@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+import attrs
 import trio
 import trio.testing
 
-from kwire import attrs
 from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage

@@ -8,9 +8,9 @@ replicas have the acknowledged records of all partitions on the disk.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from simulation.replication.disk_stages import fill_slow_disk, return_without_log
 from simulation.replication.network_stages import (
     fence_in_vain,

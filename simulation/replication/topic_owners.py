@@ -9,9 +9,10 @@ attempt began.
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.codec.frame import Body
 from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeAlias
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.codec.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -65,7 +66,7 @@ class TransactionalProducer(SimClient):
     _is_new: bool = True
     """True if the producer acts as a client of `transaction.version` 2."""
     _count: int = 0
-    _begun: Beginning = Beginning(0.0, -1)
+    _begun: Beginning = attrs.field(factory=lambda: Beginning(0.0, -1))
 
     @property
     def group(self) -> str:

@@ -7,9 +7,9 @@ waiting.
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.net.connection_pool import ConnectionRefused
 from kwire.waits import Signal
 

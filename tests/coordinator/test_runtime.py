@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Hashable, Iterator
 from math import inf
 
+import attrs
 import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 
-from kwire import attrs
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Step

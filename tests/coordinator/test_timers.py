@@ -3,10 +3,10 @@
 from math import inf
 from random import Random
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire import attrs
 from kwire.clock import SteadyWall
 from kwire.coordinator.timers import DeadlineClock, Timers
 

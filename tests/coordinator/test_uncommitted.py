@@ -5,11 +5,11 @@ The leader may fail and the change be lost: a client must not have ended by then
 
 from collections.abc import Awaitable, Callable
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
-from kwire import attrs
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest

@@ -38,7 +38,7 @@ from tests.support.handlers.group_node import group_node
 from tests.support.net.node import running
 
 KWIRE: Final = str(Path(disk.__file__).parents[1])
-COUNTED: Final = (KWIRE, "<kwire ", "<__init__ of ", "<string>")
+COUNTED: Final = (KWIRE, "<kwire ", "<attrs generated methods kwire.", "<string>")
 """The files of kwire, its generated code, and the constructors of its named tuples."""
 NOT_SERVING: Final = tuple(
     f"{KWIRE}/{name}" for name in ("testing/", "simulation/", "_fallbacks.py")

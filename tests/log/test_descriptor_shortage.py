@@ -6,11 +6,12 @@ import shutil
 from collections.abc import Awaitable, Callable
 from random import Random
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.log.config import LogConfig
 from kwire.log.descriptors import FILES_MAX, FILES_MIN, Descriptors, files_limit
 from kwire.log.disk import RealDisk

@@ -56,8 +56,8 @@ MUTATIONS = (
     Mutation(
         name="take-metadata-for-current-while-it-is-read",
         invariants=(11,),
-        path="kwire/node/broker.py",
-        old="core.publisher.image.topic_ids if self.is_caught_up else None",
+        path="kwire/node/groups.py",
+        old="core.publisher.image.topic_ids if self._knows_topics else None",
         new="core.publisher.image.topic_ids",
         test=f"{_NODE}::test_offsets_of_kept_topics_survive_every_restart",
     ),
@@ -72,8 +72,8 @@ MUTATIONS = (
     Mutation(
         name="move-groups-when-the-offsets-topic-grows",
         invariants=(11, 72),
-        path="kwire/node/broker.py",
-        old="return counts.setdefault(topic.id, len(topic.partitions))",
+        path="kwire/node/groups.py",
+        old="return self._counts.setdefault(topic.id, len(topic.partitions))",
         new="return len(topic.partitions)",
         test=f"{_NODE}::test_growing_the_offsets_topic_moves_no_group_while_the_node_runs",
     ),

@@ -3,9 +3,9 @@
 import threading
 from itertools import count
 
+import attrs
 import pytest
 
-from kwire import attrs
 from kwire.drive import give_way
 from kwire.log.disk import File
 from kwire.log.formats import names

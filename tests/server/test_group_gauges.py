@@ -23,7 +23,7 @@ async def test_group_gauges_create_no_partition() -> None:
         assert committed == {"large": {0: 0, last: 0}}
         assert replicas.partitions.find("large", last) is None, "no request has named it"
         metrics = m.Metrics()
-        add_group_gauges(metrics, replicas, node.groups)
+        add_group_gauges(metrics, replicas, node.groups.service.machines)
         (line,) = (line for line in metrics.lines() if line.startswith(m.GROUP_OFFSET.name))
         assert line == f'{m.GROUP_OFFSET.name}{{group="g",topic="large",partition="0"}} 3'
         assert replicas.partitions.find("large", last) is None

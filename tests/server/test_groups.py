@@ -85,7 +85,9 @@ async def test_offsets_of_a_topic_do_not_outlive_a_kill_after_its_deletion(
         assert set((await committed_offsets(server)).values()) == {-1}
         assert await commit(server, "group-1", 3) == 0
         assert server.broker is not None
-        shards = [shard.machine for shard in server.broker.groups.service._shards.values()]
+        shards = [
+            shard.machine for shard in server.broker.groups.coordinator().service._shards.values()
+        ]
         assert sum(shard.offsets.count for shard in shards) == 1
     async with running(tmp_path) as server:
         assert {g: n for g, n in (await committed_offsets(server)).items() if n >= 0} == {
@@ -117,4 +119,4 @@ async def test_offsets_of_kept_topics_survive_every_restart(
             assert set(topics) == {None}
             assert await committed_offsets(server) == {group: n for n, group in enumerate(GROUPS)}
             assert server.broker is not None
-            assert "t" in (server.broker.groups.service.make(0).topic_ids() or {})
+            assert "t" in (server.broker.groups.coordinator().service.make(0).topic_ids() or {})

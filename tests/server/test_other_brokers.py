@@ -4,11 +4,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
-from kwire import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kwire.errors import NetworkException

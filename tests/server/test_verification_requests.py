@@ -1,10 +1,10 @@
 """The verifications that a leader requests from coordinators on other nodes."""
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
-from kwire import attrs
 from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -59,8 +59,8 @@ async def append_commits(node: MeteredNode) -> None:
             records.append(New(*store(record)))
         log.append_follower(batch(records, base_offset=log.end_offset, timestamp_ms=now_ms), now_ms)
     log.high_watermark = log.end_offset
-    node.parts.groups.service.on_resigned(0)
-    node.parts.groups.service.on_elected(0, 1)
+    node.parts.groups().service.on_resigned(0)
+    node.parts.groups().service.on_elected(0, 1)
     await trio.sleep(10)
 
 
@@ -143,7 +143,7 @@ async def offset_fetch_by_name(node: MeteredNode, size: int) -> None:
 @row("loading of a partition", "groups", GROUPS, "_load_all", after="OffsetCommit")
 async def load(node: MeteredNode, size: int) -> None:
     """Their offsets are as many, beside those of the group with many offsets."""
-    service = node.parts.groups.service
+    service = node.parts.groups().service
     with node.meter.measuring():
         service.on_resigned(0)
         service.on_elected(0, 2)

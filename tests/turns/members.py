@@ -183,7 +183,7 @@ async def interrupt(members: Members, size: int) -> None:
     after="JoinGroup and SyncGroup of new members",
 )
 async def load(members: Members, size: int) -> None:
-    service = members.node.parts.groups.service
+    service = members.node.parts.groups().service
     with members.node.meter.measuring():
         service.on_resigned(0)
         service.on_elected(0, 1)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from copy import copy
 from typing import Generic, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.apis import ListenerType
 from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kwire.codec.messages.incremental_alter_configs import (
@@ -31,7 +32,7 @@ Req = TypeVar("Req", AlterConfigsRequest, IncrementalAlterConfigsRequest)
 Resp = TypeVar("Resp", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Altering(Generic[Req, Resp]):
     """The handling of one of the two requests; only the classes of their results differ."""
 

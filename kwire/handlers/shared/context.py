@@ -6,7 +6,8 @@ A listener does not serve an API that needs a part which its node lacks.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.clock import Clock
 from kwire.codec.apis import ListenerType
 from kwire.configs.broker import BrokerConfig
@@ -17,7 +18,6 @@ from kwire.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from kwire.group.coordinator import GroupCoordinator
 from kwire.log.manager import LogManager
 from kwire.metrics import Metrics
 from kwire.raftmeta.controller.active_controller import ActiveController
@@ -31,6 +31,7 @@ from kwire.replica.replicas import ReplicaService
 from kwire.replica.transaction_ports import MarkerWriter, TransactionVerifier
 
 if TYPE_CHECKING:
+    from kwire.group.coordinator import GroupCoordinator
     from kwire.transaction.coordinator import TransactionCoordinator
 
 Req = TypeVar("Req")
@@ -56,7 +57,7 @@ class Principal(NamedTuple):
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
-@attrs.define(kw_only=True, eq=False)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class Current:
     """The settings and metadata in force on a node; both are replaced when they change."""
 
@@ -66,12 +67,13 @@ class Current:
     """The published metadata."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class BrokerServices:
     """The parts of a node's broker that requests may use."""
 
     replicas: ReplicaService
-    groups: GroupCoordinator
+    groups: "Callable[[], GroupCoordinator]"
+    """Returns this node's group coordinator, which is created when it is first needed."""
     producer_ids: ProducerIds
     markers: MarkerWriter
     """Writes transaction markers to the partitions that this broker leads."""
@@ -81,7 +83,7 @@ class BrokerServices:
     """Returns this node's transaction coordinator, which is created when it is first needed."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Services:
     """The parts of one node that requests may use; one object per node."""
 
@@ -99,7 +101,7 @@ class Services:
     """None on a node that is only a controller."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Context:
     """The context of one request: the parts of the node, the client and its listener."""
 
@@ -141,8 +143,8 @@ class Context:
         return broker.replicas
 
     @property
-    def groups(self) -> GroupCoordinator:
-        return self.broker.groups
+    def groups(self) -> "GroupCoordinator":
+        return self.broker.groups()
 
     @property
     def transactions(self) -> "TransactionCoordinator":

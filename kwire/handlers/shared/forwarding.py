@@ -13,7 +13,8 @@ client's broker runs here, and calls the active controller for the rest.
 
 from functools import partial
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.apis import ListenerType
 from kwire.codec.compile import Part
 from kwire.codec.frame import Body

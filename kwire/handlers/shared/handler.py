@@ -9,7 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar, overload
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import Body
 from kwire.codec.schema import fields, spec_of
@@ -30,7 +31,7 @@ def _discard_nothing(response: object) -> None:
     """Do nothing: most responses hold only memory."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Handler(Generic[Req, Resp]):
     """One API: its request type, its function, and its responses to errors."""
 

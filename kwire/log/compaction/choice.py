@@ -12,7 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.log.config import LogConfig
 
 NEVER_MS: Final = 1 << 62
@@ -34,7 +35,7 @@ class SegmentFacts(NamedTuple):
     ``max.compaction.lag.ms`` is set."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class LogFacts:
     """The facts about one log."""
 
@@ -48,7 +49,7 @@ class LogFacts:
     config: LogConfig
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Assessment:
     """The range and size of the pass over a log that would be possible at one moment."""
 

@@ -5,7 +5,8 @@ Rule: this file contains only values that can be pickled, because a pass may run
 
 from collections.abc import Mapping
 
-from kwire import attrs
+import attrs
+
 from kwire.log.config import LogConfig
 from kwire.log.formats.txn_index import AbortedTxn
 
@@ -24,7 +25,7 @@ class CleaningFailed(Exception):
     """
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class SourceSegment:
     """A closed segment that a pass may replace; its indexes are on disk."""
 
@@ -38,7 +39,7 @@ class SourceSegment:
     has_txn_index: bool
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class CleaningJob:
     """One pass over one log."""
 
@@ -73,7 +74,7 @@ class CleaningJob:
     """The largest number of bytes read and written per second; infinite without a limit."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class CleanedGroup:
     """The files that replace a group of segments, all written as ``.cleaned`` and synced."""
 
@@ -99,7 +100,7 @@ class CleanedGroup:
     """The number of dropped records without a key, which a compacted log does not keep."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class CleaningSummary:
     """The result of a whole pass."""
 

@@ -10,7 +10,8 @@ from contextlib import closing
 from itertools import chain
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.log.compaction.job import CleaningFailed, CleaningJob, SourceSegment
 from kwire.log.compaction.source import Pace, SegmentReader, SourceBatch, aborted_transactions
 from kwire.log.compaction.transactions import TransactionState
@@ -24,7 +25,7 @@ SLOT_BYTES: Final = 24
 _SLOTS_MIN: Final = 16
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class KeyOffsets:
     """The map of a pass."""
 

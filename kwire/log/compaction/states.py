@@ -12,12 +12,13 @@ way to cleaning, and nothing waits for its end.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kwire import attrs
+import attrs
+
 from kwire.log.partition_log import PartitionLog
 from kwire.types import TopicPartition
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CleaningStates:
     """The states of one directory's logs."""
 

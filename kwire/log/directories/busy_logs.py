@@ -11,15 +11,15 @@ compaction, unless compaction itself claims the log to replace segments.
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.log.compaction.states import CleaningStates
 from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RunningFlush:
     """A flush in a thread."""
 
@@ -27,7 +27,7 @@ class RunningFlush:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Waiters:
     """The tasks that wait until no thread works on a log."""
 
@@ -35,7 +35,7 @@ class Waiters:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BusyLogs:
     """The running flushes, writes and cuts by log; an event is set when its work has ended."""
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.log.directories.directory import LogDirectory, sync_removed_markers
@@ -29,7 +29,7 @@ LINES_AT_ONCE: Final = 100
 """The number of lines of a checkpoint between two readings of the clock."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Write:
     """One write of some checkpoint files, for all tasks that wait for it."""
 
@@ -39,7 +39,7 @@ class _Write:
     """True if the files are on disk, False if not; None if the write was cancelled."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Checkpointer:
     """Writes the checkpoints of one directory."""
 

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from kwire import attrs
+import attrs
+
 from kwire.log.compaction.job import (
     ActiveProducers,
     CleanedGroup,
@@ -39,7 +40,7 @@ class CleaningRunner(Protocol):
         """End the worker; the next pass restarts it."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ProcessRunner:
     """Runs passes in a child process (:mod:`kwire.log.compaction.worker`)."""
 

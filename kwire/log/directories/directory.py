@@ -9,9 +9,10 @@ step of a deletion: the next start removes or ignores a directory whose name has
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.log import recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, Lock
@@ -32,15 +33,14 @@ topic.
 """
 
 
-@attrs.frozen
-class Unopened:
+class Unopened(NamedTuple):
     """A partition whose log cannot be opened, with its checkpointed offsets."""
 
     topic_id: bytes
     offsets: recovery.StoredOffsets
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogDirectory:
     """An open log directory."""
 

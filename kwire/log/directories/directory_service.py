@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
@@ -50,7 +50,7 @@ def _was_cut_since(log: PartitionLog, ended_cut_count: int) -> bool:
     return state.cut_offset is not None or state.ended_cut_count != ended_cut_count
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class DirectoryService:
     """The logs of one directory, and all slow work on them."""
 

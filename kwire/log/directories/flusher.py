@@ -9,9 +9,9 @@ cannot be cancelled once its thread runs. A flush that fails for lack of descrip
 import logging
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
@@ -30,7 +30,7 @@ FLUSH_NEVER_MS: Final = 1 << 40
 """A ``flush.ms`` above this means "never"."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogFlusher:
     """Makes the records of one directory's logs durable."""
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.log.aborted_transactions import find_aborted
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 SLICE_PRODUCERS: Final = 200
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogCleaning:
     """Cleans the logs of one directory."""
 

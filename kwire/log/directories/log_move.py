@@ -21,9 +21,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
@@ -80,7 +80,7 @@ def _batches(data: bytes) -> Iterator[memoryview]:
         yield view[start:end]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogMove:
     """One log and its future replica."""
 

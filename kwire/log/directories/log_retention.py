@@ -9,9 +9,9 @@ not interrupted but postpones the deletion.
 
 import logging
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock, SteadyWall
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
@@ -28,7 +28,7 @@ from kwire.log.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogRetention:
     """Deletes segments past retention from the logs of one directory."""
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.log.directories.busy_logs import BusyLogs
@@ -44,7 +44,7 @@ OnDamaged = Callable[[PartitionLog, Sequence[DamagedRange]], None]
 def _ignore(log: PartitionLog, ranges: Sequence[DamagedRange]) -> None: ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogScrub:
     """Scrubs the logs of one directory."""
 

@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.clock import Clock
 from kwire.drive import Slices, give_way
 from kwire.log.directories.busy_logs import BusyLogs
@@ -33,7 +34,7 @@ def _always() -> bool:
     return True
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogTruncation:
     """Cuts the logs of one directory."""
 

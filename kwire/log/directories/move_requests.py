@@ -7,9 +7,9 @@ directories that clients have requested for partitions without a log.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.directory_service import DirectoryService
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kwire.log.directories.moves import LogMoves
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MoveRequests:
     """The entry to the moves of one broker's logs."""
 

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from kwire import attrs
+import attrs
+
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog
 
@@ -24,7 +25,7 @@ async def _assigned_at_once(log: PartitionLog, directory: LogDirectory) -> None:
 def _ignore(*logs: PartitionLog) -> None: ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MoveRules:
     """The limits and notifications of one node's moves."""
 

@@ -17,9 +17,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.errors import KafkaError, KafkaStorageError
 from kwire.log.directories import future_logs
@@ -52,7 +52,7 @@ class _NoThrottle:
         return 0.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RunningMove:
     """A move, its task, and what is known about its end."""
 
@@ -67,7 +67,7 @@ class RunningMove:
     reported_at: float = 0.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogMoves:
     """The moves of one broker's logs."""
 

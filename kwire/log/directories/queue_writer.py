@@ -10,9 +10,9 @@ that are queued. Without queued batches nothing wakes up. Before and after
 import logging
 from collections.abc import Callable
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk_health import RETRY_SECONDS
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 def _ignore(_: PartitionLog) -> None: ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class QueueWriter:
     """Writes the queued batches of one directory's logs."""
 

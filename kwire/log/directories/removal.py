@@ -10,7 +10,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.clock import Clock
 from kwire.log.deadlines import Deadlines
 from kwire.log.disk import Disk
@@ -24,7 +25,7 @@ PATHS_MAX: Final = 32
 """Files that one call of a thread removes."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Removal:
     """Paths to remove; a path without a slash is a whole directory."""
 
@@ -46,7 +47,7 @@ class Removal:
                 self.disk.remove_tree(path)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Removals:
     """The removals of one log directory. The next start does those that a stop interrupts."""
 

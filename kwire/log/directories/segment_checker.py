@@ -6,7 +6,8 @@ next check.
 
 from typing import Protocol
 
-from kwire import attrs
+import attrs
+
 from kwire.log.directories.worker_process import WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk
 from kwire.log.scrub.job import SegmentJob, SegmentReport
@@ -25,7 +26,7 @@ class SegmentChecker(Protocol):
         """End the worker; the next check restarts it."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ProcessChecker:
     """Checks segments in a child process (:mod:`kwire.log.compaction.worker`)."""
 

@@ -19,9 +19,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
@@ -50,7 +50,7 @@ def remove_cleaned(disk: Disk, directory: str) -> None:
             disk.remove(f"{directory}/{entry.name}")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Renames:
     """The renames of one group's new files, in a thread."""
 
@@ -100,7 +100,7 @@ class _Renames:
         self.disk.sync_directory(self.directory)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SegmentSwap:
     """Swaps compacted segments into the logs of one directory."""
 

@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
-
-from kwire import attrs
 
 if TYPE_CHECKING:
     from kwire.log.compaction.messages import Answer, Request
@@ -27,7 +26,7 @@ class WorkerEnded(Exception):
     """The child process could not start, or ended before it answered."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WorkerProcess:
     """A child process that is started for its first request, and again after it has ended."""
 

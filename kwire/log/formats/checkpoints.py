@@ -8,9 +8,8 @@ must be readable. Files are always replaced as a whole.
 import json
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from kwire import attrs
 from kwire.log.disk import Disk
 from kwire.log.formats import names
 from kwire.types import TopicPartition, uuid_bytes, uuid_text
@@ -57,8 +56,7 @@ def read_offsets(disk: Disk, name: str) -> tuple[Offsets, str | None]:
         return {}, f"{name}: {error}"
 
 
-@attrs.frozen
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """The content of ``meta.properties``: the cluster and node that own the directory."""
 
     cluster_id: str

@@ -13,7 +13,8 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import CorruptMessage
 from kwire.log import epochs
 from kwire.log.formats import checkpoints, names, offset_index, time_index, txn_index
@@ -33,7 +34,7 @@ NO_EPOCHS: Final = (b"", b"0\n0\n")
 INDEX_SUFFIXES: Final = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Damage:
     """One piece of damage: where it is, and what is wrong there."""
 
@@ -53,7 +54,7 @@ class Damage:
         return " ".join([f"{self.path}:", *where, f"problem: {self.reason}"])
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Check:
     """A check of logs, which counts what it has read so far."""
 

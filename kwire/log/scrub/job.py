@@ -4,11 +4,12 @@ Rule: this file contains only values that can be pickled, because a check may ru
 process.
 """
 
-from kwire import attrs
+import attrs
+
 from kwire.log.segments.damage import DamagedRange
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class SegmentJob:
     """The check of one closed segment."""
 
@@ -25,7 +26,7 @@ class SegmentJob:
     """The largest number of bytes read per second; infinite without a limit."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class SegmentReport:
     """The result of one segment's check."""
 

@@ -6,11 +6,12 @@ of the file; so scans skip a range as if its bytes were not there, and no read r
 Without damage, this module is not loaded.
 """
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import CorruptMessage, KafkaError, KafkaStorageError
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class DamagedRange:
     """A range of a segment's file without a readable batch; ends are exclusive."""
 

@@ -10,9 +10,10 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.clock import NodeClock
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatResponse
 from kwire.configs.broker import BrokerConfig
@@ -70,7 +71,7 @@ class LocalController(Protocol):
         """Wait until this controller is not active, or another node could become active."""
 
 
-@attrs.define(kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class BrokerLifecycle:
     """One incarnation of this node's broker."""
 

@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from kwire import attrs
+import attrs
 
 WITHOUT_CONTROLLERS_MAX_S: Final = 60.0
 """The longest time for which a broker serves without an answer from a controller.
@@ -46,7 +46,7 @@ def _never_suspended() -> float:
     return 0.0
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class SessionLease:
     """The lease of one broker; requests compare the time with ``end``."""
 

@@ -8,7 +8,9 @@ built one, because the metadata may have changed; the states are Kafka's.
 import enum
 from typing import Final
 
-from kwire import attrs, errors
+import attrs
+
+from kwire import errors
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -46,7 +48,7 @@ class State(enum.Enum):
     SHUTTING_DOWN = enum.auto()
 
 
-@attrs.define(kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class BrokerState:
     """One incarnation of a broker, as it reports itself to the controller."""
 

@@ -11,7 +11,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar, cast
 
-from kwire import attrs, errors
+import attrs
+
+from kwire import errors
 from kwire.raftmeta.controller.controller import Controller, Decide
 from kwire.raftmeta.controller.mutation_quota import Requester
 
@@ -31,7 +33,7 @@ class OtherControllers(Protocol):
         """Return the response's frame to a client's frame."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ActiveController:
     """The active controller, whichever node that is."""
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.mutation_quota import Requester
 from kwire.raftmeta.metadata.internal_topics import creatable
@@ -24,7 +25,7 @@ FOLLOW_SECONDS: Final = 5.0
 """Seconds to wait until this node knows a topic that another controller created."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AutoTopicCreation:
     """The topic creations on first use that this node requests from the active controller."""
 

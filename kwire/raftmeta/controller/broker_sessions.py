@@ -7,10 +7,10 @@ session ended, so it counts as fenced early for as long as that session could ha
 
 import math
 
-from kwire import attrs
+import attrs
 
 
-@attrs.define
+@attrs.define(repr=False)
 class BrokerSession:
     """The time of a broker's last heartbeat, and what it reported."""
 
@@ -28,7 +28,7 @@ class BrokerSession:
     """True if a former controller fenced the broker, which has been silent since."""
 
 
-@attrs.define
+@attrs.define(repr=False)
 class BrokerSessions:
     """Sessions by broker id."""
 

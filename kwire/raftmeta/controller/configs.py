@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from kwire import attrs, errors
+import attrs
+
+from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kwire.codec.messages.incremental_alter_configs import (
@@ -45,7 +47,7 @@ Operation = tuple[str, int, str | None]
 """A setting's name, the kind of operation, and the operand."""
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Alteration:
     """The change to one resource that a request asks for."""
 

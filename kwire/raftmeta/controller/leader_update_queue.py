@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.types import NO_LEADER, TopicIdPartition
 
 SLICE_PARTITIONS: Final = 1_000
@@ -36,7 +37,7 @@ class LeaderUpdateSlice(NamedTuple):
     """True if no more partitions of this broker are queued."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LeaderUpdateQueue:
     """The partitions whose leader and ISR need an update, in one queue per broker."""
 

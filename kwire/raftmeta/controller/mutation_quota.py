@@ -12,7 +12,8 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import ThrottlingQuotaExceeded
 from kwire.raftmeta.metadata.image import QuotaEntity
 
@@ -33,7 +34,7 @@ class Requester(NamedTuple):
     host: str = "127.0.0.1"
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Bucket:
     """The tokens in a bucket at ``filled_at``; negative when overdrawn."""
 
@@ -41,7 +42,7 @@ class Bucket:
     filled_at: float
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Permit:
     """The changes that one request may still make; ``bucket`` is None if there is no limit."""
 
@@ -76,7 +77,7 @@ class Permit:
         self.throttle_ms = round(min(-bucket.tokens / self.rate * 1000, THROTTLE_MS_MAX))
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class MutationQuotas:
     """The buckets of all clients, keyed by user, client id, or both, as their quotas are."""
 

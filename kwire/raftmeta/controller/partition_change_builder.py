@@ -10,8 +10,10 @@ the assignment, and, below metadata.version 3.6-IV0, when the ISR shrinks.
 
 import enum
 from collections.abc import Callable
+from typing import NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.metadata_records import PartitionChangeRecord
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER
@@ -29,15 +31,14 @@ class Election(enum.Enum):
     """Any live replica, preferably an in-sync one."""
 
 
-@attrs.frozen
-class Elected:
+class Elected(NamedTuple):
     """A leader, or ``NO_LEADER``."""
 
     leader: int
     unclean: bool = False
 
 
-@attrs.define(kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class PartitionChangeBuilder:
     """A change under construction: set the targets that change, then call :meth:`build` once."""
 

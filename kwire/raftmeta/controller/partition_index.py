@@ -9,7 +9,8 @@ same history gives the same order in every process.
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.drive import run_steps
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
@@ -23,7 +24,7 @@ _Partitions = dict[TopicIdPartition, None]
 _NOTHING: Final[_Partitions] = {}
 
 
-@attrs.define
+@attrs.define(repr=False)
 class PartitionIndex:
     """The partitions that each broker leads, and those whose ISR or ELR contains it."""
 

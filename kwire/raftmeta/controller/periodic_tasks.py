@@ -8,9 +8,10 @@ been replaced makes no decision without records: its tasks then wait before they
 import math
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.clock import Clock
 from kwire.drive import give_way
 from kwire.raftmeta.controller.brokers import decide_fence_stale
@@ -21,7 +22,7 @@ RETRY_S: Final = 0.1
 """The delay after a decision that this controller may not, or may no longer, make."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class PeriodicTasks:
     """The periodic tasks of one node's controller."""
 

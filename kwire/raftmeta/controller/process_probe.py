@@ -15,7 +15,7 @@ The caller connects when an attempt is ``due`` and reports the result.
 import math
 from typing import Final
 
-from kwire import attrs
+import attrs
 
 BETWEEN_REFUSALS_S: Final = 0.05
 BACKOFF_MAX_S: Final = 5.0
@@ -28,7 +28,7 @@ SHORT_LIVED_S: Final = 1.0
 Address = tuple[str, int]
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class EndedProcess:
     """The proof that the process of one incarnation of a broker has ended."""
 
@@ -38,7 +38,7 @@ class EndedProcess:
     """The time of the first of the two refusals."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class ProcessProbe:
     """One node's connections to the process of one incarnation of a broker."""
 

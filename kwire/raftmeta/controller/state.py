@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import BROKER, TOPIC
@@ -48,7 +49,7 @@ USER_RECORDS_MAX: Final = 10_000
 """The number of records that one request may produce, as in Kafka."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Decision(Generic[Reply_co]):
     """Records to write in one batch, and the reply to send once they are committed."""
 
@@ -105,7 +106,7 @@ def check_bound(records: Sequence[r.MetadataRecord]) -> None:
         raise PolicyViolation("Unable to perform excessively large batch operation.")
 
 
-@attrs.define(kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class ControllerState:
     """The active controller's metadata, as if everything it has written were committed."""
 

@@ -10,9 +10,9 @@ decides on an image, brokers publish images, and a snapshot is an image written 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import attrs
 from immutables import Map
 
-from kwire import attrs
 from kwire.codec.messages.metadata_records import (
     AccessControlEntryRecord,
     DelegationTokenRecord,
@@ -73,7 +73,7 @@ class BrokerImage:
         return _of_listener(self.endpoints, listener)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class ControllerImage:
     """A registered controller."""
 
@@ -127,7 +127,7 @@ class PartitionImage:
         return None
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class TopicImage:
     """A topic and its partitions."""
 
@@ -148,7 +148,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 """Entity types and names, sorted by type; the name None means the default entity."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class MetadataImage:
     """The state of the metadata log up to ``applied``."""
 

@@ -9,9 +9,9 @@ and raises :class:`ReplayError`; the original image is unchanged.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+import attrs
 from immutables import Map, MapMutation
 
-from kwire import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import TOPIC
 from kwire.raftmeta.metadata.image import (
@@ -41,7 +41,7 @@ Interned: TypeAlias = dict[Any, Any]
 Replay: TypeAlias = "Callable[[ImageChange, Any], None]"
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class MapName(Generic[K, V]):
     """The name of one of an image's maps, with the types of its keys and values."""
 
@@ -70,7 +70,7 @@ class ReplayError(Exception):
     """The metadata log contradicts itself."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class MetadataDelta:
     """The differences between two images."""
 

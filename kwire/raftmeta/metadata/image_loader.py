@@ -11,7 +11,8 @@ partitions takes a second. The last step replaces the image, so no reader sees a
 from collections.abc import Generator, Iterable, Mapping
 from typing import Final, TypeAlias, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -31,7 +32,7 @@ Steps: TypeAlias = Generator[None, None, T]
 Published: TypeAlias = tuple[MetadataImage, MetadataDelta]
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class ImageLoader:
     """The newest published image, and the records held back until a transaction ends."""
 

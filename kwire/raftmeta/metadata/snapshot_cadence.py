@@ -6,10 +6,10 @@ up for it; records replayed by a restart count again, because the last snapshot 
 
 import math
 
-from kwire import attrs
+import attrs
 
 
-@attrs.define(kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class SnapshotCadence:
     """The growth of the metadata log since the last snapshot."""
 

@@ -9,9 +9,9 @@ more has changed.
 import logging
 from collections.abc import Sequence
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import Clock
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
@@ -23,7 +23,7 @@ from kwire.waits import Signal
 logger = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Snapshotter:
     """The snapshots of one quorum. Create it before the quorum runs, after the publisher."""
 

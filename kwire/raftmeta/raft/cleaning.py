@@ -5,13 +5,14 @@ the second newest, so that a node that is slightly behind needs no snapshot, or 
 ``metadata.max.retention.*`` leave no room for two.
 """
 
-from kwire import attrs
+import attrs
+
 from kwire.raftmeta.raft.events import CleanLog, SnapshotLoaded, SnapshotRefused, SnapshotTaken
 from kwire.raftmeta.raft.roles import Follower, Leader
 from kwire.raftmeta.raft.state import RaftState
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class MetadataRetention:
     """The limits of retained metadata; a negative limit does not apply."""
 

@@ -11,9 +11,10 @@ The contract for performing the effects of a step, or of several steps together:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kwire import attrs
+import attrs
+
 from kwire.errors import KafkaError
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
@@ -78,21 +79,19 @@ if TYPE_CHECKING:  # A quorum of one never sends these messages; their tables st
 
 
 # Events -------------------------------------------------------------------------------------
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Started:
     """The first event of a state machine."""
 
 
-@attrs.frozen
-class Received:
+class Received(NamedTuple):
     """A request from another node or a tool; the reply carries the same ``token``."""
 
     token: Hashable
     request: RaftRequest
 
 
-@attrs.frozen
-class Answered:
+class Answered(NamedTuple):
     """The answer to a :class:`Send`; None if the request was not delivered or not answered."""
 
     call_id: int
@@ -101,8 +100,7 @@ class Answered:
     """True if the host itself refused the connection: no process listens at that address."""
 
 
-@attrs.frozen
-class Append:
+class Append(NamedTuple):
     """Packed records that the active controller wants to write as one batch."""
 
     token: Hashable
@@ -111,8 +109,7 @@ class Append:
     """The packed records; large decisions encode them beforehand, in slices."""
 
 
-@attrs.frozen
-class SnapshotTaken:
+class SnapshotTaken(NamedTuple):
     """A snapshot of this node's committed records is on disk."""
 
     id: SnapshotId
@@ -120,8 +117,7 @@ class SnapshotTaken:
     """True if not even the previous snapshot may be kept."""
 
 
-@attrs.frozen
-class SnapshotLoaded:
+class SnapshotLoaded(NamedTuple):
     """A fetched snapshot with these voters has been installed."""
 
     id: SnapshotId
@@ -129,29 +125,26 @@ class SnapshotLoaded:
     kraft_version: int
 
 
-@attrs.frozen
-class SnapshotRefused:
+class SnapshotRefused(NamedTuple):
     """A fetched snapshot arrived damaged and has been removed."""
 
     id: SnapshotId
 
 
-@attrs.frozen
-class UpgradeKraftVersion:
+class UpgradeKraftVersion(NamedTuple):
     """A request to raise kraft.version: the voter set moves from the configuration to the log."""
 
     token: Hashable
     version: int
 
 
-@attrs.frozen
-class Resign:
+class Resign(NamedTuple):
     """The active controller resigns from the leadership of ``epoch``."""
 
     epoch: int
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Shutdown:
     """The node is shutting down: a leader resigns and informs the other voters."""
 
@@ -171,8 +164,7 @@ Event: TypeAlias = (
 
 
 # Placeholders in an answer for bytes that are on disk ---------------------------------------
-@attrs.frozen
-class LogSlice:
+class LogSlice(NamedTuple):
     """Whole batches from ``start_offset`` up to ``end_offset`` (exclusive); at least one."""
 
     start_offset: int
@@ -180,8 +172,7 @@ class LogSlice:
     max_bytes: int
 
 
-@attrs.frozen
-class SnapshotSlice:
+class SnapshotSlice(NamedTuple):
     """Bytes of a snapshot; whoever reads the snapshot also fills in ``size``."""
 
     id: SnapshotId
@@ -190,8 +181,7 @@ class SnapshotSlice:
 
 
 # Effects ------------------------------------------------------------------------------------
-@attrs.frozen
-class SaveElection:
+class SaveElection(NamedTuple):
     """Write the quorum-state file."""
 
     state: ElectionState
@@ -199,30 +189,26 @@ class SaveElection:
     kraft_version: int
 
 
-@attrs.frozen
-class AppendLog:
+class AppendLog(NamedTuple):
     """Append these batches, whose offsets and epochs are already set."""
 
     records: bytes | memoryview
     base_offset: int
 
 
-@attrs.frozen
-class TruncateLog:
+class TruncateLog(NamedTuple):
     """Truncate the log to end at ``end_offset``."""
 
     end_offset: int
 
 
-@attrs.frozen
-class CleanLog:
+class CleanLog(NamedTuple):
     """Remove segments and snapshots entirely before ``start_offset``, where a snapshot ends."""
 
     start_offset: int
 
 
-@attrs.frozen
-class WriteSnapshot:
+class WriteSnapshot(NamedTuple):
     """Write a piece of a snapshot that is being fetched."""
 
     id: SnapshotId
@@ -230,8 +216,7 @@ class WriteSnapshot:
     data: bytes | memoryview
 
 
-@attrs.frozen
-class InstallSnapshot:
+class InstallSnapshot(NamedTuple):
     """Install a complete snapshot and empty the log.
 
     Report :class:`SnapshotLoaded` afterwards, or :class:`SnapshotRefused` if it is damaged.
@@ -245,8 +230,7 @@ Write: TypeAlias = (
 )
 
 
-@attrs.frozen
-class Send:
+class Send(NamedTuple):
     """Send a request; :class:`Answered` reports the result."""
 
     call_id: int
@@ -254,16 +238,14 @@ class Send:
     request: OwnRequest
 
 
-@attrs.frozen
-class Reply:
+class Reply(NamedTuple):
     """Answer a received request."""
 
     token: Hashable
     response: RaftResponse
 
 
-@attrs.frozen
-class Appended:
+class Appended(NamedTuple):
     """The records have been assigned their offsets; they are not yet committed."""
 
     token: Hashable
@@ -271,23 +253,20 @@ class Appended:
     last_offset: int
 
 
-@attrs.frozen
-class Refused:
+class Refused(NamedTuple):
     """The records or the upgrade were rejected."""
 
     token: Hashable
     error: KafkaError
 
 
-@attrs.frozen
-class Committed:
+class Committed(NamedTuple):
     """All records before ``end_offset`` are committed."""
 
     end_offset: int
 
 
-@attrs.frozen
-class LeaderKnown:
+class LeaderKnown(NamedTuple):
     """The leader or epoch changed.
 
     ``active`` becomes true once this node leads and its epoch's first record is committed, so

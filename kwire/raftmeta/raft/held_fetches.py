@@ -12,13 +12,13 @@ from collections.abc import Hashable
 from math import inf
 from typing import TYPE_CHECKING
 
-from kwire import attrs
+import attrs
 
 if TYPE_CHECKING:
     from kwire.codec.messages.fetch import FetchRequest
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class HeldFetch:
     """A Fetch that has not been answered yet."""
 
@@ -27,7 +27,7 @@ class HeldFetch:
     deadline: float
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class HeldFetches:
     """A leader's held Fetches, the earliest deadline first."""
 

@@ -6,7 +6,7 @@ only by appending, epochs never decrease along the log, and an epoch's first bat
 
 from typing import NamedTuple
 
-from kwire import attrs
+import attrs
 
 
 class SnapshotId(NamedTuple):
@@ -23,20 +23,18 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Valid:
     """The follower's log is a prefix of ours."""
 
 
-@attrs.frozen
-class Diverging:
+class Diverging(NamedTuple):
     """The follower must truncate: its log diverges from ours at or before this end offset."""
 
     end: EpochEnd
 
 
-@attrs.frozen
-class NeedsSnapshot:
+class NeedsSnapshot(NamedTuple):
     """The requested offset is no longer in the log; ``id`` is the snapshot to fetch."""
 
     id: SnapshotId
@@ -45,7 +43,7 @@ class NeedsSnapshot:
 OffsetValidation = Valid | Diverging | NeedsSnapshot
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LogState:
     """The offsets, epochs and snapshots of one log.
 

@@ -5,8 +5,8 @@ not start, because it may have voted.
 """
 
 import json
+from typing import NamedTuple
 
-from kwire import attrs
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.types import ZERO_UUID, uuid_bytes, uuid_text
 
@@ -19,8 +19,7 @@ class DamagedQuorumState(ValueError):
     """The file's content cannot have been written by this node."""
 
 
-@attrs.frozen
-class ElectionState:
+class ElectionState(NamedTuple):
     """One epoch of the quorum as this node knows it."""
 
     epoch: int = 0

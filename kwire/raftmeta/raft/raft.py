@@ -9,7 +9,8 @@ roles; this module passes each event to its rule and then does everything that i
 from math import inf
 from typing import assert_never
 
-from kwire import attrs
+import attrs
+
 from kwire.raftmeta.raft import cleaning, election, progress, start_stop
 from kwire.raftmeta.raft.events import (
     Answered,
@@ -34,7 +35,7 @@ from kwire.raftmeta.raft.state import RaftConfig, RaftState, Random
 from kwire.raftmeta.raft.voters import VoterHistory
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Recovered:
     """The state of a node that was read from its disk."""
 

@@ -10,20 +10,21 @@ from collections.abc import Hashable
 from math import inf
 from typing import TypeAlias
 
-from kwire import attrs
+import attrs
+
 from kwire.raftmeta.raft.held_fetches import HeldFetches
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.voters import Node, ReplicaKey, Voter
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Unattached:
     """A node that knows of no leader to fetch from; a voter starts an election at ``deadline``."""
 
     deadline: float = inf
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class SnapshotFetch:
     """The progress of fetching a snapshot."""
 
@@ -31,7 +32,7 @@ class SnapshotFetch:
     position: int = 0
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Follower:
     """A node that fetches from a leader; a voter starts an election at ``deadline``."""
 
@@ -53,7 +54,7 @@ class Follower:
     """The number of election rounds that this node has lost since the leader ended."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Ballot:
     """The votes of one round; each voter answers at most once."""
 
@@ -61,7 +62,7 @@ class Ballot:
     rejected: set[int] = attrs.field(factory=set)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Prospective:
     """A node that requests pre-votes, before a new epoch could disturb other nodes (KIP-996)."""
 
@@ -73,7 +74,7 @@ class Prospective:
     lost_rounds: int = 0
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Candidate:
     """A node that has raised the epoch and voted for itself, and now requests votes."""
 
@@ -82,7 +83,7 @@ class Candidate:
     backing_off: bool = False
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Replica:
     """A leader's record of a voter or an observer."""
 
@@ -101,7 +102,7 @@ class Replica:
     """The time of the next BeginQuorumEpoch."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class VoterChange:
     """A voter change in progress; only one at a time (Raft, section 4.1 of the thesis)."""
 
@@ -114,7 +115,7 @@ class VoterChange:
     """The offset of its KRAFT_VOTERS record, once written."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Leader:
     """The leader since ``epoch_start``; resigns at ``check_at`` unless a majority has fetched."""
 
@@ -132,7 +133,7 @@ class Leader:
     """The voters' descriptions of themselves under kraft.version 0, for the upgrade to 1."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Resigned:
     """A resigned leader; it informs the voters until ``deadline``, then leaves the epoch."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from kwire import attrs
+import attrs
+
 from kwire.raftmeta.raft import transitions
 from kwire.raftmeta.raft.events import Committed, Effect, SaveElection, Send
 from kwire.raftmeta.raft.log_state import LogState, SnapshotId
@@ -50,7 +51,7 @@ class Random(Protocol):
     def random(self) -> float: ...
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class RaftConfig:
     """The quorum's configuration; times are in seconds, names as in ``controller.quorum.*``."""
 
@@ -86,7 +87,7 @@ class RaftConfig:
         return Voter(self.key, self.endpoints, 0, self.max_kraft_version)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Call:
     """A request that has not been answered yet."""
 
@@ -96,7 +97,7 @@ class Call:
     deadline: float
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Calls:
     """Requests in flight, and nodes that must not be asked for a while.
 
@@ -150,7 +151,7 @@ class Calls:
         self.fetch_at.pop(node_id, None)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class RaftState:
     """The state of one node.
 

@@ -5,9 +5,8 @@ the table. docs/raft-roles.md is generated from the table. The table matches Apa
 QuorumState, except that the only voter of a quorum leads without a vote.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from kwire import attrs
 from kwire.raftmeta.raft.roles import (
     Candidate,
     Follower,
@@ -23,8 +22,7 @@ class IllegalTransitionError(Exception):
     """A change of role that is not in the table: a defect in this package."""
 
 
-@attrs.frozen
-class Transition:
+class Transition(NamedTuple):
     """A legal change of role."""
 
     source: type[Role]

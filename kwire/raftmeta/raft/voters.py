@@ -8,7 +8,8 @@ configured one and directory ids are unknown (zero), so only ids are compared.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.control_records import VotersRecord
 from kwire.types import ZERO_UUID
 
@@ -46,8 +47,7 @@ def endpoint_of(endpoints: Sequence[Endpoint], listener: str) -> Endpoint:
     return next((e for e in endpoints if e.name == listener), endpoints[0])
 
 
-@attrs.frozen
-class Voter:
+class Voter(NamedTuple):
     """One voter of a set."""
 
     key: ReplicaKey
@@ -161,7 +161,7 @@ def from_record(record: VotersRecord) -> VoterSet:
     )
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class VoterHistory:
     """The voter sets and kraft.versions of a log, each with its offset."""
 

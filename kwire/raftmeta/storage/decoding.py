@@ -3,7 +3,8 @@
 Decoding a snapshot of 100,000 partitions takes 2.7 s.
 """
 
-from kwire import attrs
+import attrs
+
 from kwire.drive import Slices
 from kwire.raftmeta.storage.records import (
     CommittedBatch,

@@ -8,9 +8,10 @@ metadata that differs from what was committed.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.compile import Decoder, Part, decoder, encoder
 from kwire.codec.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from kwire.codec.messages.metadata_records import MetadataRecord
@@ -37,8 +38,7 @@ class UnknownRecord(ValueError):
     """A metadata record that this node cannot read, and must not ignore."""
 
 
-@attrs.frozen
-class CommittedBatch:
+class CommittedBatch(NamedTuple):
     """A batch of the log in the form that listeners receive; control batches have no records."""
 
     base_offset: int
@@ -166,7 +166,7 @@ def snapshot_chunks(
     yield control_batch(footer, base_offset=offset, epoch=epoch, timestamp_ms=now_ms)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class SnapshotReader:
     """A snapshot that a listener can load."""
 

@@ -9,7 +9,8 @@ import logging
 from math import inf
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.clock import Clock
 from kwire.raftmeta.storage.storage import MetadataStorage
 
@@ -22,7 +23,7 @@ _DOUBLINGS: Final = 10
 """More doublings than the longest wait needs."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Scarcity:
     """One node's lack of descriptors for its metadata log."""
 

@@ -5,9 +5,8 @@ Synchronous, so that the simulation runs the same code as the service.
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kwire import attrs
 from kwire.errors import PositionOutOfRange
 from kwire.raftmeta.raft.events import (
     AppendLog,
@@ -38,8 +37,7 @@ Outcome = Reply | Send | Committed | LeaderKnown | SnapshotLoaded | SnapshotRefu
 """The effects that remain to be performed once everything is synced."""
 
 
-@attrs.frozen
-class Written:
+class Written(NamedTuple):
     """The result of a turn's writes."""
 
     needs_sync: bool

@@ -1,9 +1,9 @@
 """The settings of a broker's fetchers."""
 
-from kwire import attrs
+import attrs
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class FetcherConfig:
     """The settings of a broker's fetchers; sizes in bytes."""
 

@@ -7,13 +7,14 @@ fetched together again. Pure state.
 import math
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.replica.fetcher.session import Key
 
 GRID_S: Final = 0.02
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Delays:
     """The skipped partitions, with the time in seconds when each delay ends."""
 

@@ -6,9 +6,9 @@ partition that this broker leads or that has no leader. A fetcher without partit
 
 from collections.abc import Callable
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.log.manager import LogManager
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.fetcher.leader_fetcher import LeaderFetcher
@@ -18,7 +18,7 @@ from kwire.replica.throttles import RateLimit
 from kwire.types import NO_LEADER
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ReplicaFetchers:
     """All fetchers of one broker."""
 

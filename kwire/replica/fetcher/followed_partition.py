@@ -3,7 +3,8 @@
 import logging
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.records.header import HEADER_SIZE, Buffer, parse
 from kwire.replica.fetcher.session import Position
 from kwire.replica.partition import NO_EPOCH, Partition
@@ -15,7 +16,7 @@ REPORT_S: Final = 60.0
 PASSING_FAILURES: Final = 4
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FollowedPartition:
     """A partition that the fetcher copies, with its number of consecutive failures."""
 

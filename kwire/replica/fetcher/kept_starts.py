@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.errors import KafkaError
 from kwire.log.manager import LogManager
 from kwire.replica.fetcher.followed_partition import FollowedPartition
@@ -25,7 +25,7 @@ WAIT_S: Final = 0.1
 RETRY_S: Final = 0.5
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class KeptStarts:
     """Log starts announced by one leader that this broker has not stored yet."""
 

@@ -20,9 +20,10 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Final, TypeVar
 
+import attrs
 import trio
 
-from kwire import attrs, errors
+from kwire import errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.drive import Slices, run_by_size
 from kwire.errors import FencedLeaderEpoch, KafkaError
@@ -60,7 +61,7 @@ LogWork = Callable[[FollowedPartition], Awaitable[None]]
 """Work on a log that takes a while; raises KafkaError, UnexpectedOffset or LeaderUnreachable."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LeaderFetcher:
     """The fetches from one leader."""
 

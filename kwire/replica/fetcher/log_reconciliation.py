@@ -8,7 +8,9 @@ that fails raises KafkaError, UnexpectedOffset or LeaderUnreachable, and is retr
 
 import logging
 
-from kwire import attrs, errors
+import attrs
+
+from kwire import errors
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.errors import KafkaStorageError, OffsetOutOfRange
@@ -24,7 +26,7 @@ logger = logging.getLogger(__name__)
 Answer = FetchResponse.FetchableTopicResponse.PartitionData
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class LogReconciliation:
     """Reconciles the logs that are fetched from one leader."""
 

@@ -12,7 +12,8 @@ Pure state. Rules:
 from collections.abc import Collection, Generator
 from typing import Final, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.replica.fetch_sessions import INITIAL_EPOCH, NO_SESSION
 from kwire.types import TopicIdPartition
@@ -46,7 +47,7 @@ class SessionPart(NamedTuple):
     removed: list[ForgottenTopic]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FetcherSession:
     """The partitions that a follower fetches from one leader, and those that its session holds."""
 

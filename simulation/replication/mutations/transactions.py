@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kwire import attrs
+import attrs
+
 from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.group.offsets import Offsets
 from kwire.log.partition_log import PartitionLog

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire import attrs
 from kwire.log.compaction.job import ActiveProducers, CleaningJob
 from kwire.log.config import LogConfig
 from kwire.log.formats import names, txn_index

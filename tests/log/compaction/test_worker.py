@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
+import attrs
 import pytest
 
-from kwire import attrs
 from kwire.log.compaction.job import CleanedGroup, CleaningJob, CleaningSummary
 from kwire.log.compaction.messages import (
     HEADER,

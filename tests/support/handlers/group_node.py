@@ -173,7 +173,7 @@ async def group_node(
         timeout_ms=lambda: config.request_timeout_ms,
     )
     creator = Creator(subject)
-    subject.replace(groups=groups, markers=markers, topic_creation=creator)
+    subject.replace(groups=lambda: groups, markers=markers, topic_creation=creator)
     await subject.publish(
         r.RegisterBrokerRecord(
             broker_id=NODE,

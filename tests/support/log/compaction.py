@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kwire import attrs
+import attrs
+
 from kwire.log.compaction.clean import clean
 from kwire.log.compaction.job import CleanedGroup, CleaningJob, CleaningSummary, SourceSegment
 from kwire.log.config import LogConfig
@@ -44,7 +45,7 @@ class MadeLog:
     """A log whose segments are written as the product writes them, for the cleaner to read."""
 
     disk: Disk = attrs.Factory(SimDisk)
-    config: LogConfig = LogConfig()
+    config: LogConfig = attrs.Factory(LogConfig)
     sources: list[SourceSegment] = attrs.Factory(list)
     end_offset: int = 0
     """The end of what was written."""

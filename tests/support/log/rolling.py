@@ -4,7 +4,8 @@ import copy
 from collections.abc import Callable
 from random import Random
 
-from kwire import attrs
+import attrs
+
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from simulation.disk import SimDisk

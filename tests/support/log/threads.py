@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.log.disk import Disk
 from kwire.log.threads import DiskThreads
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import attrs
 import trio
 
-from kwire import attrs
 from kwire.clock import SystemClock
 from kwire.codec.apis import ListenerType
 from kwire.errors import KafkaError

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 from kwire.errors import NotController

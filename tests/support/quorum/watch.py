@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kwire import attrs
+import attrs
+
 from kwire.codec.messages.metadata_records import FeatureLevelRecord, MetadataRecord
 from kwire.codec.messages.vote import VoteRequest
 from kwire.raftmeta.raft import messages

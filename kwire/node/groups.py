@@ -1,0 +1,99 @@
+"""The groups of one node; their modules are loaded on first use.
+
+First use is when the node leads a partition of `__consumer_offsets`, or is asked about one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kwire.types import CONSUMER_OFFSETS, random_uuid, uuid_hex
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import trio
+
+    from kwire.coordinator.ports import LedPartition
+    from kwire.group.coordinator import GroupCoordinator
+    from kwire.group.shard import GroupShard
+    from kwire.node.core import Core
+    from kwire.replica.coordinator_log import CoordinatorLog
+    from kwire.replica.markers import WaitCommitted
+    from kwire.replica.transaction_ports import TransactionMarker
+
+
+@attrs.define(eq=False, repr=False)
+class NodeGroups:
+    """One node's group coordinator, which is created on first use."""
+
+    core: Core
+    log: CoordinatorLog
+    nursery: trio.Nursery | None = None
+    """The nursery of the coordinator's task; set before the node gets a role."""
+    _coordinator: GroupCoordinator | None = None
+    _counts: dict[bytes, int] = attrs.field(factory=dict)
+    _knows_topics: bool = False
+    """True once the metadata includes all topics created before this node started."""
+
+    def on_role_changed(self, partition: LedPartition) -> None:
+        """Load or drop a partition whose role was gained or lost; called by the replica layer."""
+        if partition.topic == CONSUMER_OFFSETS:
+            self.coordinator().on_role_changed(partition)
+
+    def on_topics_deleted(self, names: Mapping[bytes, str]) -> None:
+        """Remove the offsets of deleted topics; ``names`` maps the topics' ids to their names."""
+        if self._coordinator is not None and self._knows_topics:
+            self._coordinator.on_topics_deleted(names)
+
+    def on_metadata_caught_up(self) -> None:
+        """Remove the offsets of topics that no longer exist."""
+        self._knows_topics = True
+        if self._coordinator is not None:
+            self._coordinator.on_metadata_caught_up()
+
+    def end_transaction(self, index: int, marker: TransactionMarker) -> WaitCommitted:
+        """Append and apply a marker in one partition; raises KafkaError."""
+        return self.coordinator().service.end_transaction(index, marker)
+
+    def machines(self) -> list[GroupShard]:
+        """Return the machines of the loaded partitions that this node leads."""
+        return [] if self._coordinator is None else self._coordinator.service.machines()
+
+    def resign_all(self) -> None:
+        """Drop all partitions before a shutdown, failing the requests that still wait."""
+        if self._coordinator is not None:
+            self._coordinator.service.resign_all()
+
+    def coordinator(self) -> GroupCoordinator:
+        """Return the coordinator; the first call creates it and starts its task."""
+        if self._coordinator is None:
+            self._coordinator = self._make()
+            assert self.nursery is not None
+            self.nursery.start_soon(self._coordinator.service.run)
+        return self._coordinator
+
+    def _make(self) -> GroupCoordinator:
+        from kwire.group.coordinator import GroupCoordinator
+
+        core = self.core
+        return GroupCoordinator.build(
+            self.log,
+            core.clock,
+            config=lambda: core.current.config,
+            partitions=self._partition_count,
+            new_id=lambda: uuid_hex(random_uuid(core.random.randbytes)),
+            topic_ids=lambda: core.publisher.image.topic_ids if self._knows_topics else None,
+        )
+
+    def _partition_count(self) -> int:
+        """Return the partition count of `__consumer_offsets`, as it was on the first call.
+
+        Groups keep their partition if the topic grows, until a restart, as in Kafka.
+        """
+        topic = self.core.publisher.image.topic(CONSUMER_OFFSETS)
+        if topic is None:
+            return self.core.current.config.offsets_topic_num_partitions
+        return self._counts.setdefault(topic.id, len(topic.partitions))
