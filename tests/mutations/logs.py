@@ -469,8 +469,8 @@ MUTATIONS = (
         name="start-offset-of-an-emptied-log-is-not-stored",
         invariants=(39,),
         path="kwire/log/directories/directory.py",
-        old="is_unnamed = start != log.segments[0].base_offset",
-        new="is_unnamed = start > log.segments[0].base_offset",
+        old="is_unnamed = log_start != log.segments[0].base_offset",
+        new="is_unnamed = log_start > log.segments[0].base_offset",
         test="tests/log/test_truncation.py",
     ),
     Mutation(
