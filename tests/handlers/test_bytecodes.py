@@ -46,11 +46,11 @@ NOT_SERVING: Final = tuple(
 """The client, the disk in memory, and the walk over records, which usually runs in C."""
 REQUESTS: Final = 21
 TOLERANCE: Final = 0.02
-PRODUCE: Final = 2982
-FETCH: Final = 3644
-HEARTBEAT: Final = 2072
-OFFSET_COMMIT: Final = 5437
-METADATA: Final = 3086
+PRODUCE: Final = 2995
+FETCH: Final = 3698
+HEARTBEAT: Final = 2090
+OFFSET_COMMIT: Final = 5468
+METADATA: Final = 3085
 
 
 class Stopped(Wall):
