@@ -237,7 +237,7 @@ class PartitionLog:
             raise OffsetOutOfRange(
                 f"{offset} is not in [{self.log_start}, {self.end_offset}] of {self.partition}"
             )
-        if offset < self.local_start:
+        if self.copied_end is not None and offset < self.local_start:
             raise Elsewhere(f"{self.partition}: {offset} is below {self.local_start}")
         written_offset = self.writer.written_offset
         return self.segments.read(

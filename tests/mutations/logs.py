@@ -7,7 +7,7 @@ MUTATIONS = (
         name="read-of-remote-records-skips-to-the-local-start",
         invariants=(16,),
         path="kwire/log/partition_log.py",
-        old="        if offset < self.local_start:\n",
+        old="        if self.copied_end is not None and offset < self.local_start:\n",
         new="        if False:\n",
         test="tests/log/test_local_start.py",
     ),
