@@ -329,9 +329,8 @@ class SimDisk(DiskHealth):
 
     def remove_tree(self, path: str) -> None:
         self.call("remove", path)
-        try:
-            directory = self.root.directory(path)
-        except FileNotFoundError:
+        directory = self.root.find(path)
+        if not isinstance(directory, Directory):
             return
         for name, node in list(directory.names.items()):
             if isinstance(node, Directory):

@@ -144,27 +144,7 @@ class LogManager:
         for service in self.services.values():
             await service.load(config_of)
         await self.moves.finish_switches()
-        self._retire_unwritten()
-
-    def _retire_unwritten(self) -> None:
-        """Retire empty logs of partitions whose records are in another directory.
-
-        The creation of a log may have failed before it was created in the other directory.
-        """
-        for partition in find_duplicates(self.directories):
-            holders = [s for s in self.services.values() if partition in s.directory.logs]
-            written = [s for s in holders if s.directory.logs[partition].end_offset]
-            for service in holders:
-                if service in (written or holders[-1:]):
-                    continue
-                directory = service.directory
-                text = "retiring empty log of a failed creation partition=%s directory=%s"
-                logger.warning(text, partition, directory.name)
-                try:
-                    service.retire(partition, self.unique(), names.DELETE_DIRECTORY)
-                except OSError as error:
-                    directory.note_failure()
-                    logger.error("cannot retire partition=%s error=%s", partition, error)
+        _retire_unwritten(self)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the tasks of all directories until cancelled."""
@@ -390,6 +370,27 @@ def _retire_rejected(
                 service.retire(partition, logs.unique(), suffix)
                 rejected.append(partition)
     return rejected
+
+
+def _retire_unwritten(logs: LogManager) -> None:
+    """Retire empty logs of partitions whose records are in another directory.
+
+    The creation of a log may have failed before it was created in the other directory.
+    """
+    for partition in find_duplicates(logs.directories):
+        holders = [s for s in logs.services.values() if partition in s.directory.logs]
+        written = [s for s in holders if s.directory.logs[partition].end_offset]
+        for service in holders:
+            if service in (written or holders[-1:]):
+                continue
+            directory = service.directory
+            text = "retiring empty log of a failed creation partition=%s directory=%s"
+            logger.warning(text, partition, directory.name)
+            try:
+                service.retire(partition, logs.unique(), names.DELETE_DIRECTORY)
+            except OSError as error:
+                directory.note_failure()
+                logger.error("cannot retire partition=%s error=%s", partition, error)
 
 
 def find_duplicates(directories: Iterable[LogDirectory]) -> Mapping[TopicPartition, list[str]]:

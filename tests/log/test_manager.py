@@ -381,6 +381,6 @@ async def test_node_starts_after_a_failed_creation(autojump_clock, error: int, c
         await logs.flush(log)
     async with running(first.after_kill(), second.after_kill()) as logs:
         assert not find_duplicates(logs.directories)
-        found = logs.get("t", 0)
-        assert found is not None
-        assert [value for _, value in content(found)] == [b"value"]
+        remaining = logs.get("t", 0)
+        assert remaining is not None
+        assert [value for _, value in content(remaining)] == [b"value"]

@@ -15,7 +15,8 @@ from kwire.log.disk import RealDisk
 from kwire.node.run import StopSignals, leaves, run_until_signal
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.storage_format.directories import CannotOpenError
-from tests.support.server.nodes import config, create, running
+from tests.support.log.batches import append
+from tests.support.server.nodes import config, create, parts_of, running
 
 pytestmark = pytest.mark.slow
 
@@ -143,6 +144,7 @@ def test_partition_in_two_log_directories_is_refused_with_the_remedy(tmp_path: P
     async def make_topic() -> None:
         async with running(tmp_path, log_dirs=both) as server:
             assert await create(server, "t", partitions=2) == 0
+            append(parts_of(server).replicas.partitions.get("t", 0).log, [b"value"])
 
     trio.run(make_topic)
     source, target = (first, other) if (first / "t-0").exists() else (other, first)

@@ -115,7 +115,7 @@ class LogDirectory:
         stored = {name: _read_offsets(self.disk, self.name, name) for name in _OFFSETS}
         points, watermarks, starts, clean_ends = stored.values()
         directories = [entry.name for entry in self.disk.entries() if entry.is_directory]
-        doubled = self._discard_doubled_futures(directories)
+        doubled = _discard_doubled_futures(self.disk, directories, self.deleted_directories)
         for name in directories:
             future = names.parse_future(name)
             partition = self._partition(name) if future is None else TopicPartition(*future)
@@ -142,28 +142,6 @@ class LogDirectory:
             content = self.checkpoint(names.CLEANER_OFFSETS)
             self.write_checkpoints([(names.CLEANER_OFFSETS, content)])
         self.is_loaded = True
-
-    def _discard_doubled_futures(self, directories: list[str]) -> set[TopicPartition]:
-        """Mark all but one future replica of each partition as deleted; return the partitions.
-
-        The last run may have died between a request that ended a move and the renaming of the
-        future replica. The discarded directories are removed from ``directories``.
-        """
-        kept, doubled = set[TopicPartition](), set[TopicPartition]()
-        for name in list(directories):
-            future = names.parse_future(name)
-            if future is None:
-                continue
-            partition = TopicPartition(*future)
-            if partition in kept:
-                marked = name.removesuffix(names.FUTURE_DIRECTORY) + names.DELETE_DIRECTORY
-                with ignore_no_room():
-                    self.disk.rename(name, marked)
-                    self.deleted_directories.append(marked)
-                directories.remove(name)
-                doubled.add(partition)
-            kept.add(partition)
-        return doubled
 
     def _load(
         self,
@@ -363,6 +341,32 @@ class LogDirectory:
             return False
         self.previous_epoch = checkpoints.parse_clean_shutdown(marker)
         return True
+
+
+def _discard_doubled_futures(
+    disk: Disk, directories: list[str], discarded: list[str]
+) -> set[TopicPartition]:
+    """Mark all but one future replica of each partition as deleted.
+
+    The last run may have died between a request that ended a move and the renaming of the future
+    replica. The directories are removed from ``directories``, and their new names are added to
+    ``discarded``. Return the partitions.
+    """
+    partitions, doubled = set[TopicPartition](), set[TopicPartition]()
+    for name in list(directories):
+        future = names.parse_future(name)
+        if future is None:
+            continue
+        partition = TopicPartition(*future)
+        if partition in partitions:
+            marked = name.removesuffix(names.FUTURE_DIRECTORY) + names.DELETE_DIRECTORY
+            with ignore_no_room():
+                disk.rename(name, marked)
+                discarded.append(marked)
+            directories.remove(name)
+            doubled.add(partition)
+        partitions.add(partition)
+    return doubled
 
 
 def sync_removed_markers(disk: Disk, markers: Iterable[str]) -> None:
