@@ -91,7 +91,7 @@ async def _answer(
 
 def _options(context: Context, request: FetchRequest) -> FetchOptions:
     config, state = context.config, request.replica_state
-    reader = request.replica_id if request.replica_id >= 0 else state.replica_id
+    reader = request.replica_id if request.replica_id >= 0 else max(state.replica_id, CONSUMER)
     if reader >= 0:
         isolation = FetchIsolation.LOG_END
     elif request.isolation_level == _READ_COMMITTED:

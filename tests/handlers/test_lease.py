@@ -6,6 +6,7 @@ import pytest
 
 from kwire import errors
 from kwire.codec.messages.delete_records import DeleteRecordsRequest
+from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kwire.raftmeta.broker.session_lease import SessionLease
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch
@@ -50,6 +51,19 @@ async def test_consumer_gets_no_records() -> None:
     lease.end = float("inf")
     (answer,) = await fetch(subject, at("t"))
     assert (answer.error_code, len(answer.records or b"") > 0) == (0, True)
+
+
+async def test_replica_verifier_gets_no_records() -> None:
+    """Kafka's tool that compares replicas fetches as -2, and counts as a consumer."""
+    subject, lease = await paused_broker()
+    state = FetchRequest.ReplicaState(replica_id=-2)
+    for version, asked in ((12, {"replica_id": -2}), (18, {"replica_state": state})):
+        lease.end = 0.0
+        (answer,) = await fetch(subject, at("t"), version=version, **asked)
+        assert answer.error_code == REFUSED
+        lease.end = float("inf")
+        (answer,) = await fetch(subject, at("t"), version=version, **asked)
+        assert (answer.error_code, len(answer.records or b"") > 0) == (0, True)
 
 
 async def test_consumer_that_waited_gets_no_records(autojump_clock: Any) -> None:
