@@ -271,27 +271,7 @@ class PartitionLog:
         """Remove everything and continue at ``offset``."""
         self.flush_state.start_cut()
         with storage_errors(self.changes):
-            oldest = self.segments[0]
-            following = [segment.base_offset for segment in self.segments[1:2]]
-            _drop_from(self, 1)
-            try:
-                paths = _mark_deleted(self, oldest)
-            except OSError:
-                for base_offset in following:
-                    _end_at(self, base_offset)
-                raise
-            self.clean_state.on_removed(offset)
-            self.writer.continue_at(offset)
-            self.snapshots.remove_after(-1)
-            # The log always has a segment, even if the new one cannot be created.
-            self.flush_state.begin_segment(offset, now_ms, self.config)
-            self.segments.take_oldest(1)
-            self.on_removed(self, [oldest], paths)
-            self.log_start = self.end_offset = offset
-            self.flush_state.recovery_point = self.flush_state.indexed_end = offset
-            self.high_watermark = offset
-            self.epochs.clear()
-            self.producers.clear()
+            _empty_at(self, offset, now_ms)
         self.changes.mark()
 
     def advance_log_start(self, offset: int) -> bool:
@@ -434,6 +414,31 @@ def _end_at(log: PartitionLog, offset: int, producers: ProducerStates | None = N
     elif len(log.producers):
         log.snapshots.replay(offset)
     log.changes.mark()
+
+
+def _empty_at(log: PartitionLog, offset: int, now_ms: int) -> None:
+    """Remove all records; the log continues at ``offset``."""
+    oldest = log.segments[0]
+    following = [segment.base_offset for segment in log.segments[1:2]]
+    _drop_from(log, 1)
+    try:
+        paths = _mark_deleted(log, oldest)
+    except OSError:
+        for base_offset in following:
+            _end_at(log, base_offset)
+        raise
+    log.clean_state.on_removed(offset)
+    log.writer.continue_at(offset)
+    log.snapshots.remove_after(-1)
+    # The log always has a segment, even if the new one cannot be created.
+    log.flush_state.begin_segment(offset, now_ms, log.config)
+    log.segments.take_oldest(1)
+    log.on_removed(log, [oldest], paths)
+    log.log_start = log.end_offset = offset
+    log.flush_state.recovery_point = log.flush_state.indexed_end = offset
+    log.high_watermark = offset
+    log.epochs.clear()
+    log.producers.clear()
 
 
 def _drop_from(log: PartitionLog, index: int) -> None:
