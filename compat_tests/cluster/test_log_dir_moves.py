@@ -160,17 +160,17 @@ def test_other_kind_finishes_a_move_that_a_kill_has_interrupted(single: Cluster)
     limit_moves(cluster, LARGE)
     move(node, TOPIC, {0: target})
 
-    def copied() -> int:
+    def future_size() -> int:
         return sum(r.size for r in replicas(node, TOPIC, [0]) if r.is_future)
 
-    before = eventually(copied, lambda: f"a first slice: {cluster.tails()}")
+    before = eventually(future_size, lambda: f"a first slice: {cluster.tails()}")
     assert before < size
     node.kill()
     assert [path.parent for path in futures(node, TOPIC)] == [target]
     node.kind = "kafka" if node.kind == "kwire" else "kwire"
     node.launch()
     cluster.wait_complete(START_SECONDS)
-    eventually(copied, lambda: f"the move goes on: {cluster.tails()}", START_SECONDS)
+    eventually(future_size, lambda: f"the move goes on: {cluster.tails()}", START_SECONDS)
     fill(cluster, range(MANY, MANY + 10))
     limit_moves(cluster, UNLIMITED)
     eventually(
