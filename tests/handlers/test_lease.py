@@ -57,12 +57,12 @@ async def test_replica_verifier_gets_no_records() -> None:
     """Kafka's tool that compares replicas fetches as -2, and counts as a consumer."""
     subject, lease = await paused_broker()
     state = FetchRequest.ReplicaState(replica_id=-2)
-    for version, asked in ((12, {"replica_id": -2}), (18, {"replica_state": state})):
+    for version, identity in ((12, {"replica_id": -2}), (18, {"replica_state": state})):
         lease.end = 0.0
-        (answer,) = await fetch(subject, at("t"), version=version, **asked)
+        (answer,) = await fetch(subject, at("t"), version=version, **identity)
         assert answer.error_code == REFUSED
         lease.end = float("inf")
-        (answer,) = await fetch(subject, at("t"), version=version, **asked)
+        (answer,) = await fetch(subject, at("t"), version=version, **identity)
         assert (answer.error_code, len(answer.records or b"") > 0) == (0, True)
 
 
