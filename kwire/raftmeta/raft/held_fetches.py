@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kwire.codec.messages.fetch import FetchRequest
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False)
 class HeldFetch:
     """A Fetch that has not been answered yet."""
 
@@ -27,7 +27,7 @@ class HeldFetch:
     deadline: float
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False)
 class HeldFetches:
     """A leader's held Fetches, the earliest deadline first."""
 

@@ -83,7 +83,7 @@ class Candidate:
     backing_off: bool = False
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False)
 class Replica:
     """A leader's record of a voter or an observer."""
 
