@@ -1,8 +1,9 @@
-"""Run every test stage in turn and report them: ``scripts/test [--all] [--only NAME,...]``.
+"""Run the test stages and report them: ``scripts/test [--all] [--only NAME,...] [--lanes N]``.
 
 Rules: a stage that could not run is a failure, never a skip; every stage runs even when an
 earlier one failed, so that one run shows all failures; a failed stage leaves its files; the short
-run names the stages left out.
+run names the stages left out. With several lanes, as many stages run at the same time, and the
+output of each comes at its end: many of the long stages wait for most of their time.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,14 +119,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="also what takes long or needs Go and C")
     parser.add_argument("--only", default="", help="comma-separated stage names")
+    parser.add_argument("--lanes", type=int, default=1, help="stages at the same time")
     arguments = parser.parse_args()
     only = [name for name in arguments.only.split(",") if name]
     chosen = [s for s in STAGES if (s.name in only if only else arguments.all or not s.long)]
     if unknown := set(only) - {stage.name for stage in STAGES}:
         parser.error(f"no stage {', '.join(sorted(unknown))}; there are: " + stage_names())
     subprocess.run([*PYTHON, "scripts/speedups.py"], cwd=ROOT, check=False)
-    results = [(stage, *run(stage)) for stage in chosen]
-    print("\nwhat ran:")
+    started = time.monotonic()
+    live = arguments.lanes == 1
+    with ThreadPoolExecutor(arguments.lanes) as lanes:
+        outcomes = list(lanes.map(lambda stage: run(stage, live=live), chosen))
+    results = [(stage, *outcome) for stage, outcome in zip(chosen, outcomes, strict=True)]
+    print(f"\nwhat ran, in {time.monotonic() - started:.0f} s:")
     for stage, passed, summary, seconds in results:
         print(f"  {'ok  ' if passed else 'FAIL'} {stage.name:14} {seconds:6.1f} s  {summary}")
     left_out = [stage.name for stage in STAGES if stage not in chosen]
@@ -137,9 +144,19 @@ def stage_names() -> str:
     return ", ".join(stage.name for stage in STAGES)
 
 
-def run(stage: Stage) -> tuple[bool, str, float]:
-    """Run one stage and print its output; return its result, last line and duration in seconds."""
-    print(f"\n=== {stage.name}: {' '.join(stage.command)}", flush=True)
+def run(stage: Stage, *, live: bool) -> tuple[bool, str, float]:
+    """Run one stage; return its result, last line and duration in seconds.
+
+    Its output is printed as it comes if ``live`` is true, else at the end.
+    """
+    output: list[str] = []
+
+    def show(line: str) -> None:
+        output.append(line)
+        if live:
+            print(line, end="", flush=True)
+
+    show(f"\n=== {stage.name}: {' '.join(stage.command)}\n")
     started = time.monotonic()
     environment = {
         **os.environ,
@@ -159,14 +176,16 @@ def run(stage: Stage) -> tuple[bool, str, float]:
     )
     assert process.stdout is not None
     for line in process.stdout:
-        print(line, end="", flush=True)
+        show(line)
         if line.strip():
             last = line.strip()
     code = process.wait()
     if code == 0:
         shutil.rmtree(scratch, ignore_errors=True)
     else:
-        print(f"what the stage left behind: {scratch}")
+        show(f"what the stage left behind: {scratch}\n")
+    if not live:
+        print("".join(output), end="", flush=True)
     return code == 0, re.sub(r"^=+ | =+$", "", last), time.monotonic() - started
 
 
