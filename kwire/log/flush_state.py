@@ -57,8 +57,11 @@ class FlushState:
     def stored_recovery_point(self, log_end_offset: int) -> int:
         """Return the recovery point for the checkpoint.
 
-        Segments that end below it have their indexes on disk.
+        Segments that end below it, or at it, have their indexes on disk; also after a cut that is
+        in progress, which may let the active segment end there.
         """
+        if self.cut_offset is not None:
+            log_end_offset = min(log_end_offset, self.cut_offset)
         segments = self._segments
         index = segments.index_of(self.indexed_end)
         following = segments[index + 1 : index + 2]

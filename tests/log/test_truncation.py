@@ -9,12 +9,13 @@ import trio
 import trio.testing
 
 from kwire.errors import KafkaStorageError
+from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from simulation.disk import SimDisk
-from tests.support.log.batches import append, content
+from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.manager import ID, OTHER, create_deleted_from, create_log, running
 from tests.support.log.slices import turns, unopened_manager
 
@@ -61,6 +62,29 @@ async def test_log_that_was_emptied_by_a_cut_keeps_its_start_offset(autojump_clo
         async with running(survivor) as logs:
             log = await create_log(logs)
             assert log.log_start in (7, 9)
+
+
+async def test_segment_that_a_cut_ends_at_the_recovery_point_is_found_by_time(
+    autojump_clock,
+) -> None:
+    """Invariant 78: of an index that is not synced, a loss of power may leave a file of zeros."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, SMALL)
+        assert isinstance(log, PartitionLog)
+        for number in range(6):
+            append(log, [b"v"], timestamp_ms=TIME_MS + number)
+        await logs.flush(log)
+        assert await logs.truncate(log, 5)
+        log.roll(TIME_MS)
+        append(log, [b"v"], timestamp_ms=TIME_MS + 9)
+        survivor = disk.after_kill()
+    survivor.write(f"t-0/{names.stem(0)}{names.TIME_INDEX}", bytes(12))
+    async with running(survivor) as logs:
+        log = await create_log(logs)
+        for number in range(5):
+            spot = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + number))
+            assert spot == timestamp_search.OffsetAndTimestamp(number, TIME_MS + number)
 
 
 async def start_after_kill(disk: SimDisk) -> int:

@@ -148,6 +148,14 @@ MUTATIONS = (
         test="tests/log/test_follower_append.py",
     ),
     Mutation(
+        name="recovery-point-forgets-the-cut-in-progress",
+        invariants=(78,),
+        path="kwire/log/flush_state.py",
+        old="log_end_offset = min(log_end_offset, self.cut_offset)",
+        new="pass",
+        test="tests/log/test_truncation.py",
+    ),
+    Mutation(
         name="recovery-point-passes-unsynced-indexes",
         invariants=(64, 78),
         path="kwire/log/directories/directory.py",
