@@ -217,7 +217,7 @@ class Partition:
         self.leader_epoch = leader.leader_epoch
         self.is_confirmed = True
         if not leader.leads_on:
-            self.verifications.clear()
+            self.verifications.on_elected()
         leader.advance(now)
         self.uncommitted.on_role_changed(self.high_watermark, self.log.end_offset)
 

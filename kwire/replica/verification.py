@@ -3,15 +3,21 @@
 A transaction's first batch in a partition is appended only if the transaction coordinator has
 confirmed that the partition is in the transaction. Rules: a :class:`Guard` is created before the
 coordinator is asked, and checked at the append. A marker or another append in between discards the
-guard, so that an answer about one transaction never admits records to the next. Once a transaction
-is open, its further batches need no guard.
+guard, so that an answer about one transaction never admits records to the next. So does the end of
+this broker's leadership, after which the client has to send again. Once a transaction is open, its
+further batches need no guard.
 """
 
 from typing import Final, NamedTuple
 
 import attrs
 
-from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
+from kwire.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+)
 from kwire.log.producers import Producer, ProducerStates
 from kwire.records.header import CONTROL, NO_SEQUENCE, BatchHeader
 
@@ -22,7 +28,11 @@ _PURGE_AT_LEAST: Final = 1000
 class Guard:
     """The identity of one verification."""
 
-    __slots__ = ()
+    __slots__ = ("is_void",)
+
+    def __init__(self) -> None:
+        self.is_void = False
+        """True once this broker has lost the leadership in which the verification began."""
 
 
 NOT_REQUIRED: Final = Guard()
@@ -103,7 +113,8 @@ class Verifications:
     ) -> None:
         """Check that a transactional batch may be appended.
 
-        Raises InvalidTxnState, InvalidProducerEpoch or OutOfOrderSequenceNumber.
+        Raises InvalidTxnState, InvalidProducerEpoch, OutOfOrderSequenceNumber, or
+        NotLeaderOrFollower if this broker leads again, but did not all the time.
         """
         if header.attributes & CONTROL:
             return
@@ -117,6 +128,8 @@ class Verifications:
             return
         verification = self._ongoing.get(header.producer_id)
         if verification is None or verification.guard is not guard:
+            if guard is not None and guard.is_void:
+                raise NotLeaderOrFollower("the leadership was lost during the verification")
             raise InvalidTxnState("the batch is not part of an ongoing transaction")
         if from_client:
             _check_sequence(verification, producer, header)
@@ -125,7 +138,10 @@ class Verifications:
         """Discard a producer's guard after its batch or its marker was appended."""
         self._ongoing.pop(producer_id, None)
 
-    def clear(self) -> None:
+    def on_elected(self) -> None:
+        """Discard the guards of this broker's earlier leadership."""
+        for verification in self._ongoing.values():
+            verification.guard.is_void = True
         self._ongoing.clear()
 
     def _purge(self, before_ms: int) -> None:

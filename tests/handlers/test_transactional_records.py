@@ -425,12 +425,12 @@ class TestVerification:
             release.set()
 
     @pytest.mark.parametrize(
-        ("leaders", "code"), [((2, NODE), errors.InvalidTxnState.code), ((NODE,), 0)]
+        ("leaders", "code"), [((2, NODE), errors.NotLeaderOrFollower.code), ((NODE,), 0)]
     )
     async def test_verification_lasts_while_the_broker_leads(
         self, leaders: tuple[int, ...], code: int
     ):
-        """Another leader's epoch refuses the append; a next one of this leader has the same log."""
+        """After another leader's epoch the client has to send again; a next one changes nothing."""
         subject, partition = await node()
         verifier_of(subject).answers = release = trio.Event()
         codes: list[int] = []

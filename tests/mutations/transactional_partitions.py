@@ -81,6 +81,14 @@ MUTATIONS = (
         test=f"{_VERIFICATION}::test_verification_lasts_while_the_broker_leads",
     ),
     Mutation(
+        name="lost-leadership-fences-the-producer-that-it-verifies",
+        invariants=(56,),
+        path="kwire/replica/verification.py",
+        old="if guard is not None and guard.is_void:",
+        new="if False:",
+        test=f"{_VERIFICATION}::test_verification_lasts_while_the_broker_leads",
+    ),
+    Mutation(
         name="next-epoch-of-a-leader-ends-verifications",
         invariants=(56,),
         path="kwire/replica/partition.py",

@@ -39,7 +39,7 @@ async def _refuse_at_once(coordinator: object, shard: object, error: KafkaError)
 
 def _lead_anew(partition: Partition, leader: Leader, now: float) -> None:
     _lead(partition, leader, now)
-    partition.verifications.clear()
+    partition.verifications._ongoing.clear()
 
 
 def _fail_nothing(commits: PendingCommits, epoch: int | None) -> None:
