@@ -57,16 +57,23 @@ class FlushState:
     def stored_recovery_point(self, log_end_offset: int) -> int:
         """Return the recovery point for the checkpoint.
 
-        Segments that end below it, or at it, have their indexes on disk; also after a cut that is
-        in progress, which may let the active segment end there.
+        Segments that end below it, or at it, have their indexes on disk. Until a cut is synced it
+        is below the cut. The segment before the cut will be appended to again, or end there, and a
+        power loss can bring back the segments after it.
         """
-        if self.cut_offset is not None:
-            log_end_offset = min(log_end_offset, self.cut_offset)
         segments = self._segments
         index = segments.index_of(self.indexed_end)
         following = segments[index + 1 : index + 2]
         end_offset = following[0].base_offset if following else log_end_offset
-        return min(self.recovery_point, max(self.indexed_end, end_offset - 1))
+        point = min(self.recovery_point, max(self.indexed_end, end_offset - 1))
+        return min(point, max(self.recovery_point - 1, 0)) if self._cut_unsynced else point
+
+    @property
+    def _cut_unsynced(self) -> bool:
+        """Return whether a cut is in progress, or not synced yet."""
+        running = self.running
+        is_running = running is not None and running.unsynced.has_cut
+        return self.cut_offset is not None or self.unsynced.has_cut or is_running
 
     @property
     def removal_unsynced(self) -> bool:

@@ -87,6 +87,29 @@ async def test_segment_that_a_cut_ends_at_the_recovery_point_is_found_by_time(
             assert spot == timestamp_search.OffsetAndTimestamp(number, TIME_MS + number)
 
 
+async def test_removed_segment_that_comes_back_hides_no_torn_batch(autojump_clock) -> None:
+    """Invariant 78: the power is lost before a flush syncs the cut and what follows it."""
+    disk, first, second = SimDisk(), f"t-0/{names.stem(0)}.log", f"t-0/{names.stem(6)}.log"
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, SMALL)
+        assert isinstance(log, PartitionLog)
+        for number in range(6):
+            append(log, [b"%d" % number])
+        log.roll(TIME_MS)
+        append(log, [b"old"])
+        await logs.flush(log)
+        synced = {path: disk.read(path) for path in (first, second)}
+        assert await logs.truncate(log, 6)
+        append(log, [b"new"], epoch=1)
+        await trio.sleep(130)  # The checkpoints are written regularly.
+        survivor = disk.after_kill()
+    survivor.write(first, synced[first] + bytes(70))
+    survivor.write(second, synced[second])
+    async with running(survivor) as logs:
+        expected = [(number, b"%d" % number) for number in range(6)]
+        assert content(await create_log(logs))[:6] == expected
+
+
 async def start_after_kill(disk: SimDisk) -> int:
     """Return the log start offset that a broker finds after a kill."""
     async with running(disk.after_kill()) as logs:

@@ -148,11 +148,11 @@ MUTATIONS = (
         test="tests/log/test_follower_append.py",
     ),
     Mutation(
-        name="recovery-point-forgets-the-cut-in-progress",
+        name="recovery-point-forgets-an-unsynced-cut",
         invariants=(78,),
         path="kwire/log/flush_state.py",
-        old="log_end_offset = min(log_end_offset, self.cut_offset)",
-        new="pass",
+        old="min(point, max(self.recovery_point - 1, 0)) if self._cut_unsynced else point",
+        new="point",
         test="tests/log/test_truncation.py",
     ),
     Mutation(
