@@ -94,8 +94,8 @@ class Model:
     superseded: set[int] = attrs.Factory(set)
     """Offsets that compaction may have removed because of later records that were then cut."""
     former_start: int = 0
-    """The highest requested start offset before a cut; a power loss that undoes the cut may restore
-    it."""
+    """The highest start offset before a cut, of the log or requested; a power loss that undoes the
+    cut may restore it."""
     cuts: list[int] = attrs.Factory(list)
     """The end offset after each cut, in order."""
 
@@ -462,6 +462,7 @@ def follow_cuts(model: Model) -> Model:
     ) -> bool:
         if log.config.cleanup_compact:
             model.note_superseded()
+        model.former_start = max(model.former_start, log.log_start)
         is_truncated = truncate_to(offset, now_ms, producers)
         model.cut(log.end_offset)
         return is_truncated
