@@ -66,10 +66,10 @@ class FlushState:
         following = segments[index + 1 : index + 2]
         end_offset = following[0].base_offset if following else log_end_offset
         point = min(self.recovery_point, max(self.indexed_end, end_offset - 1))
-        return min(point, max(self.recovery_point - 1, 0)) if self._cut_unsynced else point
+        return min(point, max(self.recovery_point - 1, 0)) if self.cut_unsynced else point
 
     @property
-    def _cut_unsynced(self) -> bool:
+    def cut_unsynced(self) -> bool:
         """Return whether a cut is in progress, or not synced yet."""
         running = self.running
         is_running = running is not None and running.unsynced.has_cut

@@ -433,15 +433,16 @@ def _log_start(log: PartitionLog) -> int | None:
     """Return the log start, or None if the name of the first segment already gives it.
 
     The log start is below the first segment while everything is about to be cut, because a power
-    loss may come before the name of the next segment is durable. It is also returned until the
-    removal of old segments is synced, because their files can reappear after a power loss. It is
-    never above the offset of a cut that is about to be made: recovery would remove records that are
-    appended there.
+    loss may come before the name of the next segment is durable. It is also returned until a cut or
+    the removal of old segments is synced: a power loss can bring their files back, or take the name
+    of the new segment. It is never above the offset of a cut that is about to be made: recovery
+    would remove records that are appended there.
     """
     cut_offset = log.flush_state.cut_offset
     log_start = log.log_start if cut_offset is None else min(log.log_start, cut_offset)
     is_unnamed = log_start != log.segments[0].base_offset
-    return log_start if is_unnamed or log.flush_state.removal_unsynced else None
+    is_name_unsynced = log.flush_state.removal_unsynced or log.flush_state.cut_unsynced
+    return log_start if is_unnamed or is_name_unsynced else None
 
 
 def _files_naming(clean_end: int | None) -> set[str]:
