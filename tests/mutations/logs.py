@@ -232,8 +232,8 @@ MUTATIONS = (
         name="removed-segments-come-back-with-the-power",
         invariants=(39, 83),
         path="kwire/log/directories/directory.py",
-        old=" or log.flush_state.removal_unsynced",
-        new="",
+        old="log.flush_state.removal_unsynced or log.flush_state.cut_unsynced",
+        new="log.flush_state.cut_unsynced",
         test="tests/log/test_power_loss.py::test_deleted_segments_stay_deleted_after_power_loss",
     ),
     Mutation(
