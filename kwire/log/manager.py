@@ -367,9 +367,20 @@ def _retire_rejected(
             if not keep(partition, log.topic_id):
                 text = "retiring log without assignment partition=%s directory=%s mark=%s"
                 logger.warning(text, partition, directory.name, suffix)
-                service.retire(partition, logs.unique(), suffix)
+                _retire(service, partition, logs.unique(), suffix)
                 rejected.append(partition)
     return rejected
+
+
+def _retire(
+    service: DirectoryService, partition: TopicPartition, unique: bytes, suffix: str
+) -> None:
+    """Retire a log at a start; an error is logged, and takes at most its log directory offline."""
+    try:
+        service.retire(partition, unique, suffix)
+    except OSError as error:
+        service.directory.note_failure()
+        logger.error("cannot retire partition=%s error=%s", partition, error)
 
 
 def _retire_unwritten(logs: LogManager) -> None:
@@ -383,14 +394,9 @@ def _retire_unwritten(logs: LogManager) -> None:
         for service in holders:
             if service in (written or holders[-1:]):
                 continue
-            directory = service.directory
             text = "retiring empty log of a failed creation partition=%s directory=%s"
-            logger.warning(text, partition, directory.name)
-            try:
-                service.retire(partition, logs.unique(), names.DELETE_DIRECTORY)
-            except OSError as error:
-                directory.note_failure()
-                logger.error("cannot retire partition=%s error=%s", partition, error)
+            logger.warning(text, partition, service.directory.name)
+            _retire(service, partition, logs.unique(), names.DELETE_DIRECTORY)
 
 
 def find_duplicates(directories: Iterable[LogDirectory]) -> Mapping[TopicPartition, list[str]]:

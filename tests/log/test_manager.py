@@ -167,6 +167,18 @@ async def test_stray_partitions_are_renamed(autojump_clock) -> None:
         assert sum(e.name.endswith("-stray") for e in disk.entries()) == 1
 
 
+async def test_disk_that_breaks_while_a_stray_is_retired_fails_alone(autojump_clock) -> None:
+    """Invariant 89: the node goes on with its other log directory."""
+    first, second = SimDisk(), SimDisk()
+    async with running(first, second) as logs:
+        for partition in range(2):
+            await create_log(logs, "t", partition)
+        first.fail_at("rename", OSError(errno.EIO, "broken"))
+        retire_strays(logs, lambda p, _: False)
+        assert [directory.online for directory in logs.directories] == [False, True]
+        assert any(entry.name.endswith("-stray") for entry in second.entries())
+
+
 async def test_replica_that_moved_elsewhere_is_deleted_after_its_delay(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
