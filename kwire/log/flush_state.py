@@ -69,25 +69,25 @@ class FlushState:
         return min(point, max(self.recovery_point - 1, 0)) if self.cut_unsynced else point
 
     @property
+    def _all_unsynced(self) -> tuple[UnsyncedWrites, ...]:
+        """The unsynced writes, with those of the running flush."""
+        running = self.running
+        return (self.unsynced,) if running is None else (self.unsynced, running.unsynced)
+
+    @property
     def cut_unsynced(self) -> bool:
         """Return whether a cut is in progress, or not synced yet."""
-        running = self.running
-        is_running = running is not None and running.unsynced.has_cut
-        return self.cut_offset is not None or self.unsynced.has_cut or is_running
+        return self.cut_offset is not None or any(writes.has_cut for writes in self._all_unsynced)
 
     @property
     def removal_unsynced(self) -> bool:
         """Return whether removed segments can reappear after a power loss."""
-        running = self.running
-        return self.unsynced.has_removed or (running is not None and running.unsynced.has_removed)
+        return any(writes.has_removed for writes in self._all_unsynced)
 
     @property
     def name_unsynced(self) -> bool:
         """Return whether a power loss can remove the log's own directory."""
-        running = self.running
-        return self.unsynced.has_new_directory or (
-            running is not None and running.unsynced.has_new_directory
-        )
+        return any(writes.has_new_directory for writes in self._all_unsynced)
 
     def unwritten(self, name: str) -> Callable[[], bytes] | None:
         """Return what encodes the content that a flush has yet to write to a file; else None."""
