@@ -100,7 +100,7 @@ def load(cluster: Cluster) -> Iterator[list[int]]:
 
 
 def files(node: Node) -> list[Path]:
-    return sorted((node.directory / "data" / f"{TOPIC}-0").glob("*.log"))
+    return sorted(node.replica(TOPIC).glob("*.log"))
 
 
 def wait_segments(cluster: Cluster, count: int) -> None:

@@ -58,7 +58,7 @@ def state_of(cluster: Cluster, name: str) -> State:
 
 def state_on_disk(node: Node, name: str) -> State:
     """Return the state in a stopped node's log; while it runs, Kafka's session would go on."""
-    (path,) = (node.directory / "data" / f"{TRANSACTION_STATE}-0").glob("*.log")
+    (path,) = node.replica(TRANSACTION_STATE).glob("*.log")
     data = path.read_bytes()
     newest = None
     for pos, header in headers(data):

@@ -17,7 +17,7 @@ import attrs
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from compat_tests.cluster.nodes import BROKER, Cluster, Node, stop_in_order
+from compat_tests.cluster.nodes import BROKER, Cluster, stop_in_order
 from compat_tests.cluster.tools import (
     CLUSTER,
     CONFIGS,
@@ -153,10 +153,6 @@ def reassign(
     eventually(is_complete, lambda: f"the moves complete: {cluster.tails()}", 90)
 
 
-def partition_folder(node: Node, topic: str) -> Path:
-    return node.directory / "data" / f"{topic}-0"
-
-
 def commit(cluster: Cluster, topic: str, offset: int) -> None:
     """Commit an offset as the group ``keeper``."""
     consumer = keeper(cluster)
@@ -281,13 +277,11 @@ def test_broker_is_added_and_drained(jvm, three: Cluster, broker_kind: str, tmp_
         reassign(jvm, three, tmp_path, {("orders", 0): [4, 2, 3]})
         assert replicas(jvm, three, "orders") == {"4,2,3"}
         wait_all_in_sync(jvm, three)
-        eventually(
-            lambda: not partition_folder(three.nodes[1], "orders").exists(), "1 is rid of it"
-        )
+        eventually(lambda: not three.nodes[1].replica("orders").exists(), "1 is rid of it")
         running.wait_more()
         reassign(jvm, three, tmp_path, {("orders", 0): [1, 2, 3]})
         eventually(
-            lambda: not partition_folder(fourth, "orders").exists(),
+            lambda: not fourth.replica("orders").exists(),
             "broker 4 has deleted its replica",
         )
         stop_in_order(fourth)
