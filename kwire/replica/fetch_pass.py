@@ -27,6 +27,7 @@ from kwire.errors import (
     UnsupportedCompressionType,
 )
 from kwire.log.cold import WouldWait
+from kwire.log.disk_health import lacks_descriptors
 from kwire.log.partition_log import Elsewhere
 from kwire.log.region import FileRegion
 from kwire.replica.byte_waits import FetchIsolation, SharedRead, SharedReads
@@ -173,14 +174,6 @@ class FetchPass:
             return self._refuse(requested, self._not_here())
         except KafkaError as error:
             return self._refuse(requested, error)
-        except OSError as error:
-            logger.error(
-                "cannot read topic=%s partition=%d error=%s",
-                requested.topic,
-                requested.partition,
-                error,
-            )
-            return self._refuse(requested, KafkaStorageError())
 
     def _not_here(self) -> KafkaError:
         """Return the error for records that only remote storage has.
@@ -241,15 +234,8 @@ class FetchPass:
             broker = options.nearest_follower(partition.leader, requested.fetch_offset)
             if broker is not None:
                 return self._redirect(partition, requested, broker)
-        total_bytes = self.total_bytes
-        result = partition.read(
-            requested.fetch_offset,
-            0 if holds_back else min(options.max_bytes - total_bytes, requested.max_bytes),
-            isolation=options.isolation,
-            at_least_one=not (total_bytes or holds_back),
-            last_fetched_epoch=requested.last_fetched_epoch,
-            wait=self.waits_for_disk,
-        )
+        max_bytes = min(options.max_bytes - self.total_bytes, requested.max_bytes)
+        result = self._read_log(partition, requested, 0 if holds_back else max_bytes, holds_back)
         if self.watch is not None:
             self.watch.add(requested.ref, partition)
             requested.is_settled = _is_settled(reader, partition, requested, result)
@@ -262,6 +248,30 @@ class FetchPass:
         if reader > CONSUMER and result.diverging is None:
             self._on_follower_fetched(partition, requested)
         return self._answer(partition, requested, result)
+
+    def _read_log(
+        self, partition: Partition, requested: FetchPartition, max_bytes: int, holds_back: bool
+    ) -> ReadResult:
+        """Return records, or only the offsets if this pass has taken the last free descriptor.
+
+        The answer is then sent without waiting for more bytes, which frees its descriptors.
+        """
+        try:
+            return partition.read(
+                requested.fetch_offset,
+                max_bytes,
+                isolation=self.options.isolation,
+                at_least_one=not (self.total_bytes or holds_back),
+                last_fetched_epoch=requested.last_fetched_epoch,
+                wait=self.waits_for_disk,
+            )
+        except OSError as error:
+            if self.total_bytes and max_bytes and lacks_descriptors(error):
+                self.is_urgent = True
+                return self._read_log(partition, requested, 0, holds_back)
+            names = partition.topic, partition.partition
+            logger.error("cannot read topic=%s partition=%d error=%s", *names, error)
+            raise KafkaStorageError from error
 
     def _redirect(self, partition: Partition, requested: FetchPartition, broker: int) -> Answer:
         """Return an answer without records that names the follower to read from (KIP-392)."""

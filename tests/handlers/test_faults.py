@@ -45,6 +45,26 @@ class TestReading:
         assert second.error_code == errors.KafkaStorageError.code
         assert [p.log.segments.active.file.pins for p in (good, bad)] == [0, 0]  # type: ignore[attr-defined]
 
+    async def test_without_a_descriptor_the_answer_has_the_records_that_it_could_open(self):
+        """Invariant 90: the rest comes with the next fetch, and the wait for it is no error."""
+        subject, good, bad = await self.two()
+        error = OSError(errno.EMFILE, "too many open files")
+        subject.disk.fail_at("read", error, path="bad-0")
+        first, second = await fetch(subject, at("good"), at("bad"), min_bytes=1000, max_wait_ms=1)
+        assert (values(first), second.error_code) == ([(0, b"a")], 0)
+        assert (second.records, second.high_watermark) == (b"", 1)
+        assert [p.log.segments.active.file.pins for p in (good, bad)] == [0, 0]  # type: ignore[attr-defined]
+        (again,) = await fetch(subject, at("bad"))
+        assert values(again) == [(0, b"b")]
+
+    async def test_read_that_gets_no_descriptor_at_all_is_refused(self):
+        subject, _, _ = await self.two()
+        error = OSError(errno.EMFILE, "too many open files")
+        subject.disk.fail_at("read", error, path="bad-0")
+        first, second = await fetch(subject, at("bad"), at("good"))
+        assert first.error_code == errors.KafkaStorageError.code
+        assert values(second) == [(0, b"a")]
+
     async def test_bug_leaves_no_file_pinned(self):
         subject, good, _ = await self.two()
         subject.disk.fail_at("read", ZeroDivisionError("a bug"), path="bad-0")

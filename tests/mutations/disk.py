@@ -204,6 +204,14 @@ MUTATIONS = (
         test="tests/net/test_server.py::test_last_descriptors_are_reserved_for_files",
     ),
     Mutation(
+        name="fetch-that-opened-files-fails-for-want-of-one-more",
+        invariants=(90,),
+        path="kwire/replica/fetch_pass.py",
+        old="            if self.total_bytes and max_bytes and lacks_descriptors(error):",
+        new="            if False:",
+        test="tests/handlers/test_faults.py",
+    ),
+    Mutation(
         name="two-brokers-in-one-directory",
         invariants=(92,),
         path="kwire/log/disk.py",

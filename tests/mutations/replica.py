@@ -62,8 +62,8 @@ MUTATIONS = (
         name="follower-serves-beyond-its-high-watermark",
         invariants=(38,),
         path="kwire/replica/fetch_pass.py",
-        old="            isolation=options.isolation,\n            at_least_one",
-        new="            isolation=FetchIsolation.LOG_END,\n            at_least_one",
+        old="                isolation=self.options.isolation,\n                at_least_one",
+        new="                isolation=FetchIsolation.LOG_END,\n                at_least_one",
         test="tests/handlers/test_follower_fetch.py",
     ),
     Mutation(
@@ -218,7 +218,7 @@ MUTATIONS = (
         name="first-batch-larger-than-the-limit-is-kept-back",
         invariants=(18,),
         path="kwire/replica/fetch_pass.py",
-        old="at_least_one=not (total_bytes or holds_back),",
+        old="at_least_one=not (self.total_bytes or holds_back),",
         new="at_least_one=False,",
         test="tests/handlers/test_fetch.py"
         "::TestLimits::test_first_batch_is_returned_whatever_the_limits",
