@@ -205,7 +205,15 @@ class Connection:
             await self._claim(size)
         is_waiting = False
         try:
-            answer = await self._requests_answer(frame)
+            memory.answering += 1
+            self.answering = frame
+            try:
+                if self.hung_up:  # A request that only reads is not answered.
+                    self.on_hang_up()
+                answer = await self.requests.begin(frame)
+            finally:
+                self.answering = None
+                memory.answering -= 1
             if isinstance(answer, Unfinished) or (self.waiting and answer is not None):
                 is_waiting = True
                 self._send_later(answer, frame, size)
@@ -266,20 +274,6 @@ class Connection:
         """Drop the waiting answers, because the connection is closed."""
         if self.waiting is not None:
             self.waiting.drop_all()
-
-    async def _requests_answer(
-        self, frame: memoryview
-    ) -> Unfinished[Sequence[Part]] | Sequence[Part] | None:
-        """Return the answer; a request that only reads is cancelled when the peer hangs up."""
-        self.memory.answering += 1
-        self.answering = frame
-        try:
-            if self.hung_up:
-                self.on_hang_up()
-            return await self.requests.begin(frame)
-        finally:
-            self.answering = None
-            self.memory.answering -= 1
 
 
 def _receive(sock: socket.socket, framer: Framer) -> tuple[int, bool]:

@@ -55,17 +55,17 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 2918,
-    "Produce, acks=all, idempotent": 3175,
-    "Fetch at the tail": 3640,
-    "Fetch that begins to wait": 2219,
-    "Fetch that is woken": 3167,
-    "Copy of a record to a follower": 14999,
-    "Heartbeat": 2090,
-    "OffsetCommit": 5468,
-    "Metadata of one topic": 3085,
-    "ApiVersions": 2679,
-    "FindCoordinator": 1789,
+    "Produce, acks=1": 2899,
+    "Produce, acks=all, idempotent": 3156,
+    "Fetch at the tail": 3621,
+    "Fetch that begins to wait": 2170,
+    "Fetch that is woken": 3163,
+    "Copy of a record to a follower": 14939,
+    "Heartbeat": 2071,
+    "OffsetCommit": 5449,
+    "Metadata of one topic": 3066,
+    "ApiVersions": 2660,
+    "FindCoordinator": 1770,
 }
 FOLLOWER: Final = 2
 

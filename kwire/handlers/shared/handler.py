@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
-T = TypeVar("T")
 Function = Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]
 
 
@@ -51,28 +50,32 @@ class Handler(Generic[Req, Resp]):
             return await self.finish(context, request, result)
         return result
 
-    def begin(self, context: Context, request: Req) -> Awaitable[Resp | Unfinished[Resp] | None]:
+    async def begin(self, context: Context, request: Req) -> Resp | Unfinished[Resp] | None:
         """Return the response, or the wait that is left after the request's work is done."""
-        return self._guard(self.function(context, request), context, request)
-
-    def finish(
-        self, context: Context, request: Req, unfinished: Unfinished[Resp]
-    ) -> Awaitable[Resp | None]:
-        """Wait and return the response."""
-        return self._guard(unfinished.finish(), context, request)
-
-    async def _guard(self, work: Awaitable[T], context: Context, request: Req) -> T | Resp | None:
         try:
-            return await work
-        except KafkaError as error:
+            return await self.function(context, request)
+        except Exception as error:  # noqa: BLE001  A bug is logged.
+            return self._answer_to(error, context, request)
+
+    async def finish(
+        self, context: Context, request: Req, unfinished: Unfinished[Resp]
+    ) -> Resp | None:
+        """Wait and return the response."""
+        try:
+            return await unfinished.finish()
+        except Exception as error:  # noqa: BLE001  A bug is logged.
+            return self._answer_to(error, context, request)
+
+    def _answer_to(self, error: Exception, context: Context, request: Req) -> Resp | None:
+        """Return the response to a failed request; raise what the connection has to handle."""
+        if isinstance(error, Disconnect):
+            raise error
+        if isinstance(error, KafkaError):
             if context.may_forward and isinstance(error, NotController):
-                raise
+                raise error
             return self.refuse(request, error)
-        except Disconnect:
-            raise
-        except Exception:
-            logger.exception("request failed api=%s", self.request_type.__name__)
-            return self.refuse(request, UnknownServerError())
+        logger.error("request failed api=%s", self.request_type.__name__, exc_info=error)
+        return self.refuse(request, UnknownServerError())
 
 
 @overload
