@@ -79,7 +79,7 @@ class BufferPool:
 class Framer:
     """Cuts one connection's bytes into frames."""
 
-    __slots__ = ("_body", "_buffers", "_chunk", "_have", "_max_bytes", "_pos", "_size")
+    __slots__ = ("_body", "_buffers", "_chunk", "_have", "_max_bytes", "_pos", "_size", "ready")
 
     def __init__(self, max_bytes: int, buffers: BufferPool | None = None) -> None:
         self._max_bytes = max_bytes
@@ -89,21 +89,13 @@ class Framer:
         self._body: bytearray | None = None
         self._have = 0
         self._size = 0
+        self.ready = False
+        """True if another whole frame has arrived behind the one that :meth:`take` returned."""
 
     @property
     def buffer_bytes(self) -> int:
         """The size in bytes of the incomplete frame's buffer, 0 without a buffer."""
         return 0 if self._body is None else len(self._body)
-
-    @property
-    def ready(self) -> bool:
-        """True if another whole frame has arrived."""
-        start = self._pos + 4
-        chunk = self._chunk
-        if start > len(chunk):
-            return False
-        (size,) = _INT32.unpack_from(chunk, self._pos)
-        return bool(0 < size <= len(chunk) - start)
 
     @property
     def partial(self) -> bool:
@@ -138,8 +130,6 @@ class Framer:
         chunk = self._chunk
         start = self._pos + 4
         if start > len(chunk):
-            if self._pos == len(chunk):
-                self._chunk, self._pos = _NOTHING, 0  # an idle connection holds no memory
             return None
         (size,) = _INT32.unpack_from(chunk, self._pos)
         if not 0 < size <= self._max_bytes:
@@ -149,7 +139,20 @@ class Framer:
             self._begin(chunk[start:], size)
             return None
         self._pos = end
+        if end < len(chunk):
+            self.ready = self._has_frame(chunk, end)
+        else:  # An idle connection holds no memory.
+            self._chunk, self._pos, self.ready = _NOTHING, 0, False
         return chunk[start:end]
+
+    @staticmethod
+    def _has_frame(chunk: memoryview, pos: int) -> bool:
+        """Return whether a whole frame begins at ``pos``."""
+        start = pos + 4
+        if start > len(chunk):
+            return False
+        (size,) = _INT32.unpack_from(chunk, pos)
+        return bool(0 < size <= len(chunk) - start)
 
     def drop(self) -> None:
         """Return the buffer to the pool, because the connection is closed."""

@@ -90,15 +90,16 @@ class Sender:
 
     async def send(self, parts: Sequence[Part]) -> None:
         """Send the answers held back, then all of ``parts``; close the regions among them."""
-        self.stop_draining()
+        if self.draining is not None:
+            self.stop_draining()
         if self.unsent:
             parts = [*self.unsent, *parts]
             self.unsent = []
         self._turn_bytes = 0
-        last = len(parts) - 1
-        if last == 0 and isinstance(parts[0], bytes):
+        if len(parts) == 1 and isinstance(parts[0], bytes):
             await self._send_bytes(parts[0])
             return
+        last = len(parts) - 1
         joined: list[Bytes] = []
         size = 0
         try:
@@ -160,7 +161,8 @@ class Sender:
         """Send all of ``data``; ``MSG_MORE`` in ``flags`` means that more follows at once."""
         view = data
         while view:
-            await self._pause()
+            if self._turn_bytes:
+                await self._pause()
             piece = view if len(view) <= PIECE_BYTES else memoryview(view)[:PIECE_BYTES]
             try:
                 sent = self.sock.send(piece, flags)
@@ -176,7 +178,8 @@ class Sender:
         """Send a file's bytes without reading them into this process, where that is possible."""
         position, remaining_bytes = region.position, len(region)
         while remaining_bytes:
-            await self._pause()
+            if self._turn_bytes:
+                await self._pause()
             try:
                 piece_bytes = min(remaining_bytes, PIECE_BYTES)
                 sent = await self._send_piece(region, position, piece_bytes)
@@ -197,7 +200,8 @@ class Sender:
         size = len(region)
         if not size:
             return b""
-        await self._pause()
+        if self._turn_bytes:
+            await self._pause()
         if size > READ_BYTES or not region.is_cached(region.position, size):
             return None
         data = region.file.read(region.position, size)

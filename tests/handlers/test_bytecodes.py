@@ -55,17 +55,17 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 2899,
-    "Produce, acks=all, idempotent": 3156,
-    "Fetch at the tail": 3621,
-    "Fetch that begins to wait": 2170,
-    "Fetch that is woken": 3163,
-    "Copy of a record to a follower": 14939,
-    "Heartbeat": 2071,
-    "OffsetCommit": 5449,
-    "Metadata of one topic": 3066,
-    "ApiVersions": 2660,
-    "FindCoordinator": 1770,
+    "Produce, acks=1": 2844,
+    "Produce, acks=all, idempotent": 3101,
+    "Fetch at the tail": 3576,
+    "Fetch that begins to wait": 2218,
+    "Fetch that is woken": 3101,
+    "Copy of a record to a follower": 14791,
+    "Heartbeat": 2016,
+    "OffsetCommit": 5394,
+    "Metadata of one topic": 3011,
+    "ApiVersions": 2605,
+    "FindCoordinator": 1715,
 }
 FOLLOWER: Final = 2
 
