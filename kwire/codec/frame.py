@@ -22,7 +22,9 @@ API_VERSIONS: Final = 18
 _NEVER: Final = 1 << 15
 """A number above every version; versions are int16."""
 _REQUEST: Final = Struct(">hhih")
-_RESPONSE: Final = Struct(">ii")
+_RESPONSE_HEADS: Final = (Struct(">ii"), Struct(">iix"))
+"""The size and the header of a response, by the header's version. The flexible one ends with the
+number of tagged fields, which is 0."""
 _INT32: Final = Struct(">i")
 
 
@@ -61,9 +63,9 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 @cache
-def _response_tags(api_key: int, version: int) -> bytes:
-    """Return the tagged fields of a response's header: none, or their number, which is 0."""
-    return b"\0" * response_header_version(api_key, version)
+def response_head(api_key: int, version: int) -> Struct:
+    """Return the layout of the size and the header of a response."""
+    return _RESPONSE_HEADS[response_header_version(api_key, version)]
 
 
 def read_header(frame: Buffer) -> tuple[RequestHead, int]:
@@ -91,9 +93,9 @@ def read_header(frame: Buffer) -> tuple[RequestHead, int]:
 
 def response_parts(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
     """Return the parts of a response, starting with its size; record batches are separate parts."""
-    parts: list[Part] = [b""]
+    parts: list[Part] = []
     encoder(type(response), version)(response, parts)
-    _add_head(parts, api_key, version, correlation_id)
+    add_head(parts, response_head(api_key, version), correlation_id)
     return parts
 
 
@@ -101,22 +103,20 @@ def response_parts_in_steps(
     api_key: int, version: int, correlation_id: int, response: object
 ) -> Generator[None, None, list[Part]]:
     """Build the parts of a large response in small steps, which the caller runs in slices."""
-    parts: list[Part] = [b""]
+    parts: list[Part] = []
     yield from encoder_in_steps(type(response), version)(response, parts)
-    _add_head(parts, api_key, version, correlation_id)
+    add_head(parts, response_head(api_key, version), correlation_id)
     return parts
 
 
-def _add_head(parts: list[Part], api_key: int, version: int, correlation_id: int) -> None:
-    """Put the size and the header before the body; the first part is empty."""
-    tags = _response_tags(api_key, version)
-    size = sum(map(len, parts)) + 4 + len(tags)
-    head = _RESPONSE.pack(size, correlation_id) + tags
-    body = parts[1] if len(parts) > 1 else None
-    if type(body) is bytes:
-        parts[:2] = (head + body,)  # a small answer is one part, which is sent by one call
+def add_head(parts: list[Part], head: Struct, correlation_id: int) -> None:
+    """Put the size and the header before the parts of a body."""
+    size = sum(map(len, parts)) + head.size - _INT32.size
+    body = parts[0] if parts else None
+    if type(body) is bytes:  # A small answer is one part, which is sent by one call.
+        parts[0] = head.pack(size, correlation_id) + body
     else:
-        parts[0] = head
+        parts.insert(0, head.pack(size, correlation_id))
 
 
 def request_frame(

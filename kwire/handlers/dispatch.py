@@ -12,13 +12,15 @@ from typing import Final
 import attrs
 
 from kwire.codec.apis import BY_KEY, BY_NAME, Api, ListenerType
-from kwire.codec.compile import Decoder, Part, decoder, decoder_in_steps, encoder
+from kwire.codec.compile import Decoder, Encoder, Part, decoder, decoder_in_steps, encoder
 from kwire.codec.element_count import has_more_elements
 from kwire.codec.frame import (
     Body,
+    add_head,
     leading_int32,
     read_header,
     request_header_version,
+    response_head,
     response_parts,
     response_parts_in_steps,
 )
@@ -64,6 +66,9 @@ class Route:
     decode: Decoder[Body]
     widen: Callable[[Body, int], Body] | None
     narrow: Callable[[Body, int, Body], Body] | None
+    encode: Encoder[Body]
+    head: struct.Struct
+    """The layout of the size and the header of the response."""
     count: Cell
     seconds: Histogram
     forwarded: bool
@@ -83,6 +88,8 @@ class Route:
             decode=decoder(api.request, version),
             widen=getattr(shapes, "widen_request", None),
             narrow=getattr(shapes, "narrow_response", None),
+            encode=encoder(api.response, version),
+            head=response_head(api.key, version),
             count=metrics.cell(REQUESTS, api.name, str(version)),
             seconds=metrics.histogram(REQUEST_SECONDS, api.name),
             forwarded=is_forwarded and not handler.calls_controller,
@@ -175,10 +182,10 @@ class ConnectionRequests:
         if len(frame) < _HEAD.size:
             raise Disconnect("a frame shorter than a request header")
         key, version, correlation_id = _HEAD.unpack_from(frame)
-        if key == _API_VERSIONS.key and not _API_VERSIONS.is_stable(version):
-            return _refuse_version(correlation_id)
         route = self.dispatcher.routes.get((key, version))
         if route is None:
+            if key == _API_VERSIONS.key and not _API_VERSIONS.is_stable(version):
+                return _refuse_version(correlation_id)
             route = await self.dispatcher.prepare(key, version)
         now = self.context.services.clock.now
         started = now()
@@ -274,7 +281,10 @@ class ConnectionRequests:
                 return await run_in_slices(
                     response_parts_in_steps(key, version, correlation_id, response)
                 )
-            return response_parts(key, version, correlation_id, response)
+            parts: list[Part] = []
+            route.encode(response, parts)
+            add_head(parts, route.head, correlation_id)
+            return parts
         except BaseException:
             route.handler.discard(response)
             raise

@@ -55,17 +55,17 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 2844,
-    "Produce, acks=all, idempotent": 3101,
-    "Fetch at the tail": 3576,
-    "Fetch that begins to wait": 2122,
-    "Fetch that is woken": 3101,
-    "Copy of a record to a follower": 14791,
-    "Heartbeat": 2016,
-    "OffsetCommit": 5394,
-    "Metadata of one topic": 3011,
-    "ApiVersions": 2605,
-    "FindCoordinator": 1715,
+    "Produce, acks=1": 2792,
+    "Produce, acks=all, idempotent": 3049,
+    "Fetch at the tail": 3524,
+    "Fetch that begins to wait": 2117,
+    "Fetch that is woken": 3054,
+    "Copy of a record to a follower": 14635,
+    "Heartbeat": 1964,
+    "OffsetCommit": 5342,
+    "Metadata of one topic": 2959,
+    "ApiVersions": 2535,
+    "FindCoordinator": 1663,
 }
 FOLLOWER: Final = 2
 

@@ -431,7 +431,7 @@ async def test_late_fetch_of_a_follower_that_was_started_again_keeps_no_file():
 @pytest.mark.parametrize(
     "place",
     [
-        "kwire.handlers.dispatch.response_parts",
+        "kwire.handlers.dispatch.add_head",
         "kwire.replica.fetch_sessions.FetchSessions.finishing",
         "kwire.replica.replicas.ReplicaService.on_follower_fetched",
     ],
