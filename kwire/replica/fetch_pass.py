@@ -236,17 +236,17 @@ class FetchPass:
                 return self._redirect(partition, requested, broker)
         max_bytes = min(options.max_bytes - self.total_bytes, requested.max_bytes)
         result = self._read_log(partition, requested, 0 if holds_back else max_bytes, holds_back)
+        if result.region is not None:
+            self._regions.append(result.region)
+        if reader > CONSUMER and result.diverging is None:
+            result = self._on_follower_fetched(partition, requested, result)
         if self.watch is not None:
-            self.watch.add(requested.ref, partition)
+            self.watch.on_visited(requested.ref, partition)
             requested.is_settled = _is_settled(reader, partition, requested, result)
         if holds_back:
             self.holds_back = True
         else:
             self.visits[requested] = partition, result.end_offset
-        if result.region is not None:
-            self._regions.append(result.region)
-        if reader > CONSUMER and result.diverging is None:
-            self._on_follower_fetched(partition, requested)
         return self._answer(partition, requested, result)
 
     def _read_log(
@@ -317,7 +317,10 @@ class FetchPass:
             records=region if size else b"",
         )
 
-    def _on_follower_fetched(self, partition: Partition, requested: FetchPartition) -> None:
+    def _on_follower_fetched(
+        self, partition: Partition, requested: FetchPartition, result: ReadResult
+    ) -> ReadResult:
+        """Record a follower's position; return the result with the offsets that this has moved."""
         self.replicas.on_follower_fetched(
             partition,
             self.options.reader,
@@ -326,8 +329,11 @@ class FetchPass:
             broker_epoch=self.options.broker_epoch,
         )
         # A follower that knows only a lower high watermark is answered at once (KIP-1166).
-        if requested.known_high_watermark < partition.high_watermark:
-            self.is_urgent = True
+        self.is_urgent |= requested.known_high_watermark < partition.high_watermark
+        if result.high_watermark == partition.high_watermark:
+            return result
+        high_watermark, stable = partition.readable_ends
+        return result._replace(high_watermark=high_watermark, last_stable=stable)
 
     def _must_hold_back(self, partition: Partition, leader: Leader) -> bool:
         """Return whether the throttle holds back a follower outside the ISR (KIP-73)."""

@@ -49,8 +49,12 @@ class FetchSessionWatch(Generic[T]):
         """True if a partition has changed since the request took the session's partitions."""
         return bool(self.session.unsettled)
 
-    def add(self, ref: Ref, partition: Partition) -> None:
-        """Watch a partition that the request visits."""
+    def on_visited(self, ref: Ref, partition: Partition) -> None:
+        """Watch a partition that the request has visited, and whose changes so far it answers.
+
+        One of them is the high watermark that the visit of a follower itself has moved.
+        """
+        self.session.unsettled.pop(ref, None)
         if partition not in self._refs and not self._is_ended:
             self.remove((ref,))
             self._partitions[ref] = partition

@@ -60,7 +60,7 @@ FIGURES: Final = {
     "Fetch at the tail": 3524,
     "Fetch that begins to wait": 2117,
     "Fetch that is woken": 3054,
-    "Copy of a record to a follower": 14635,
+    "Copy of a record to a follower": 11876,
     "Heartbeat": 1964,
     "OffsetCommit": 5342,
     "Metadata of one topic": 2959,

@@ -1,9 +1,11 @@
 """Fetch sessions of many partitions, of which few change: what a request visits and answers."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
@@ -60,7 +62,6 @@ async def test_request_visits_what_has_changed(
     assert len(visits) < FEW
     assert list(await fetcher.fetch()) == [150], "the fetcher has not taken the records"
     await fetcher.fetch(150, offset=1)
-    await fetcher.fetch()  # A follower gets the high watermark that its own fetch has moved.
     visits.clear()
     assert await fetcher.fetch() == {}
     assert len(visits) < FEW
@@ -94,6 +95,28 @@ async def test_high_watermark_that_moves_is_sent_with_the_next_answer() -> None:
     answers = await fetcher.fetch()
     assert {index: data.high_watermark for index, data in answers.items()} == {9: 1}
     assert await fetcher.fetch() == {}
+
+
+async def test_follower_learns_the_high_watermark_from_the_fetch_that_moves_it() -> None:
+    subject, fetcher = await idle_session(2, replicas=(NODE, 2))
+    write(subject, partition_of(subject, 9), b"a")
+    await fetcher.fetch()
+    answers = await fetcher.fetch(9, offset=1)
+    assert {index: data.high_watermark for index, data in answers.items()} == {9: 1}
+    assert await fetcher.fetch() == {}
+
+
+async def test_partition_whose_high_watermark_a_follower_moves_is_read_once(
+    autojump_clock: object, visits: list[int]
+) -> None:
+    subject, fetcher = await idle_session(2, replicas=(NODE, 2))
+    write(subject, partition_of(subject, 150), b"a")
+    await fetcher.fetch()
+    async with trio.open_nursery() as nursery:
+        visits.clear()
+        nursery.start_soon(partial(fetcher.fetch, 150, offset=1, wait_ms=500))
+        await trio.testing.wait_all_tasks_blocked()
+        assert visits.count(150) == 1
 
 
 async def test_lost_leadership_of_an_idle_partition_is_answered_each_time() -> None:

@@ -516,4 +516,22 @@ MUTATIONS = (
         new="",
         test="tests/handlers/test_lease.py::test_produce_is_refused",
     ),
+    Mutation(
+        name="fetch-that-commits-hides-the-high-watermark",
+        invariants=(10,),
+        path="kwire/replica/fetch_pass.py",
+        old="if result.high_watermark == partition.high_watermark:",
+        new="if True:",
+        test="tests/handlers/test_idle_sessions.py::"
+        "test_follower_learns_the_high_watermark_from_the_fetch_that_moves_it",
+    ),
+    Mutation(
+        name="follower-reads-its-own-change-again",
+        invariants=(10,),
+        path="kwire/replica/fetch_session_watch.py",
+        old="        self.session.unsettled.pop(ref, None)\n",
+        new="",
+        test="tests/handlers/test_idle_sessions.py::"
+        "test_partition_whose_high_watermark_a_follower_moves_is_read_once",
+    ),
 )
