@@ -1,6 +1,7 @@
 """A connection to another node: pipelined requests, and their responses in order.
 
-It uses the highest version that both nodes support. When the connection ends, every call in flight
+It uses the highest version that both nodes support. A call sends its request itself; a task sends
+only what the socket does not take at once. When the connection ends, every call in flight
 fails with :class:`ConnectionLost`; the caller decides whether and when to reconnect. On Linux, a
 connection ends after the other host has acknowledged nothing for 5 seconds.
 """
@@ -77,7 +78,10 @@ class NodeClient:
     versions: dict[int, tuple[int, int]] = attrs.field(factory=dict)
     """The first and last version that the other node advertised, by API key."""
     lost: bool = False
-    _outbox: list[bytes] = attrs.field(factory=list)
+    _sender: Sender | None = None
+    """The sender of the connected socket; it holds the requests that are not sent yet."""
+    _is_sending: bool = False
+    """True while the task sends, so that the requests of calls queue up behind."""
     _in_flight: deque[_InFlight] = attrs.field(factory=deque)
     """The requests in flight, oldest first: responses must come in this order."""
     _to_send: ParkingLot = attrs.field(factory=ParkingLot)
@@ -89,8 +93,9 @@ class NodeClient:
         try:
             sock = await self._connect()
             with sock:
+                sender = self._sender = Sender(sock)
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._write, sock)
+                    nursery.start_soon(self._send_rest, sender)
                     nursery.start_soon(self._read, sock)
                     await self._learn_versions()
                     task_status.started()
@@ -119,15 +124,17 @@ class NodeClient:
         assert key is not None
         if version is None:
             version = self._version(key)
-        in_flight = self._enqueue(key, version, request)
+        in_flight = self._send(key, version, request)
         await in_flight.done.wait()
         if in_flight.response is None:
             raise ConnectionLost(f"{self.host}:{self.port}")
         response: Resp = in_flight.response
         return response
 
-    def _enqueue(self, key: int, version: int, request: object) -> _InFlight:
-        if self.lost:
+    def _send(self, key: int, version: int, request: object) -> _InFlight:
+        """Send a request, or let the task send it after requests that are not sent yet."""
+        sender = self._sender
+        if self.lost or sender is None:
             raise ConnectionLost(f"{self.host}:{self.port}")
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         in_flight = _InFlight(correlation_id, key, version)
@@ -138,9 +145,13 @@ class NodeClient:
                 raise
             text = f"{BY_KEY[key].name}: version {version} cannot carry the request: {error}"
             raise UnsupportedVersion(text) from error
-        self._outbox.append(frame)
         self._in_flight.append(in_flight)
-        self._to_send.unpark()
+        is_first = not sender.unsent and not self._is_sending
+        sender.unsent.append(frame)
+        if is_first:
+            sender.flush()
+            if sender.unsent:
+                self._to_send.unpark()
         return in_flight
 
     def _version(self, key: int) -> int:
@@ -173,12 +184,13 @@ class NodeClient:
             api.api_key: (api.min_version, api.max_version) for api in response.api_keys
         }
 
-    async def _write(self, sock: socket.socket) -> None:
-        sender = Sender(sock)
+    async def _send_rest(self, sender: Sender) -> None:
+        """Send what the socket did not take."""
         while True:
-            while self._outbox:
-                requests, self._outbox = self._outbox, []
-                await sender.send(requests)
+            self._is_sending = True
+            while sender.unsent:
+                await sender.send(())
+            self._is_sending = False
             await self._to_send.park()
 
     async def _read(self, sock: socket.socket) -> None:

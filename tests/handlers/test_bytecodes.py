@@ -6,10 +6,13 @@ only an upper bound. After a change of a figure on purpose, write the new one he
 ``docs/performance.md``.
 """
 
+import struct
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, Final, cast
 
 import attrs
@@ -17,16 +20,19 @@ import pytest
 import trio
 import trio.testing
 
-from kwire.codec.messages.api_versions import ApiVersionsRequest
+from kwire.clock import SystemClock
+from kwire.codec.frame import response_parts
+from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
-from kwire.codec.messages.heartbeat import HeartbeatRequest
+from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.log import disk
 from kwire.log.disk import RealDisk
+from kwire.net.connection_pool import Network
 from kwire.replica.partition import Partition
 from kwire.testing.wire import TrioWireClient
 from simulation.disk import SimDisk
@@ -66,6 +72,7 @@ FIGURES: Final = {
     "Metadata of one topic": 2959,
     "ApiVersions": 2535,
     "FindCoordinator": 1663,
+    "Call of another node": 889,
 }
 FOLLOWER: Final = 2
 
@@ -258,6 +265,47 @@ async def test_heartbeat_and_offset_commit() -> None:
         answer, tracer = await cost(node, lambda _: commit, 8)
         assert answer.topics[0].partitions[0].error_code == 0
         check("OffsetCommit", tracer)
+
+
+VERSIONS: Final = ApiVersionsResponse(
+    api_keys=[ApiVersionsResponse.ApiVersion(api_key=12, min_version=0, max_version=4)]
+)
+
+
+async def answer_heartbeats(stream: trio.SocketStream) -> None:
+    """Serve another node's connection, with code that is not counted."""
+    answers = {
+        18: b"".join(response_parts(18, 3, 0, VERSIONS)),
+        12: b"".join(response_parts(12, 4, 0, HeartbeatResponse())),
+    }
+    received = bytearray()
+    while True:
+        received += await stream.receive_some()
+        size, key, _, correlation_id = struct.unpack_from(">ihhi", received)
+        assert len(received) == 4 + size, "each request is awaited"
+        received.clear()
+        answer = answers[key]
+        await stream.send_all(answer[:4] + struct.pack(">i", correlation_id) + answer[8:])
+
+
+async def test_call_of_another_node() -> None:
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    async with trio.open_nursery() as nursery:
+        serve_other = partial(trio.serve_tcp, answer_heartbeats, 0, host="127.0.0.1")
+        (listener,) = await nursery.start(serve_other)
+        port = listener.socket.getsockname()[1]
+        network = Network(SystemClock(), Random(0))
+        await nursery.start(network.run)
+        pool, counts = network.pool("node-1", 30.0), []
+        for _ in range(REQUESTS):
+            tracer = Tracer()
+            with tracer.counting():
+                answer = await pool.call("127.0.0.1", port, heartbeat)
+                await trio.testing.wait_all_tasks_blocked()
+            assert answer.error_code == 0
+            counts.append(tracer)
+        nursery.cancel_scope.cancel()
+    check("Call of another node", median(counts))
 
 
 @attrs.define

@@ -436,4 +436,13 @@ MUTATIONS = (
         new="                pass",
         test=f"{WAITING}::test_client_that_never_reads_the_answers_is_closed_as_idle",
     ),
+    Mutation(
+        name="call-overtakes-a-request-that-is-half-sent",
+        invariants=(103,),
+        path="kwire/net/client.py",
+        old="is_first = not sender.unsent and not self._is_sending",
+        new="is_first = not sender.unsent",
+        test="tests/net/test_client.py::"
+        "test_requests_that_the_socket_does_not_take_at_once_arrive_whole_and_in_order",
+    ),
 )

@@ -121,6 +121,19 @@ async def test_pipelined_calls_get_their_own_responses() -> None:
         assert answers == {number: number for number in range(50)}
 
 
+async def test_requests_that_the_socket_does_not_take_at_once_arrive_whole_and_in_order() -> None:
+    async with connect() as (client, _):
+
+        async def call(number: int) -> None:
+            for generation in range(number, number + 5):
+                answer = await client.call(heartbeat("g" * 32_000, generation))
+                assert answer.error_code == generation
+
+        async with trio.open_nursery() as nursery:
+            for number in range(200):
+                nursery.start_soon(call, 10 * number)
+
+
 async def test_cancelled_call_does_not_disturb_later_ones() -> None:
     async with connect() as (client, other):
         async with trio.open_nursery() as nursery:
