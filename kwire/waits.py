@@ -1,10 +1,11 @@
-"""Waits of one task for another: a signal that can be cleared, and waits for an offset.
+"""Waits of one task for another: a signal that can be cleared, waits for an offset, deadlines.
 
 Nothing polls: a task sleeps until another task calls ``set``, ``notify`` or ``reach``. For
 something that happens once, such as the end of a flush, :class:`trio.Event` is enough; tasks that
 take turns, as in ``net/task_pacer.py``, use trio's ParkingLot.
 """
 
+from collections.abc import Callable, Iterable
 from math import inf
 
 import attrs
@@ -48,6 +49,65 @@ class Signal:
             await self._tasks.park()
 
 
+def _set_all(events: Iterable[trio.Event]) -> None:
+    for event in events:
+        event.set()
+
+
+class Deadlines:
+    """The deadlines of waits, kept by one task: a cancel scope for each wait costs ten times as
+    much."""
+
+    __slots__ = ("_events", "_is_running", "_next", "_now", "_wake")
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        wake: Callable[[Iterable[trio.Event]], None] = _set_all,
+    ) -> None:
+        """``now`` is the clock of trio's deadlines; ``wake`` sets events, at once or later."""
+        self._now = now
+        self._wake = wake
+        self._events: LazyHeap[trio.Event] = LazyHeap()
+        """The events of the waits, by their deadlines."""
+        self._next = trio.CancelScope()
+        """The scope in which :meth:`run` sleeps until the earliest deadline."""
+        self._is_running = False
+
+    async def wait(self, event: trio.Event, deadline: float) -> None:
+        """Wait for an event, but not beyond the deadline; the caller checks what it waits for.
+
+        Nobody else may wait for the event, because it may be set at the deadline.
+        """
+        if not self._is_running:
+            with trio.move_on_at(deadline):
+                await event.wait()
+            return
+        self._events.push(event, deadline)
+        if deadline < self._next.deadline:
+            self._next.deadline = deadline
+        try:
+            await event.wait()
+        finally:
+            self._events.discard(event)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """End the waits whose time is up, and all when cancelled; sleep in between.
+
+        While this does not run, each wait has a cancel scope of its own.
+        """
+        self._is_running = True
+        task_status.started()
+        try:
+            while True:
+                with trio.CancelScope(deadline=self._events.first_key) as self._next:
+                    await trio.sleep_forever()
+                self._wake(self._events.pop_up_to(self._now()))
+        finally:
+            self._is_running = False
+            self._wake(self._events.pop_up_to(inf))
+
+
 @attrs.define(eq=False, repr=False)
 class OffsetWaits:
     """The tasks that wait until an offset, which only increases, reaches theirs."""
@@ -68,6 +128,16 @@ class OffsetWaits:
         self._events.push(event, offset)
         try:
             await event.wait()
+        finally:
+            self._events.discard(event)
+
+    async def wait_until(self, offset: int, deadlines: Deadlines, deadline: float) -> bool:
+        """Wait like :meth:`wait`, but not beyond the deadline; return whether it ended earlier."""
+        event = trio.Event()
+        self._events.push(event, offset)
+        try:
+            await deadlines.wait(event, deadline)
+            return event not in self._events
         finally:
             self._events.discard(event)
 

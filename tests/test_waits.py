@@ -4,13 +4,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.waits import OffsetWaits, Signal
+from kwire.waits import Deadlines, OffsetWaits, Signal
 
 
 class Waiting:
@@ -155,3 +156,41 @@ async def test_cost_of_cancelled_waits_is_linear() -> None:
         return step_count
 
     assert await count_steps(2000) < 20 * await count_steps(200)
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_wait_ends_at_its_offset_or_its_deadline(
+    autojump_clock: object, is_running: bool
+) -> None:
+    """Each wait has its own deadline, with or without the task that keeps them."""
+    waits, deadlines = OffsetWaits(), Deadlines(trio.current_time)
+    ended: dict[int, tuple[float, bool]] = {}
+    start = trio.current_time()
+
+    async def wait(offset: int, seconds: int) -> None:
+        has_reached = await waits.wait_until(offset, deadlines, start + seconds)
+        ended[offset] = round(trio.current_time() - start), has_reached
+
+    async with trio.open_nursery() as nursery:
+        if is_running:
+            await nursery.start(deadlines.run)
+        async with trio.open_nursery() as waiting:
+            for offset, seconds in ((1, 9), (2, 3), (3, 5), (4, 9)):
+                waiting.start_soon(wait, offset, seconds)
+            await trio.sleep(1)
+            waits.reach(1)
+            await trio.sleep(3)
+            waits.end_all()
+        nursery.cancel_scope.cancel()
+    assert ended == {1: (1, True), 2: (3, False), 3: (4, True), 4: (4, True)}
+    assert not len(waits)
+
+
+async def test_deadlines_end_with_their_task(autojump_clock: object) -> None:
+    waits, deadlines = OffsetWaits(), Deadlines(trio.current_time)
+    async with trio.open_nursery() as nursery, trio.open_nursery() as keeping:
+        await keeping.start(deadlines.run)
+        nursery.start_soon(waits.wait_until, 1, deadlines, 1e9)
+        await wait_all_tasks_blocked()
+        keeping.cancel_scope.cancel()
+    assert trio.current_time() < 1e9

@@ -10,7 +10,7 @@ import socket
 import sys
 from collections import deque
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import attrs
 import trio
@@ -58,14 +58,15 @@ def _is_refused(error: BaseException) -> bool:
 
 
 @attrs.define(eq=False, repr=False)
-class _InFlight:
-    """A request without a response yet: sent, or about to be."""
+class Call(Generic[Resp]):
+    """A request that is sent or about to be, and its response."""
 
     correlation_id: int
     key: int
     version: int
     done: trio.Event = attrs.field(factory=trio.Event)
-    response: Body = None
+    """Set when the response has arrived or the connection has ended."""
+    response: Resp | None = None
 
 
 @attrs.define(eq=False, repr=False)
@@ -82,7 +83,7 @@ class NodeClient:
     """The sender of the connected socket; it holds the requests that are not sent yet."""
     _is_sending: bool = False
     """True while the task sends, so that the requests of calls queue up behind."""
-    _in_flight: deque[_InFlight] = attrs.field(factory=deque)
+    _in_flight: deque[Call[Body]] = attrs.field(factory=deque)
     """The requests in flight, oldest first: responses must come in this order."""
     _to_send: ParkingLot = attrs.field(factory=ParkingLot)
     _correlation_id: int = 0
@@ -120,24 +121,24 @@ class NodeClient:
 
         Raises UnsupportedVersion if no version that the other node supports can carry the request.
         """
+        call = self.begin(request, version=version)
+        await call.done.wait()
+        return self.end(call)
+
+    def begin(self, request: Request[Resp], *, version: int | None = None) -> Call[Resp]:
+        """Send a request, or let the task send it after requests that are not sent yet.
+
+        Raises the same as :meth:`call`, which also waits.
+        """
         key = spec_of(type(request)).api_key
         assert key is not None
         if version is None:
             version = self._version(key)
-        in_flight = self._send(key, version, request)
-        await in_flight.done.wait()
-        if in_flight.response is None:
-            raise ConnectionLost(f"{self.host}:{self.port}")
-        response: Resp = in_flight.response
-        return response
-
-    def _send(self, key: int, version: int, request: object) -> _InFlight:
-        """Send a request, or let the task send it after requests that are not sent yet."""
         sender = self._sender
         if self.lost or sender is None:
             raise ConnectionLost(f"{self.host}:{self.port}")
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        in_flight = _InFlight(correlation_id, key, version)
+        call: Call[Resp] = Call(correlation_id, key, version)
         try:
             frame = request_frame(key, version, correlation_id, self.client_id, request)
         except EncodeError as error:
@@ -145,14 +146,20 @@ class NodeClient:
                 raise
             text = f"{BY_KEY[key].name}: version {version} cannot carry the request: {error}"
             raise UnsupportedVersion(text) from error
-        self._in_flight.append(in_flight)
+        self._in_flight.append(call)
         is_first = not sender.unsent and not self._is_sending
         sender.unsent.append(frame)
         if is_first:
             sender.flush()
             if sender.unsent:
                 self._to_send.unpark()
-        return in_flight
+        return call
+
+    def end(self, call: Call[Resp]) -> Resp:
+        """Return the response of a call that is done; raise ConnectionLost if there is none."""
+        if call.response is None:
+            raise ConnectionLost(f"{self.host}:{self.port}")
+        return call.response
 
     def _version(self, key: int) -> int:
         api = BY_KEY[key]
@@ -214,9 +221,10 @@ class NodeClient:
     def _on_response(self, frame: memoryview) -> None:
         if not self._in_flight:
             raise Disconnect("a response without a request")
-        in_flight = self._in_flight.popleft()
-        correlation_id, in_flight.response = read_response(in_flight.key, in_flight.version, frame)
-        in_flight.done.set()
-        if correlation_id != in_flight.correlation_id:
-            in_flight.response = None
+        call = self._in_flight[0]
+        correlation_id, response = read_response(call.key, call.version, frame)
+        if correlation_id != call.correlation_id:
             raise Disconnect("a response out of order")
+        self._in_flight.popleft()
+        call.response = response
+        call.done.set()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
+from kwire.waits import Deadlines
+
 if TYPE_CHECKING:
     from kwire.clock import Clock
     from kwire.codec.schema import Request
@@ -64,11 +66,17 @@ class Network:
     clock: Clock
     random: Random
     nursery: trio.Nursery | None = None
+    deadlines: Deadlines = attrs.field(init=False)
+    """The deadlines of the calls."""
+
+    def __attrs_post_init__(self) -> None:
+        self.deadlines = Deadlines(self.clock.now)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep connections until cancelled."""
         async with trio.open_nursery() as nursery:
             self.nursery = nursery
+            await nursery.start(self.deadlines.run)
             task_status.started()
             try:
                 await trio.sleep_forever()
@@ -115,10 +123,23 @@ class ConnectionPool:
         Raises OutOfReach if no answer comes, UnsupportedVersion if the other node cannot read the
         request.
         """
-        with trio.move_on_after(self.timeout_s):
-            return await self._call(host, port, request)
-        self.drop(host, port)
-        raise OutOfReach(f"{host}:{port}: no answer for {self.timeout_s} s")
+        from kwire.net.client import ConnectionLost
+
+        link = self._links.get((host, port))
+        if link is None:
+            link = self._links[host, port] = _Link(host, port)
+        deadline = self.network.clock.now() + self.timeout_s
+        client = await self._connect_until(deadline, link)
+        try:
+            call = client.begin(request)
+            await self.network.deadlines.wait(call.done, deadline)
+            if call.response is None and not client.lost:
+                self.drop(host, port)
+                raise self._timeout_error(link)
+            return client.end(call)
+        except ConnectionLost as error:
+            await self._connect_until(deadline, link)  # Raises ConnectionRefused without a process.
+            raise OutOfReach(str(error)) from error
 
     def drop(self, host: str, port: int) -> None:
         """Close the connection to an address; calls that wait for an answer there fail."""
@@ -127,18 +148,16 @@ class ConnectionPool:
             link.client = None
             link.scope.cancel()
 
-    async def _call(self, host: str, port: int, request: Request[Resp]) -> Resp:
-        from kwire.net.client import ConnectionLost
+    def _timeout_error(self, link: _Link) -> OutOfReach:
+        return OutOfReach(f"{link.host}:{link.port}: no answer for {self.timeout_s} s")
 
-        link = self._links.get((host, port))
-        if link is None:
-            link = self._links[host, port] = _Link(host, port)
-        client = await self._connect(link)
-        try:
-            return await client.call(request)
-        except ConnectionLost as error:
-            await self._connect(link)  # raises ConnectionRefused if the process is gone
-            raise OutOfReach(str(error)) from error
+    async def _connect_until(self, deadline: float, link: _Link) -> NodeClient:
+        client = link.client
+        if client is not None and not client.lost:
+            return client
+        with trio.move_on_at(deadline):
+            return await self._connect(link)
+        raise self._timeout_error(link)
 
     async def _connect(self, link: _Link) -> NodeClient:
         """Return the link's connection, connecting first if necessary."""

@@ -11,7 +11,6 @@ Rules:
   added; otherwise the fetch notices the change before it adds the partition.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -19,7 +18,6 @@ import attrs
 import trio
 
 from kwire.drive import Wakes, run_in_slices
-from kwire.lazy_heap import LazyHeap
 from kwire.replica.byte_waits import (
     REMOVED_AT_ONCE,
     ByteWait,
@@ -29,6 +27,7 @@ from kwire.replica.byte_waits import (
 )
 from kwire.replica.fetch_sessions import Session
 from kwire.replica.partition import Partition
+from kwire.waits import Deadlines
 
 if TYPE_CHECKING:
     from kwire.replica.fetch_session_watch import FetchSessionWatch
@@ -50,12 +49,12 @@ class FetchWaits:
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _to_wake: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE))
     """Complete fetches that are still to be woken."""
-    _times: LazyHeap[trio.Event] = attrs.field(factory=LazyHeap)
+    _deadlines: Deadlines = attrs.field(init=False)
     """The times at which fetches are answered with whatever is readable."""
-    _until_time: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """The scope in which :meth:`_keep_times` sleeps until the earliest of these times."""
-    _keeps_times: bool = False
     _sessions: dict[Session, EventWatch] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._deadlines = Deadlines(self.now, self._to_wake.wake)
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -112,18 +111,11 @@ class FetchWaits:
         If one append completed several fetches, all of them share the returned reads; otherwise the
         result is None.
         """
-        event = wait.waiter
         try:
-            if self._keeps_times:
-                self._end_at(self.now() + timeout_s, event)
-                await event.wait()
-            else:
-                with trio.move_on_after(timeout_s):
-                    await event.wait()
+            await self._deadlines.wait(wait.waiter, self.now() + timeout_s)
             await self.discard_in_turns(wait)
         finally:
             self._bytes.discard(wait)
-            self._times.discard(event)
         return wait.shared_reads
 
     def on_readable(
@@ -155,30 +147,8 @@ class FetchWaits:
         self._to_wake.wake(self._bytes.pop_all(partition))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Wake fetches until cancelled, then all of them.
-
-        While this does not run, each fetch sets its own timeout, at ten times the cost.
-        """
+        """Wake fetches until cancelled, then all of them."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._to_wake.run)
-            await nursery.start(self._keep_times)
+            await nursery.start(self._deadlines.run)
             task_status.started()
-
-    def _end_at(self, at: float, event: trio.Event) -> None:
-        """Wake a fetch at the time ``at``, at a tenth of the cost of its own cancel scope."""
-        self._times.push(event, at)
-        if at < self._until_time.deadline:
-            self._until_time.deadline = at
-
-    async def _keep_times(self, task_status: trio.TaskStatus[None]) -> None:
-        """Wake the fetches whose time is up, and all when cancelled; sleep in between."""
-        self._keeps_times = True
-        task_status.started()
-        try:
-            while True:
-                with trio.CancelScope(deadline=self._times.first_key) as self._until_time:
-                    await trio.sleep_forever()
-                self._to_wake.wake(self._times.pop_up_to(self.now()))
-        finally:
-            self._keeps_times = False
-            self._to_wake.wake(self._times.pop_up_to(math.inf))

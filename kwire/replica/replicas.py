@@ -49,6 +49,7 @@ from kwire.replica.roles import Roles
 from kwire.replica.throttles import Throttles
 from kwire.replica.unpacking import Unpacker
 from kwire.replica.verification import Guard
+from kwire.waits import Deadlines
 
 
 def check_follower(leader: Leader, node: int, broker_epoch: int) -> None:
@@ -95,12 +96,15 @@ class ReplicaService:
     _syncs: RequiredSyncs = attrs.field(init=False)
     _readers: DiskThreads = attrs.field(factory=DiskThreads)
     """Threads that read for lookups; writes and flushes use other threads."""
+    _deadlines: Deadlines = attrs.field(init=False)
+    """The deadlines of waits for followers."""
     unpacker: Unpacker = attrs.field(init=False)
     """Checks the records of produced batches before they are appended."""
 
     def __attrs_post_init__(self) -> None:
         self.unpacker = Unpacker(self._readers)
         self.fetch_waits = FetchWaits(self.now)
+        self._deadlines = Deadlines(self.now)
         self.sessions.on_end = self.fetch_waits.on_session_ended
         self._completion = Completion(self.now, self.fetch_waits)
         self._syncs = RequiredSyncs(self.logs, self._completion)
@@ -151,6 +155,7 @@ class ReplicaService:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._syncs.run)
             await nursery.start(self.fetch_waits.run)
+            await nursery.start(self._deadlines.run)
             await nursery.start(self.applier.run)
             if self._replication is not None:
                 await nursery.start(self._replication.run)
@@ -240,9 +245,8 @@ class ReplicaService:
         epoch = partition.leader_epoch if epoch is None else epoch
         leader = self._checked_leader(partition, epoch)
         if partition.high_watermark < end_offset:
-            with trio.move_on_after(timeout_s) as timeout:
-                await partition.commits.wait(end_offset)
-            if timeout.cancelled_caught:
+            deadline = self.now() + timeout_s
+            if not await partition.commits.wait_until(end_offset, self._deadlines, deadline):
                 raise RequestTimedOut
             leader = self._checked_leader(partition, epoch)
         if leader.under_min_isr:
@@ -347,9 +351,8 @@ class ReplicaService:
         epoch = partition.leader_epoch
         leader = self._checked_leader(partition, epoch)
         if leader.low_watermark(partition.log.log_start) < start:
-            with trio.move_on_after(timeout_s) as timeout:
-                await partition.deletions.wait(start)
-            if timeout.cancelled_caught:
+            deadline = self.now() + timeout_s
+            if not await partition.deletions.wait_until(start, self._deadlines, deadline):
                 raise RequestTimedOut
             leader = self._checked_leader(partition, epoch)
         return leader.low_watermark(partition.log.log_start)

@@ -80,7 +80,7 @@ class SimNetwork(Network):
     """The connections of one node to others."""
 
     def __init__(self, clock: Clock, random: Random, wire: Wire, node: int) -> None:
-        self.clock, self.random, self.nursery = clock, random, None
+        super().__init__(clock, random)
         self.wire, self.node = wire, node
 
     def pool(self, client_id: str, timeout_s: float, **_: float) -> FramePool:

@@ -64,15 +64,15 @@ FIGURES: Final = {
     "Produce, acks=1": 2792,
     "Produce, acks=all, idempotent": 3049,
     "Fetch at the tail": 3524,
-    "Fetch that begins to wait": 2117,
-    "Fetch that is woken": 3054,
-    "Copy of a record to a follower": 11876,
+    "Fetch that begins to wait": 2118,
+    "Fetch that is woken": 3058,
+    "Copy of a record to a follower": 11893,
     "Heartbeat": 1964,
     "OffsetCommit": 5342,
     "Metadata of one topic": 2959,
     "ApiVersions": 2535,
     "FindCoordinator": 1663,
-    "Call of another node": 889,
+    "Call of another node": 996,
 }
 FOLLOWER: Final = 2
 

@@ -358,16 +358,16 @@ MUTATIONS = (
     Mutation(
         name="end-no-long-poll-before-the-first",
         invariants=(10,),
-        path="kwire/replica/fetch_waits.py",
-        old="self._until_time.deadline = at",
+        path="kwire/waits.py",
+        old="self._next.deadline = deadline",
         new="pass",
         test="tests/handlers/test_fanout.py::test_long_polls_end_at_their_max_wait",
     ),
     Mutation(
         name="leave-long-polls-at-a-stop",
         invariants=(10,),
-        path="kwire/replica/fetch_waits.py",
-        old="self._to_wake.wake(self._times.pop_up_to(math.inf))",
+        path="kwire/waits.py",
+        old="self._wake(self._events.pop_up_to(inf))",
         new="pass",
         test="tests/handlers/test_fanout.py::test_long_polls_end_with_the_service",
     ),
@@ -533,5 +533,13 @@ MUTATIONS = (
         new="",
         test="tests/handlers/test_idle_sessions.py::"
         "test_partition_whose_high_watermark_a_follower_moves_is_read_once",
+    ),
+    Mutation(
+        name="missed-deadline-counts-as-acknowledged",
+        invariants=(10,),
+        path="kwire/waits.py",
+        old="return event not in self._events",
+        new="return True",
+        test="tests/test_waits.py::test_wait_ends_at_its_offset_or_its_deadline",
     ),
 )
