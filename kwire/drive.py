@@ -153,12 +153,12 @@ async def run_in_slices(steps: Generator[None, None, T]) -> T:
 
 def run_steps(steps: Generator[None, None, T]) -> T:
     """Run a generator of steps without pauses; return its value."""
-    while True:
-        try:
+    try:
+        while True:
             next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value
+    except StopIteration as end:
+        value: T = end.value
+        return value
 
 
 async def run_by_size(steps: Generator[None, None, T], size: int, at_once: int) -> T:

@@ -53,9 +53,11 @@ class LogConfig:
     producer_id_expiration_ms: int = DAY_MS
     """A setting of the broker that every log needs."""
 
-    @property
-    def max_segment_ms(self) -> int:
-        """The age at which a segment is rolled; the cleaner reads no segment before its roll."""
+    max_segment_ms: int = attrs.field(init=False)
+    """The age at which a segment is rolled; the cleaner reads no segment before its roll."""
+
+    @max_segment_ms.default
+    def _roll_after_ms(self) -> int:
         if self.cleanup_compact:
             return min(self.max_compaction_lag_ms, self.segment_ms)
         return self.segment_ms

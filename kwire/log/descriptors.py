@@ -51,16 +51,14 @@ class Descriptors:
         """Record that an open file was used; files opened by another thread are not tracked."""
         if get_ident() != self._thread:
             return
-        ours, others = self._synced, self._unsynced
-        if file.is_unsynced:
-            ours, others = others, ours
-        if file in ours:
-            ours.move_to_end(file)
+        files = self._unsynced if file.is_unsynced else self._synced
+        if file in files:
+            files.move_to_end(file)
             return
-        ours[file] = None
-        if file in others:
-            del others[file]
-        else:
+        is_tracked = file in self._synced or file in self._unsynced
+        self.forget(file)
+        files[file] = None
+        if not is_tracked:
             self._close_until(self.limit, file)
 
     def forget(self, file: Closable) -> None:

@@ -315,9 +315,11 @@ class RealFile:
                 os.posix_fadvise(self._open(), position, size, _DONTNEED)
 
     def pin(self) -> None:
-        self._open()
+        if not self._pins:
+            if self._fd < 0:
+                self._open()
+            self._disk.descriptors.forget(self)
         self._pins += 1
-        self._disk.descriptors.forget(self)
 
     def unpin(self) -> None:
         self._pins -= 1

@@ -61,14 +61,14 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 2792,
-    "Produce, acks=all, idempotent": 3049,
-    "Fetch at the tail": 3524,
-    "Fetch that begins to wait": 2118,
-    "Fetch that is woken": 3058,
-    "Copy of a record to a follower": 11893,
+    "Produce, acks=1": 2780,
+    "Produce, acks=all, idempotent": 3037,
+    "Fetch at the tail": 3498,
+    "Fetch that begins to wait": 2116,
+    "Fetch that is woken": 3032,
+    "Copy of a record to a follower": 11847,
     "Heartbeat": 1964,
-    "OffsetCommit": 5342,
+    "OffsetCommit": 5324,
     "Metadata of one topic": 2959,
     "ApiVersions": 2535,
     "FindCoordinator": 1663,

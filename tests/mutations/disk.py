@@ -191,8 +191,8 @@ MUTATIONS = (
         name="files-with-unsynced-data-are-closed-like-others",
         invariants=(89,),
         path="kwire/log/descriptors.py",
-        old="        if file.is_unsynced:\n",
-        new="        if False:\n",
+        old="self._unsynced if file.is_unsynced else self._synced",
+        new="self._synced",
         test="tests/log/test_disk.py",
     ),
     Mutation(
