@@ -8,7 +8,7 @@ bytes only in the partitions added so far, and counts nothing once it is over.
 """
 
 import enum
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import attrs
@@ -133,15 +133,24 @@ class ByteWaits(Generic[Key, T]):
             wait.keys.append(key)
             self.watched.setdefault(key, {})[wait] = None
 
-    def pop_complete(self, key: Key, isolation: FetchIsolation, size_bytes: int) -> list[T]:
-        """Count bytes newly readable at an isolation level; remove and return complete waits."""
-        complete = []
+    def pop_complete(
+        self, key: Key, isolations: Sequence[FetchIsolation], size_bytes: int
+    ) -> list[T]:
+        """Count bytes newly readable at some isolation levels; remove and return complete waits.
+
+        The waits are in the order of ``isolations``.
+        """
+        complete: dict[FetchIsolation, list[ByteWait[Key, T]]] = {}
         for wait in self._waits(key):
-            if wait.isolation is isolation:
+            if wait.isolation in isolations:
                 wait.missing_bytes -= size_bytes
                 if wait.missing_bytes <= 0 and not wait.is_over:
-                    complete.append(wait)
-        return self._pop(key, complete, are_sharing=True)
+                    complete.setdefault(wait.isolation, []).append(wait)
+        waiters: list[T] = []
+        for isolation in isolations:
+            if isolation in complete:
+                waiters += self._pop(key, complete[isolation], are_sharing=True)
+        return waiters
 
     def pop_isolation(self, key: Key, isolation: FetchIsolation) -> list[T]:
         """Remove and return all waits of an isolation level: its bound moved by unknown bytes."""

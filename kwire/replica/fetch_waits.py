@@ -11,7 +11,7 @@ Rules:
   added; otherwise the fetch notices the change before it adds the partition.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
@@ -119,7 +119,7 @@ class FetchWaits:
         return wait.shared_reads
 
     def on_readable(
-        self, partition: Partition, isolations: Iterable[FetchIsolation], size_bytes: int
+        self, partition: Partition, isolations: Sequence[FetchIsolation], size_bytes: int
     ) -> None:
         """Wake the fetches of these isolation levels that ``size_bytes`` more bytes complete."""
         waits = self._bytes
@@ -127,8 +127,7 @@ class FetchWaits:
             waits.mark(partition)
         elif partition not in waits.watched:
             return
-        for isolation in isolations:
-            self._to_wake.wake(waits.pop_complete(partition, isolation, size_bytes))
+        self._to_wake.wake(waits.pop_complete(partition, isolations, size_bytes))
 
     def mark(self, partition: Partition) -> None:
         """Make the next fetch of each session visit a partition, without waking any fetch."""

@@ -27,10 +27,10 @@ def add_wait(
 def test_fetch_completes_by_the_bytes_of_all_its_partitions():
     subject: ByteWaits[str, str] = ByteWaits()
     add_wait(subject, "w", ["p", "q"], 100, FetchIsolation.HIGH_WATERMARK)
-    assert subject.pop_complete("p", FetchIsolation.HIGH_WATERMARK, 60) == []
-    assert subject.pop_complete("q", FetchIsolation.STABLE, 60) == []  # Another isolation level.
-    assert subject.pop_complete("r", FetchIsolation.HIGH_WATERMARK, 60) == []
-    assert subject.pop_complete("q", FetchIsolation.HIGH_WATERMARK, 40) == ["w"]
+    assert subject.pop_complete("p", (FetchIsolation.HIGH_WATERMARK,), 60) == []
+    assert subject.pop_complete("q", (FetchIsolation.STABLE,), 60) == []  # Another isolation level.
+    assert subject.pop_complete("r", (FetchIsolation.HIGH_WATERMARK,), 60) == []
+    assert subject.pop_complete("q", (FetchIsolation.HIGH_WATERMARK,), 40) == ["w"]
     assert "p" not in subject.watched
     assert len(subject) == 0
 
@@ -42,7 +42,7 @@ def test_change_of_role_completes_all_fetches_of_the_partition():
     add_wait(subject, "c", ["q"], 1, FetchIsolation.STABLE)
     assert subject.pop_all("p") == ["a", "b"]
     assert subject.pop_all("p") == []
-    assert subject.pop_complete("q", FetchIsolation.STABLE, 1) == ["c"]
+    assert subject.pop_complete("q", (FetchIsolation.STABLE,), 1) == ["c"]
 
 
 def test_end_of_a_transaction_completes_read_committed_fetches_of_sessions() -> None:
@@ -61,7 +61,7 @@ def test_discarded_wait_does_not_complete():
     byte_wait = add_wait(subject, "a", ["p", "q"], 1, FetchIsolation.LOG_END)
     subject.discard(byte_wait)
     subject.discard(byte_wait)
-    assert subject.pop_complete("p", FetchIsolation.LOG_END, 5) == []
+    assert subject.pop_complete("p", (FetchIsolation.LOG_END,), 5) == []
     assert len(subject) == 0
 
 
@@ -70,12 +70,12 @@ def test_complete_wait_for_many_partitions_is_not_completed_again() -> None:
     subject: ByteWaits[str, str] = ByteWaits()
     keys = [f"p{number}" for number in range(1000)]
     byte_wait = add_wait(subject, "w", keys, 100, FetchIsolation.STABLE)
-    assert subject.pop_complete("p1", FetchIsolation.STABLE, 100) == ["w"]
-    assert subject.pop_complete("p2", FetchIsolation.STABLE, 100) == []
+    assert subject.pop_complete("p1", (FetchIsolation.STABLE,), 100) == ["w"]
+    assert subject.pop_complete("p2", (FetchIsolation.STABLE,), 100) == []
     assert subject.pop_isolation("p3", FetchIsolation.STABLE) == []
     assert subject.pop_all("p4") == []
     for _ in subject.discarding(byte_wait):
-        assert subject.pop_complete("p999", FetchIsolation.STABLE, 100) == []
+        assert subject.pop_complete("p999", (FetchIsolation.STABLE,), 100) == []
     assert not subject.watched
 
 
@@ -100,7 +100,21 @@ def test_only_fetches_completed_by_one_append_share_reads() -> None:
     later = ByteWait[str, str]("c", FetchIsolation.HIGH_WATERMARK, 20)
     for wait in (*first_waits, later):
         waits.add(wait, ["p"])
-    assert waits.pop_complete("p", FetchIsolation.HIGH_WATERMARK, 10) == ["a", "b"]
+    assert waits.pop_complete("p", (FetchIsolation.HIGH_WATERMARK,), 10) == ["a", "b"]
     assert first_waits[0].shared_reads is first_waits[1].shared_reads is not None
-    assert waits.pop_complete("p", FetchIsolation.HIGH_WATERMARK, 10) == ["c"]
+    assert waits.pop_complete("p", (FetchIsolation.HIGH_WATERMARK,), 10) == ["c"]
     assert later.shared_reads is None
+
+
+def test_append_completes_followers_before_consumers() -> None:
+    """They complete in the order of the isolation levels, and only equal levels share reads."""
+    waits = ByteWaits[str, str]()
+    for name, isolation in {
+        "committed": FetchIsolation.STABLE,
+        "consumer": FetchIsolation.HIGH_WATERMARK,
+        "follower": FetchIsolation.LOG_END,
+    }.items():
+        waits.add(ByteWait(name, isolation, 10), ["p"])
+    followers = (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK)
+    assert waits.pop_complete("p", followers, 10) == ["follower", "consumer"]
+    assert waits.pop_complete("p", (FetchIsolation.STABLE,), 10) == ["committed"]
