@@ -47,6 +47,8 @@ class ByteWait(Generic[Key, T]):
     keys: list[Key] = attrs.Factory(list)
     is_over: bool = False
     """True once the wait is complete or discarded."""
+    is_outdated: bool = False
+    """True if the role or the bounds of a partition have changed, so that all are checked again."""
     shared_reads: "SharedReads | None" = None
     """The shared reads, set if other fetches were completed together with this one."""
     watch: "Watch[Key, T] | None" = None
@@ -163,6 +165,8 @@ class ByteWaits(Generic[Key, T]):
         Their fetches must check the partition again.
         """
         waits = [wait for wait in self._waits(key) if not wait.is_over]
+        for wait in waits:
+            wait.is_outdated = True
         return self._pop(key, waits, are_sharing=False)
 
     def _pop(self, key: Key, waits: list[ByteWait[Key, T]], *, are_sharing: bool) -> list[T]:

@@ -104,7 +104,7 @@ class FetchPass:
     """The partitions whose answers have records, each with the records' size in bytes."""
     _regions: list[FileRegion] = attrs.field(init=False, factory=list)
     """The regions of the answers."""
-    _is_lease_over: bool = attrs.field(init=False)
+    is_lease_over: bool = attrs.field(init=False)
     """True if a consumer gets no records, because another broker may lead by now."""
 
     @property
@@ -127,7 +127,7 @@ class FetchPass:
 
     def on_turn(self) -> None:
         """Check this broker's lease, at the start of each turn (invariant 34)."""
-        self._is_lease_over = self.options.reader == CONSUMER and self.replicas.is_lease_over
+        self.is_lease_over = self.options.reader == CONSUMER and self.replicas.is_lease_over
 
     def visit_all(self, requested: Iterable[FetchPartition]) -> None:
         """Read partitions in one turn and add their answers; an exception drops the pass."""
@@ -162,7 +162,7 @@ class FetchPass:
             )
             if not self.options.may_read(partition.topic):
                 raise TopicAuthorizationFailed
-            if self._is_lease_over:
+            if self.is_lease_over:
                 self.replicas.check_lease()
             if self.shared_reads is not None:
                 return self._read_shared(self.shared_reads, partition, requested)
@@ -171,19 +171,9 @@ class FetchPass:
             self.cold.append(cold)
             return Answer(partition_index=requested.partition, high_watermark=-1, records=b"")
         except Elsewhere:
-            return self._refuse(requested, self._not_here())
+            return self._refuse(requested, _not_here(self.options.reader))
         except KafkaError as error:
             return self._refuse(requested, error)
-
-    def _not_here(self) -> KafkaError:
-        """Return the error for records that only remote storage has.
-
-        A follower then begins its copy at the local start. A consumer retries; after
-        OFFSET_OUT_OF_RANGE it would skip the records.
-        """
-        if self.options.reader > CONSUMER:
-            return OffsetMovedToTieredStorage()
-        return KafkaStorageError()
 
     def _read_shared(
         self, shared_reads: SharedReads, partition: Partition, requested: FetchPartition
@@ -376,6 +366,22 @@ class FetchPass:
         """Close the files of answers that will not be sent."""
         for region in self._regions:
             region.close()
+
+    def release(self) -> None:
+        """Close the files before a wait; what was found in them is read again after it."""
+        self.drop()
+        for requested in self._sizes:
+            self.visits.pop(requested, None)
+        self._regions, self._sizes, self.total_bytes, self.holds_back = [], {}, 0, False
+
+
+def _not_here(reader: int) -> KafkaError:
+    """Return the error for records that only remote storage has.
+
+    A follower then begins its copy at the local start. A consumer retries; after
+    OFFSET_OUT_OF_RANGE it would skip the records.
+    """
+    return OffsetMovedToTieredStorage() if reader > CONSUMER else KafkaStorageError()
 
 
 def _small(region: object) -> bytes | None:

@@ -5,6 +5,8 @@ for at most its maximum wait in total, and then gets what is there. Rules:
 
 * A pass over many partitions lets other tasks run in between. Partitions that changed meanwhile are
   read again before the wait begins, so no append is missed.
+* After a wait, a consumer's fetch reads only the partitions that have changed or that had records,
+  unless a partition's role or log start has changed.
 * Lookups on the event loop wait for no disk: threads read what is not in the page cache.
 """
 
@@ -41,13 +43,12 @@ async def read_partitions(
         if wait is None:
             await _read_again(reading, context)
             continue
-        reading.drop()
+        reading.release()
         timeout_s = max(0.0, deadline - replicas.now())
         shared_reads = await replicas.fetch_waits.finish(wait, timeout_s)
-        context.add_changed()
-        if options.reader != CONSUMER:
-            shared_reads = None
-        reading = await _read(FetchPass(replicas, options, watch, shared_reads), context.partitions)
+        is_consumer = options.reader == CONSUMER
+        reading.shared_reads = shared_reads if is_consumer else None
+        await _read_again(reading, context, everything=wait.is_outdated or not is_consumer)
         if options.isolation is not FetchIsolation.STABLE:
             break  # Only the end of a transaction wakes fetches that still lack bytes.
     return reading
@@ -109,43 +110,40 @@ async def _begin_wait(reading: FetchPass) -> FetchWait | None:
     return None if has_changed else wait
 
 
-async def _read_again(reading: FetchPass, context: FetchContext) -> None:
+async def _read_again(
+    reading: FetchPass, context: FetchContext, *, everything: bool = False
+) -> None:
     """Reread the partitions that have changed since ``reading``, and replace their answers.
 
-    A session also adds other partitions that have changed. As in the first reading, other tasks run
+    Those that could not be read are read again, and ``everything`` is if the lease is over. A
+    session also adds other partitions that have changed. As in the first reading, other tasks run
     in between, and threads read what lookups would wait for.
     """
     reading.on_turn()
+    everything = everything or reading.is_lease_over
+    reported = set(context.add_changed())
+    pending = list(enumerate(context.partitions))
     try:
-        if reading.watch is not None:
-            changed = context.add_changed()
-        else:
-            changed = await _changed_in_turns(reading)
-        positions = {each: position for position, each in enumerate(context.partitions)}
         for reading.waits_for_disk in (False, True):
             reading.cold, cold = [], []
-            for count, each in enumerate(changed, 1):
-                cold_count = len(reading.cold)
-                reading.visit_again(each, positions[each])
-                if len(reading.cold) > cold_count:
-                    cold.append(each)
+            for count, (position, each) in enumerate(pending, 1):
+                if everything or each in reported or _is_outdated(reading, each):
+                    cold_count = len(reading.cold)
+                    reading.visit_again(each, position)
+                    if len(reading.cold) > cold_count:
+                        cold.append((position, each))
                 if count % TURN_PARTITIONS == 0:
                     await give_way()
             if not cold:
                 break
             await reading.replicas.warm(reading.cold)
-            changed = cold
+            pending = cold
     except BaseException:
         reading.drop()
         raise
 
 
-async def _changed_in_turns(reading: FetchPass) -> list[FetchPartition]:
-    """Return the partitions that have changed since they were read."""
-    changed = []
-    for count, (requested, visit) in enumerate(reading.visits.items(), 1):
-        if reading.has_changed(*visit):
-            changed.append(requested)
-        if count % TURN_PARTITIONS == 0:
-            await give_way()
-    return changed
+def _is_outdated(reading: FetchPass, requested: FetchPartition) -> bool:
+    """Return whether a partition was not read, or has changed unknown to a session."""
+    visit = reading.visits.get(requested)
+    return visit is None or (reading.watch is None and reading.has_changed(*visit))

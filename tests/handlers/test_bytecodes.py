@@ -64,9 +64,11 @@ FIGURES: Final = {
     "Produce, acks=1": 2780,
     "Produce, acks=all, idempotent": 3037,
     "Fetch at the tail": 3498,
-    "Fetch that begins to wait": 2116,
-    "Fetch that is woken": 2828,
-    "Copy of a record to a follower": 11714,
+    "Fetch that begins to wait": 2144,
+    "Fetch that is woken": 2947,
+    "Fetch of 20 partitions that begins to wait": 16147,
+    "Fetch of 20 partitions that is woken": 9559,
+    "Copy of a record to a follower": 11789,
     "Heartbeat": 1964,
     "OffsetCommit": 5324,
     "Metadata of one topic": 2959,
@@ -152,13 +154,15 @@ async def test_fetch_at_the_tail(tmp_path: Path) -> None:
     check("Fetch at the tail", tracer)
 
 
-async def test_fetch_that_waits(tmp_path: Path) -> None:
-    async with serve_topic(tmp_path) as (subject, partition, node):
+@pytest.mark.parametrize(("count", "name"), [(1, "Fetch"), (20, "Fetch of 20 partitions")])
+async def test_fetch_that_waits(tmp_path: Path, count: int, name: str) -> None:
+    async with serve_topic(tmp_path, partitions=count) as (subject, partition, node):
+        others = [at("t", partition=index) for index in range(1, count)]
         beginning, woken = [], []
         for number in range(REQUESTS):
             write(subject, partition, bytes(100))
             end = partition.log.end_offset
-            request = fetch_request(at("t", end), session_epoch=-1, max_wait_ms=60_000)
+            request = fetch_request(at("t", end), *others, session_epoch=-1, max_wait_ms=60_000)
             frame = frame_of(request, 17)
             begun, append, appended = Tracer(), Tracer(), Tracer()
             await send_and_wait(subject, node, frame, begun)
@@ -173,8 +177,8 @@ async def test_fetch_that_waits(tmp_path: Path) -> None:
             assert len(answer.responses[0].partitions[0].records) > 100, number
             beginning.append(begun)
             woken.append(appended)
-    check("Fetch that begins to wait", median(beginning))
-    check("Fetch that is woken", median(woken))
+    check(f"{name} that begins to wait", median(beginning))
+    check(f"{name} that is woken", median(woken))
 
 
 @attrs.define

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.drive import give_way
 from kwire.replica.partition import Partition
-from tests.support.handlers.broker import Broker, broker, one_batch, topic_id, write
-from tests.support.handlers.fetch import FetchPartition, Topic, request
+from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, topic_id, write
+from tests.support.handlers.fetch import FetchPartition, Topic, at, request
 from tests.support.handlers.produce import produce
 
 MANY = 1000
@@ -118,6 +119,52 @@ async def test_record_appended_while_the_wait_begins_ends_it(
     assert trio.current_time() == started
     sizes = [len(p.records or b"") for p in answer.responses[0].partitions]
     assert [n for n, size in enumerate(sizes) if size] == [partition]
+
+
+async def test_fetch_that_is_woken_reads_only_what_has_changed(
+    autojump_clock: MockClock, monkeypatch: Any
+) -> None:
+    """Invariant 10: the cost of a long poll without a session depends on what has changed."""
+    subject = await large()
+    read, reads = Partition.read, []
+
+    def note(self: Partition, *arguments: Any, **more: Any) -> Any:
+        reads.append(self.partition)
+        return read(self, *arguments, **more)
+
+    monkeypatch.setattr(Partition, "read", note)
+    answers: list[Any] = []
+
+    async def work() -> None:
+        answers.append(await subject.call(fetch_all(max_wait_ms=60_000), 12))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(reads) == MANY
+        reads.clear()
+        write(subject, subject.replicas.partitions.get("t", 7), b"v")
+    assert reads == [7]
+    sizes = [len(p.records or b"") for p in answers[0].responses[0].partitions]
+    assert [n for n, size in enumerate(sizes) if size] == [7]
+
+
+async def test_log_start_that_moves_during_a_long_poll_is_answered(
+    autojump_clock: MockClock,
+) -> None:
+    subject = broker()
+    partition = await create_topic(subject)
+    write(subject, partition, b"a")
+    answers: list[Any] = []
+
+    async def work() -> None:
+        answers.append(await subject.call(request(at("t", 1), max_wait_ms=60_000), 12))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+        await trio.testing.wait_all_tasks_blocked()
+        subject.replicas.delete_before(partition, 1)
+    assert answers[0].responses[0].partitions[0].log_start_offset == 1
 
 
 async def test_large_fetch_that_is_cancelled_while_its_wait_begins_leaves_no_wait(

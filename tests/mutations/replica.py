@@ -309,8 +309,8 @@ MUTATIONS = (
         name="read-changed-partitions-again-in-one-turn",
         invariants=(10,),
         path="kwire/replica/fetching.py",
-        old="    cold.append(each)\n                if count % TURN_PARTITIONS == 0:",
-        new="    cold.append(each)\n                if False:",
+        old="    cold.append((position, each))\n                if count % TURN_PARTITIONS == 0:",
+        new="    cold.append((position, each))\n                if False:",
         test="tests/handlers/test_many_partitions.py"
         "::test_other_tasks_run_while_changed_partitions_are_read_again",
     ),
@@ -541,5 +541,31 @@ MUTATIONS = (
         old="return event not in self._events",
         new="return True",
         test="tests/test_waits.py::test_wait_ends_at_its_offset_or_its_deadline",
+    ),
+    Mutation(
+        name="woken-fetch-reads-everything-again",
+        invariants=(10,),
+        path="kwire/replica/fetching.py",
+        old="everything=wait.is_outdated or not is_consumer",
+        new="everything=True",
+        test="tests/handlers/test_many_partitions.py::"
+        "test_fetch_that_is_woken_reads_only_what_has_changed",
+    ),
+    Mutation(
+        name="woken-fetch-answers-with-the-old-log-start",
+        invariants=(39,),
+        path="kwire/replica/byte_waits.py",
+        old="            wait.is_outdated = True\n",
+        new="            pass\n",
+        test="tests/handlers/test_many_partitions.py::"
+        "test_log_start_that_moves_during_a_long_poll_is_answered",
+    ),
+    Mutation(
+        name="long-poll-outlives-the-lease",
+        invariants=(34,),
+        path="kwire/replica/fetching.py",
+        old="    everything = everything or reading.is_lease_over\n",
+        new="",
+        test="tests/handlers/test_lease.py::test_consumer_that_waited_gets_no_records",
     ),
 )
