@@ -37,7 +37,7 @@ from benchmarks.loads.clusters import (  # noqa: E402
 )
 from benchmarks.loads.old_directory import search_of_300_segments_of_kafka_3_9  # noqa: E402
 from benchmarks.loads.one_broker import Load, receive  # noqa: E402
-from benchmarks.loads.scene import Prepare, Scene, on_broker  # noqa: E402
+from benchmarks.loads.scene import SCRUB, Prepare, Scene, on_broker  # noqa: E402
 from kwire.codec.frame import request_frame  # noqa: E402
 from kwire.codec.messages.api_versions import ApiVersionsRequest  # noqa: E402
 from kwire.testing.wire import Closed  # noqa: E402
@@ -62,31 +62,35 @@ FAILURES: Final = (
     Closed,
 )
 """The exceptions of a load whose peer is too slow, or breaks."""
-LOADS: Final[dict[str, Prepare]] = {
-    load.__name__: on_broker(load)
-    for load in (
-        Load.idle,
-        Load.create_2000_partitions,
-        Load.create_one_topic_of_2000,
-        Load.delete_2000_partitions,
-        Load.groups_40_members_120,
-        Load.connections_5000,
-        Load.reader_of_100_mb_answers,
-        Load.search_of_300_segments,
-        Load.delete_records_of_300_segments,
-        Load.retention_of_300_segments,
-        Load.questions_about_10000_partitions,
-        Load.reader_of_10000_aborted_transactions,
-        Load.compaction_of_200_mb,
-    )
-} | {
-    load.__name__: load
-    for load in (
-        search_of_300_segments_of_kafka_3_9,
-        truncation_of_30000_batches,
-        preferred_election_of_3000_partitions,
-    )
-}
+LOADS: Final[dict[str, Prepare]] = (
+    {
+        load.__name__: on_broker(load)
+        for load in (
+            Load.idle,
+            Load.create_2000_partitions,
+            Load.create_one_topic_of_2000,
+            Load.delete_2000_partitions,
+            Load.groups_40_members_120,
+            Load.connections_5000,
+            Load.reader_of_100_mb_answers,
+            Load.search_of_300_segments,
+            Load.delete_records_of_300_segments,
+            Load.retention_of_300_segments,
+            Load.questions_about_10000_partitions,
+            Load.reader_of_10000_aborted_transactions,
+            Load.compaction_of_200_mb,
+        )
+    }
+    | {
+        load.__name__: load
+        for load in (
+            search_of_300_segments_of_kafka_3_9,
+            truncation_of_30000_batches,
+            preferred_election_of_3000_partitions,
+        )
+    }
+    | {"scrub_of_200_mb": on_broker(Load.scrub_of_200_mb, SCRUB)}
+)
 
 
 def probe(port: int, pipe: Connection) -> None:

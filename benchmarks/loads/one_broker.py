@@ -39,7 +39,9 @@ STARTING: Final = (3, 5, 6)
 SEGMENT_BYTES: Final = 64 * 1024
 TRANSACTIONAL_PRODUCERS: Final = 20
 ABORTED: Final = 10_000
-COMPACTED_BATCHES: Final = 2_000
+FILLED_BATCHES: Final = 2_000
+SCRUBBED_SECONDS: Final = 10.0
+"""The time in which a broker scrubs its segments at full rate, for some passes."""
 VERBOSE: Final = "STALLS_VERBOSE" in os.environ
 
 
@@ -335,11 +337,11 @@ class Load:
 
         return load
 
-    def compaction_of_200_mb(self) -> Callable[[], object]:
-        """Prepare a topic of 200 MB with 20,000 keys; compacting it is the load."""
+    def topic_of_200_mb(self) -> str:
+        """Create a topic of 200 MB with 20,000 keys and return its name."""
         topic = self.topic(1, segment_bytes=str(16 << 20), min_cleanable_dirty_ratio="0.01")
         with self.client() as client:
-            for number in range(COMPACTED_BATCHES):
+            for number in range(FILLED_BATCHES):
                 keys = range(number * 100, number * 100 + 100)
                 entries = [New(b"key-%d" % (key % 20_000), bytes(1_000)) for key in keys]
                 data = batch(entries, timestamp_ms=int(time.time() * 1000))
@@ -349,6 +351,10 @@ class Load:
                 while error := self.produce(client, request):
                     assert error in STARTING, error
                     time.sleep(0.05)
+        return topic
+
+    def compaction_of_200_mb(self) -> Callable[[], object]:
+        topic = self.topic_of_200_mb()
 
         def load() -> None:
             before = self.size(topic)
@@ -359,6 +365,10 @@ class Load:
                 time.sleep(0.2)
 
         return load
+
+    def scrub_of_200_mb(self) -> Callable[[], object]:
+        self.topic_of_200_mb()
+        return lambda: time.sleep(SCRUBBED_SECONDS)
 
     def size(self, topic: str) -> int:
         """Return the bytes of a topic's segments, with those to be deleted."""
