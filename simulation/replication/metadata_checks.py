@@ -10,6 +10,7 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from zlib import crc32
 
 import attrs
@@ -23,6 +24,7 @@ from kwire.codec.messages.metadata_records import (
     TopicRecord,
 )
 from kwire.configs.resource_types import TOPIC
+from kwire.errors import CorruptMessage
 from kwire.log.formats.names import LOG, stem_offset
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
@@ -274,11 +276,14 @@ def durable_end(disk: SimDisk) -> int:
         if offset is not None and name.endswith(".checkpoint"):
             end_offset = max(end_offset, offset)
         elif offset is not None and name.endswith(LOG):
-            for position, header in headers(durable):
-                batch = slice(position, position + header.size)
-                if durable[batch] != cached[batch]:
-                    break
-                end_offset = max(end_offset, header.next_offset)
+            with suppress(
+                CorruptMessage
+            ):  # A loss of power can tear the tail, or fill it with zeros.
+                for position, header in headers(durable):
+                    batch = slice(position, position + header.size)
+                    if durable[batch] != cached[batch]:
+                        break
+                    end_offset = max(end_offset, header.next_offset)
     return end_offset
 
 
