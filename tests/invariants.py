@@ -123,7 +123,7 @@ WAITS_FOR: Final = {
     74: "the new group protocol (KIP-848)",
     75: "share groups (KIP-932)",
     95: "authentication; the bound on memory is tested",
-    104: "quotas; the throttle time in responses and muting are tested",
+    104: "request_percentage and connection_creation_rate; the other quotas are tested",
     105: "security",
 }
 """Parts of kwire that a number's test, or a part of it, needs first."""

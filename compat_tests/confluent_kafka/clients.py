@@ -33,7 +33,11 @@ def admin(address: str) -> Any:
 
 
 def with_dots(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace("_", "."): value for name, value in settings.items()}
+    """Return settings by their own names: with dots, except for those of callbacks."""
+    return {
+        name if name.endswith("_cb") else name.replace("_", "."): value
+        for name, value in settings.items()
+    }
 
 
 def create(

@@ -435,6 +435,8 @@ class BrokerConfig(Config):
     replica_socket_receive_buffer_bytes = integer(
         65536, "The receive buffer of a follower's socket.", effective=False)
     replica_socket_timeout_ms = integer(30000, "How long a follower's request may take.")
+    quota_window_num = integer(11, "Windows of the rate of each client with a quota.", low=1)
+    quota_window_size_seconds = integer(1, "The length of such a window.", low=1)
     replication_quota_window_num = integer(11, "Windows of the rate of throttled replicas.", low=1)
     replication_quota_window_size_seconds = integer(1, "The length of such a window.", low=1)
     leader_replication_throttled_rate = long(

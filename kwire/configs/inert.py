@@ -132,8 +132,6 @@ class InertConfig(Config):
         scope=PER_BROKER,
     )
     producer_purgatory_purge_interval_requests = integer(1000)
-    quota_window_num = integer(11, low=1)
-    quota_window_size_seconds = integer(1, low=1)
     remote_fetch_max_wait_ms = integer(500, low=1, scope=CLUSTER_WIDE)
     remote_list_offsets_request_timeout_ms = long(30000, low=1, scope=CLUSTER_WIDE)
     remote_log_index_file_cache_total_size_bytes = long(1073741824, low=1, scope=CLUSTER_WIDE)

@@ -27,13 +27,13 @@ from kwire.codec.frame import (
 from kwire.codec.primitives import MalformedError
 from kwire.drive import give_way, run_in_slices
 from kwire.handlers import handler_name, served_on
+from kwire.handlers.shared.client_quotas import PRODUCED
 from kwire.handlers.shared.context import Context, Services
 from kwire.handlers.shared.forwarding import answer_by_controller
 from kwire.handlers.shared.handler import Handler
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
-from kwire.raftmeta.controller.mutation_quota import THROTTLE_MS_MAX
 
 _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
@@ -103,9 +103,6 @@ class Dispatcher:
 
     services: Services
     listener_type: ListenerType
-    throttle_ms: Callable[[Context, int, int], int] | None = None
-    """Returns a response's throttle time for an API key and a frame size in bytes; None without
-    quotas for requests and bytes."""
     routes: dict[tuple[int, int], Route] = attrs.field(init=False, factory=dict)
     """The routes of the requests so far, by API key and version."""
     _apis: dict[int, Api] = attrs.field(init=False)
@@ -200,6 +197,7 @@ class ConnectionRequests:
                 request = route.widen(request, version)
         except MalformedError as error:
             raise Disconnect(f"malformed {BY_KEY[key].name} v{version}: {error}") from error
+        throttle_ms = 0
         if route.forwarded:
             if version != self.context.api_version:
                 self.context = attrs.evolve(self.context, api_version=version)
@@ -209,13 +207,17 @@ class ConnectionRequests:
                 return response
         else:
             result = await route.handler.begin(self.context, request)
+            if key == _PRODUCE:
+                throttle_ms = self._count_produced(len(frame))
             if isinstance(result, Unfinished):
                 made_s = now() - started
                 return Unfinished(
-                    partial(self._finish, route, request, result, frame, started, made_s)
+                    partial(
+                        self._finish, route, request, result, frame, started, throttle_ms, made_s
+                    )
                 )
             response = result
-        return await self._respond(route, request, response, frame, started)
+        return await self._respond(route, request, response, frame, started, throttle_ms)
 
     def _read_client(self, frame: memoryview, route: Route) -> int:
         """Return the position of the body, and put the frame's client id into the context.
@@ -245,11 +247,12 @@ class ConnectionRequests:
         unfinished: Unfinished[Body],
         frame: memoryview,
         started: float,
+        throttle_ms: int,
         made_s: float,
     ) -> list[Part]:
         response = await route.handler.finish(self.context, request, unfinished)
         assert response is not None, "a request that is waited for has a response"
-        parts = await self._respond(route, request, response, frame, started, made_s)
+        parts = await self._respond(route, request, response, frame, started, throttle_ms, made_s)
         assert parts is not None
         return parts
 
@@ -260,10 +263,12 @@ class ConnectionRequests:
         response: Body | None,
         frame: memoryview,
         started: float,
+        throttle_ms: int = 0,
         made_s: float | None = None,
     ) -> list[Part] | None:
         """Return the parts of a handler's response, encoded in slices if it is large.
 
+        ``throttle_ms``: the throttle time for which the connection is already muted.
         ``made_s``: the seconds that the handler worked before it waited; None if it did not wait.
         """
         elapsed_s = self.context.services.clock.now() - started
@@ -273,7 +278,7 @@ class ConnectionRequests:
             return None
         key, version, correlation_id = _HEAD.unpack_from(frame)
         try:
-            self._throttle(key, response, len(frame))
+            self._throttle(response, throttle_ms)
             if route.narrow is not None:
                 response = route.narrow(response, version, request)
             work_s = elapsed_s if made_s is None else made_s
@@ -297,17 +302,26 @@ class ConnectionRequests:
         """Return whether a request may start while responses to earlier requests are pending."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] == _PRODUCE
 
-    def _throttle(self, key: int, response: Body, frame_bytes: int) -> None:
-        """Set the throttle time of a response made on this node, and mute the connection."""
-        throttle_ms = self.dispatcher.throttle_ms
-        wait_ms = 0 if throttle_ms is None else throttle_ms(self.context, key, frame_bytes)
-        response_ms = getattr(response, "throttle_time_ms", None)
-        if not wait_ms and not response_ms:
-            return
-        wait_ms = min(max(wait_ms, response_ms or 0), THROTTLE_MS_MAX)
-        if response_ms is not None:
-            response.throttle_time_ms = wait_ms
-        self._mute(wait_ms)
+    def _count_produced(self, frame_bytes: int) -> int:
+        """Count a Produce request towards the client's quota; return the throttle time, if any.
+
+        The connection is muted from now on, because a producer sends more before it is answered.
+        """
+        limit = self.context.byte_limit(PRODUCED)
+        if limit is None:
+            return 0
+        now = self.context.clock.now()
+        limit.record(frame_bytes, now)
+        throttle_ms = limit.excess_ms(now)
+        self._mute(throttle_ms)
+        return throttle_ms
+
+    def _throttle(self, response: Body, throttle_ms: int) -> None:
+        """Set a throttle time in a response, or mute the connection for the one that it has."""
+        if throttle_ms:
+            response.throttle_time_ms = throttle_ms
+        else:
+            self._mute(getattr(response, "throttle_time_ms", 0))
 
     def _mute(self, wait_ms: int) -> None:
         """Mute the connection for the throttle time, because old clients would not wait."""

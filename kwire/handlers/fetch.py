@@ -18,6 +18,7 @@ from typing import Final
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.configs.broker import RACK_AWARE_SELECTOR
 from kwire.drive import run_by_size
+from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
@@ -73,6 +74,16 @@ async def _answer(
     watch = None if session is None else replicas.fetch_waits.watch(session, options.reader)
     if watch is not None and request.forgotten_topics_data:
         watch.remove(_removed_partitions(request))
+    limit = context.byte_limit(FETCHED) if options.reader == CONSUMER else None
+    if limit is not None:
+        excess_ms = limit.excess_ms(replicas.now())
+        if excess_ms:
+            replicas.sessions.cancel(fetch_context)
+            session_id = fetch_context.session_id
+            return FetchResponse(session_id=session_id, throttle_time_ms=excess_ms)
+        max_bytes = min(options.max_bytes, limit.available_bytes(replicas.now()))
+        min_bytes = min(options.min_bytes, max_bytes)
+        options = options._replace(max_bytes=max_bytes, min_bytes=min_bytes)
     reading = await read_partitions(replicas, fetch_context, options, watch, request.max_wait_ms)
     try:
         reading.count_bytes()
@@ -81,6 +92,9 @@ async def _answer(
         session_id, sent = await run_by_size(finishing, len(answers), TURN_PARTITIONS)
         topics = await run_by_size(_grouping_by_topic(sent), len(sent), TURN_PARTITIONS)
         response = FetchResponse(session_id=session_id, responses=topics)
+        if limit is not None:
+            limit.record(reading.total_bytes, replicas.now())
+            response.throttle_time_ms = limit.excess_ms(replicas.now())
         if reading.refused:
             _add_hints(context, reading, response)
     except BaseException:

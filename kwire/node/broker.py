@@ -9,6 +9,7 @@ import trio
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import TOPIC
 from kwire.errors import KafkaStorageError, raise_for_code
+from kwire.handlers.shared.client_quotas import ClientQuotas
 from kwire.handlers.shared.context import BrokerServices
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
@@ -62,6 +63,10 @@ def _move_limit(config: BrokerConfig) -> RateLimit:
     )
 
 
+def _client_quotas(config: BrokerConfig) -> ClientQuotas:
+    return ClientQuotas(config.quota_window_num, config.quota_window_size_seconds)
+
+
 @attrs.define(eq=False, repr=False)
 class BrokerHalf:
     """The broker half of one node; created before the node runs."""
@@ -105,6 +110,7 @@ class BrokerHalf:
             markers=markers,
             verifier=self.transactions,
             transactions=self.transactions.coordinator,
+            client_quotas=_client_quotas(core.config),
         )
         self.scrubbing = self._make_scrubbing()
         core.publisher.add_applier(self.replicas.applier.apply)

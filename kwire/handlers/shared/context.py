@@ -18,6 +18,7 @@ from kwire.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from kwire.handlers.shared.client_quotas import ClientQuotas
 from kwire.log.manager import LogManager
 from kwire.metrics import Metrics
 from kwire.raftmeta.controller.active_controller import ActiveController
@@ -28,6 +29,7 @@ from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.quorum import RaftService
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.replicas import ReplicaService
+from kwire.replica.throttles import RateLimit
 from kwire.replica.transaction_ports import MarkerWriter, TransactionVerifier
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ class BrokerServices:
     """Asks transaction coordinators, on this node and on others."""
     transactions: "Callable[[], TransactionCoordinator]"
     """Returns this node's transaction coordinator, which is created when it is first needed."""
+    client_quotas: ClientQuotas
+    """Limits the bytes that clients produce and fetch."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -185,6 +189,14 @@ class Context:
         """
         strict = self.api_version >= strict_since
         return self.controller.permit(self.requester, strict=strict)
+
+    def byte_limit(self, quota: str) -> RateLimit | None:
+        """Return the limit that a quota sets on this client's bytes, or None without the quota."""
+        quotas = self.image.quotas
+        if not quotas:
+            return None
+        user = self.principal.name
+        return self.broker.client_quotas.limit(quotas, quota, user, self.client_id)
 
     @property
     def requester(self) -> Requester:

@@ -40,7 +40,7 @@ _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 def decide_alter_quotas(
     state: ControllerState, request: AlterClientQuotasRequest
 ) -> Decision[AlterClientQuotasResponse]:
-    """Change quotas of users, client ids and addresses; only mutation quotas are enforced.
+    """Change quotas of users, client ids and addresses.
 
     If an entity names a type twice, the last name counts. A second entry for an entity, and a
     second operation on one of its quotas, are rejected; of two equal entities, the first one

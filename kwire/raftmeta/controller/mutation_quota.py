@@ -16,13 +16,13 @@ import attrs
 
 from kwire.errors import ThrottlingQuotaExceeded
 from kwire.raftmeta.metadata.image import QuotaEntity
+from kwire.raftmeta.metadata.quota_lookup import find_quota
+from kwire.replica.throttles import THROTTLE_MS_MAX
 
 RATE: Final = "controller_mutation_rate"
 BURST_SECONDS: Final = 11.0
 """The bucket's size in seconds of the rate, unless ``controller.quota.window.*`` say otherwise."""
 BUCKETS_MAX: Final = 10_000
-THROTTLE_MS_MAX: Final = (1 << 31) - 1
-"""The longest throttle time that an answer can express: 24 days."""
 
 
 class Requester(NamedTuple):
@@ -94,14 +94,10 @@ class MutationQuotas:
         strict: bool,
     ) -> Permit:
         """Return the permit for one request of a client."""
-        for entity in _entities(user, client_id):
-            rate = quotas.get(entity, {}).get(RATE)
-            if rate is not None:
-                break
-        else:
+        quota = find_quota(quotas, RATE, user, client_id)
+        if quota is None:
             return Permit()
-        kinds = {kind for kind, _ in entity}
-        key = (user if "user" in kinds else None, client_id if "client-id" in kinds else None)
+        rate, key = quota.rate, (quota.user, quota.client_id)
         full = rate * self.burst_s
         if len(self._buckets) >= BUCKETS_MAX and key not in self._buckets:
             self._buckets.clear()  # They fill up within seconds; clearing them bounds their number.
@@ -113,17 +109,3 @@ class MutationQuotas:
     def clear(self) -> None:
         """Remove all buckets: leadership ended."""
         self._buckets.clear()
-
-
-def _entities(user: str, client_id: str) -> list[QuotaEntity]:
-    """Return the entities whose quotas may apply, most specific first; None means the default."""
-    return [
-        (("client-id", client_id), ("user", user)),
-        (("client-id", None), ("user", user)),
-        (("user", user),),
-        (("client-id", client_id), ("user", None)),
-        (("client-id", None), ("user", None)),
-        (("user", None),),
-        (("client-id", client_id),),
-        (("client-id", None),),
-    ]

@@ -17,6 +17,7 @@ from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import NotCoordinator
 from kwire.handlers.dispatch import handler_of
+from kwire.handlers.shared.client_quotas import ClientQuotas
 from kwire.handlers.shared.context import BrokerServices, Context, Current, Services
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
@@ -217,6 +218,7 @@ def broker(slots: int = 100, disks: Sequence[SimDisk] = ()) -> Broker:
         logs=logs,
         verifier=ScriptedVerifier(),
         markers=markers,
+        client_quotas=ClientQuotas(),
     )
     return Broker(services, logs, configs, wall)
 

@@ -1,0 +1,87 @@
+"""Quotas on the bytes that clients produce and consume, as librdkafka sees them (KIP-13)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from compat_tests.confluent_kafka.clients import consumer, create, deliver, poll, producer
+from compat_tests.harness.broker import Broker, make_broker
+from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
+from kwire.testing.wire import WireClient
+
+RATE = 100_000
+RECORDS = [bytes(5_000)] * 80
+"""400 KB, which take at least two seconds at this rate after the first second's 100 KB."""
+LEAST_SECONDS = 2.0
+SMALL_BATCHES: dict[str, Any] = {"linger_ms": 0, "batch_size": 10_000, "compression_type": "none"}
+"""Batches that fit into the quota: Apache Kafka never sends a consumer a larger one."""
+
+
+@pytest.fixture
+def strict(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
+    """Return a broker that measures rates over two windows: one second may be used at once."""
+    broker = make_broker(broker_kind, tmp_path / "broker", {"quota.window.num": "2"})
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+def set_quota(broker: Broker, client_id: str, quota: str, rate: float) -> None:
+    entry = AlterClientQuotasRequest.EntryData
+    request = AlterClientQuotasRequest(
+        entries=[
+            entry(
+                entity=[entry.EntityData(entity_type="client-id", entity_name=client_id)],
+                ops=[entry.OpData(key=quota, value=rate, remove=False)],
+            )
+        ],
+        validate_only=False,
+    )
+    host, port = broker.address.split(":")
+    with WireClient(host, int(port)) as client:
+        assert [e.error_code for e in client.call(request, 1).entries] == [0]
+
+
+def test_producer_keeps_to_its_quota_and_others_do_not_wait(strict: Broker, topic: str) -> None:
+    """Invariant 104: librdkafka is told of the throttle, and no record is lost."""
+    create(strict.address, topic)
+    set_quota(strict, "limited", "producer_byte_rate", RATE)
+    throttled: list[Any] = []
+    client = producer(
+        strict.address, client_id="limited", throttle_cb=throttled.append, **SMALL_BATCHES
+    )
+    started = time.monotonic()
+    delivered = deliver(client, [{"topic": topic, "value": value} for value in RECORDS])
+    assert time.monotonic() - started >= LEAST_SECONDS
+    assert sorted(m.offset() for m in delivered) == list(range(len(RECORDS)))
+    client.poll(1)
+    assert any(event.throttle_time > 0 for event in throttled)
+    free = producer(strict.address, client_id="free", throttle_cb=throttled.append, **SMALL_BATCHES)
+    throttled.clear()
+    deliver(free, [{"topic": topic, "value": value} for value in RECORDS])
+    free.poll(0)
+    assert throttled == []
+
+
+def test_consumer_keeps_to_its_quota(strict: Broker, topic: str) -> None:
+    create(strict.address, topic)
+    client = producer(strict.address, **SMALL_BATCHES)
+    deliver(client, [{"topic": topic, "value": value} for value in RECORDS])
+    set_quota(strict, "limited", "consumer_byte_rate", RATE)
+    throttled: list[Any] = []
+    started = time.monotonic()
+    with consumer(strict.address, "g", client_id="limited", throttle_cb=throttled.append) as reader:
+        reader.assign([TopicPartition(topic, 0, 0)])
+        offsets: list[int] = []
+        while len(offsets) < len(RECORDS):
+            offsets += [m.offset() for m in poll(reader)]
+    assert offsets == list(range(len(RECORDS)))
+    assert time.monotonic() - started >= LEAST_SECONDS
+    assert any(event.throttle_time > 0 for event in throttled)

@@ -1,0 +1,69 @@
+"""The quotas on the bytes that clients produce and fetch per second (KIP-13, KIP-219).
+
+Pure state; the caller passes the time. Rules, as in Kafka:
+
+* Each broker limits each user, client id or pair of both that has a quota, over all connections.
+  The rate is measured over ``quota.window.num`` windows, so a client that was idle may first use
+  the bytes of all full windows at once.
+* A request is never rejected. Its bytes may exceed the quota; the response then names the time in
+  which the rate falls back to the quota, and the connection is not read meanwhile.
+* A fetch reads no more than the quota has left. If nothing is left, it gets an empty response.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from kwire.raftmeta.metadata.image import QuotaEntity
+from kwire.raftmeta.metadata.quota_lookup import find_quota
+from kwire.replica.throttles import RateLimit
+
+PRODUCED: Final = "producer_byte_rate"
+FETCHED: Final = "consumer_byte_rate"
+CLIENTS_MAX: Final = 10_000
+"""The number of clients whose rates are remembered; those of more clients start over."""
+
+Quotas = Mapping[QuotaEntity, Mapping[str, float]]
+
+
+@attrs.define(eq=False, repr=False)
+class ClientQuotas:
+    """The rates of one broker's clients."""
+
+    window_count: int = 11
+    window_s: float = 1.0
+    _quotas: Quotas = attrs.field(init=False, factory=dict)
+    """The quotas from which the limits were looked up."""
+    _limits: dict[tuple[str, str, str], RateLimit | None] = attrs.field(init=False, factory=dict)
+    """The limits that apply, by name of the quota, user and client id."""
+    _rates: dict[tuple[str, str | None, str | None], RateLimit] = attrs.field(
+        init=False, factory=dict
+    )
+    """The same limits by name of the quota, and the user and client id that share it."""
+
+    def limit(self, quotas: Quotas, name: str, user: str, client_id: str) -> RateLimit | None:
+        """Return the limit on a client's bytes, or None without a quota."""
+        if quotas is not self._quotas:
+            self._quotas, self._limits = quotas, {}
+        client = name, user, client_id
+        if client in self._limits:
+            return self._limits[client]
+        if len(self._limits) >= CLIENTS_MAX:
+            self._limits.clear()
+            self._rates.clear()
+        limit = self._limits[client] = self._look_up(name, user, client_id)
+        return limit
+
+    def _look_up(self, name: str, user: str, client_id: str) -> RateLimit | None:
+        quota = find_quota(self._quotas, name, user, client_id)
+        if quota is None:
+            return None
+        sharing = name, quota.user, quota.client_id
+        limit = self._rates.get(sharing)
+        if limit is None:
+            full_windows = max(self.window_count - 1, 1)
+            limit = RateLimit(quota.rate, self.window_count, self.window_s, full_windows)
+            self._rates[sharing] = limit
+        limit.bytes_per_s = quota.rate
+        return limit

@@ -1,0 +1,47 @@
+"""Finds the quota of a client: the most specific one for its user and client id (KIP-55)."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kwire.raftmeta.metadata.image import QuotaEntity
+
+
+class ClientQuota(NamedTuple):
+    """A limit, and the clients that share it."""
+
+    rate: float
+    """The limit per second."""
+    user: str | None
+    """The user whose clients share the quota; None if it does not depend on the user."""
+    client_id: str | None
+    """The client id whose clients share the quota; None if it does not depend on the client id."""
+
+
+def find_quota(
+    quotas: Mapping[QuotaEntity, Mapping[str, float]], name: str, user: str, client_id: str
+) -> ClientQuota | None:
+    """Return the quota called ``name`` that applies to a client, or None without a limit.
+
+    A default applies to each user or client id by itself.
+    """
+    for entity in _entities(user, client_id):
+        rate = quotas.get(entity, {}).get(name)
+        if rate is not None:
+            kinds = {kind for kind, _ in entity}
+            shared_by = user if "user" in kinds else None
+            return ClientQuota(rate, shared_by, client_id if "client-id" in kinds else None)
+    return None
+
+
+def _entities(user: str, client_id: str) -> list[QuotaEntity]:
+    """Return the entities whose quotas may apply, most specific first; None means the default."""
+    return [
+        (("client-id", client_id), ("user", user)),
+        (("client-id", None), ("user", user)),
+        (("user", user),),
+        (("client-id", client_id), ("user", None)),
+        (("client-id", None), ("user", None)),
+        (("user", None),),
+        (("client-id", client_id),),
+        (("client-id", None),),
+    ]
