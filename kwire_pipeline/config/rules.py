@@ -10,11 +10,19 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
+from urllib.parse import urlparse
 
 from kwire_pipeline.config.avro_schema import parse_avro
 from kwire_pipeline.config.ddl import Field, find_field, parse_ddl
 from kwire_pipeline.config.idle import idle
-from kwire_pipeline.config.model import KeyFormat, Pipeline, Problem, RecordFormat, Registry
+from kwire_pipeline.config.model import (
+    KeyFormat,
+    Pipeline,
+    Problem,
+    RecordFormat,
+    Registry,
+    Table,
+)
 from kwire_pipeline.config.passed_on import passed_on
 from kwire_pipeline.config.values import (
     CatalogType,
@@ -32,6 +40,10 @@ from kwire_pipeline.config.values import (
     Transform,
 )
 
+OBJECT_STORES: Final = {
+    *("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "adl", "oss", "cosn", "obs"),
+}
+"""The schemes of stores in which a rename does not fail if its target exists."""
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 """The columns that each row has, each prefixed with `table.origin_prefix`."""
 IDENTIFIER: Final = re.compile(r"\w+")
@@ -163,6 +175,7 @@ def _table(pipeline: Pipeline) -> Iterator[Problem]:
         table.format is not TableFormat.ICEBERG or catalog.type is CatalogType.HADOOP
     ):
         yield "table.warehouse", f"a {table.format.value} table needs the folder of all tables"
+    yield from _hadoop_catalog(table)
     if (
         table.format is TableFormat.ICEBERG
         and catalog.uri is None
@@ -176,6 +189,27 @@ def _table(pipeline: Pipeline) -> Iterator[Problem]:
                 yield "table.partition_by", text
     if table.format is not TableFormat.ICEBERG and table.sort_by:
         yield "table.sort_by", f"{table.format.value} tables have no sort order"
+
+
+def _hadoop_catalog(table: Table) -> Iterator[Problem]:
+    """Yield a problem if two commits of a table could take place at the same time.
+
+    A hadoop catalog commits by renaming a file to the name of the next version. An object store
+    cannot refuse the second of two such renames, so the first commit would be lost. Iceberg's
+    `lock-impl` allows only one commit at a time.
+    """
+    catalog = table.catalog
+    if table.format is not TableFormat.ICEBERG or catalog.type is not CatalogType.HADOOP:
+        return
+    is_hadoop = catalog.options.get("type", "hadoop") == "hadoop"
+    warehouse = catalog.options.get("warehouse", table.warehouse) or ""
+    scheme = urlparse(warehouse).scheme.lower()
+    if is_hadoop and scheme in OBJECT_STORES and "lock-impl" not in catalog.options:
+        yield (
+            "table.catalog.type",
+            f"a hadoop catalog loses commits in an object store such as {scheme}://; use rest, "
+            "hive, glue or jdbc",
+        )
 
 
 def _mode(pipeline: Pipeline) -> Iterator[Problem]:

@@ -304,6 +304,31 @@ def test_errors_between_keys_of_the_table(old: str, new: str, error: str) -> Non
 
 
 @pytest.mark.parametrize(
+    "warehouse", ["s3a://lake/t", "S3://lake", "gs://l", "abfss://l@a.net/t", "wasb://l", "oss://l"]
+)
+def test_hadoop_catalog_in_an_object_store_is_refused(warehouse: str) -> None:
+    """Of two commits at the same time, the store would lose the first."""
+    (line,) = errors(edit("warehouse: lake", f'warehouse: "{warehouse}"'))
+    assert line.startswith("orders.yaml:4: table.catalog.type: a hadoop catalog loses commits")
+    option = ("table.catalog.options", f"warehouse={warehouse}")
+    (line,) = errors(SMALLEST, option)
+    assert "a hadoop catalog loses commits in an object store" in line
+    for flags in (
+        [("table.format", "delta"), ("table.partition_by", "item")],
+        [("table.catalog.type", "glue")],
+        [
+            (
+                "table.catalog.options",
+                "lock-impl=org.apache.iceberg.aws.dynamodb.DynamoDbLockManager",
+            )
+        ],
+        [("table.catalog.options", "type=nessie")],
+    ):
+        assert read(edit("warehouse: lake", f'warehouse: "{warehouse}"'), *flags)
+    assert read(edit("warehouse: lake", "warehouse: hdfs://names/lake"))
+
+
+@pytest.mark.parametrize(
     ("option", "reason"),
     [
         ("MINPARTITIONS", "its own key: limits.min_partitions"),
