@@ -1,9 +1,9 @@
 """A folder in any file system that Spark can reach: local, HDFS, an object store.
 
-Rules of this file: a file is written completely and then renamed, so a reader sees all of it or
-nothing; names are relative to the folder. Local files use the raw local file system: Hadoop's
-default one keeps a checksum beside each file and renames the two one after the other, so a crash in
-between makes the file unreadable.
+Rules of this file: a reader sees the whole of a file, old or new, at every moment, also after a
+crash; names are relative to the folder. Local files use the raw local file system: Hadoop's default
+one keeps a checksum beside each file and renames the two one after the other, so a crash in between
+makes the file unreadable.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 SCRATCH: Final = ".tmp"
+"""The suffix of a file that is being written."""
+WHOLE: Final = ".new"
+"""The suffix of a whole file that is about to replace another one."""
 LOCAL: Final = "file"
+ONE_PUT: Final = ("s3a", "s3", "s3n", "gs", "oss", "cosn", "obs")
+"""The schemes of object stores in which a file appears whole, in one request, when it is closed."""
+ONE_RENAME: Final = (LOCAL, "hdfs", "viewfs")
+"""The schemes in which a rename replaces a file in one step; elsewhere Hadoop deletes it first."""
 RAW_LOCAL_CONTEXT: Final = "org.apache.hadoop.fs.local.RawLocalFs"
 
 
@@ -64,6 +71,21 @@ class Hadoop:
         files.initialize(self.path_class("file:///").toUri(), self.configuration)
         return files
 
+    def rename(self, path: JavaObject, target: JavaObject, *, replace: bool) -> None:
+        """Rename a file or folder; fail if the target exists, unless it is to be replaced."""
+        if replace and _scheme(target) == LOCAL:
+            # A single rename in the kernel; a file context would delete the target first.
+            if not self.raw_local.rename(path, target):
+                raise Failure(f"{target.toString()} cannot be written")
+            return
+        options = getattr(self.package, "Options$Rename")
+        chosen = gateway_of(self.spark).new_array(options, 1)
+        chosen[0] = options.OVERWRITE if replace else options.NONE
+        if _scheme(path) == LOCAL:
+            self.configuration.set("fs.AbstractFileSystem.file.impl", RAW_LOCAL_CONTEXT)
+        context = self.package.FileContext.getFileContext(path.toUri(), self.configuration)
+        context.rename(path, target, chosen)
+
 
 @attrs.frozen
 class Folder:
@@ -79,35 +101,46 @@ class Folder:
 
     def read(self, name: str) -> str | None:
         """Return a file's text; None if the file does not exist."""
-        files, path = self._at(name)
-        if not files.exists(path):
-            return None
-        stream = files.open(path)
-        try:
-            text: str = self._hadoop.texts.toString(stream, "UTF-8")
-        finally:
-            stream.close()
+        text = self._text(name)
+        if text is None and _deletes_first(self._at(name)[1]):
+            # The file may be between its deletion and the rename of its replacement.
+            text = self._text(_hidden_name(name, WHOLE))
+            return self._text(name) if text is None else text
         return text
 
     def write(self, name: str, text: str) -> None:
         """Write a file, replacing any file of that name."""
         files, target = self._at(name)
-        path = self._at(self._scratch(name, text))[1]
-        if _is_local(target):
-            # A single rename in the kernel; a file context would delete the target first.
-            if not files.rename(path, target):
-                raise Failure(f"{self.url}/{name} cannot be written")
-        else:
-            self._rename(path, target, replace=True)
+        if _scheme(target) in ONE_PUT:
+            self._put(name, text, overwrite=True)
+            return
+        source = self._at(_hidden_name(name, SCRATCH))[1]
+        self._put(_hidden_name(name, SCRATCH), text, overwrite=True)
+        if _deletes_first(target):
+            whole = self._at(_hidden_name(name, WHOLE))[1]
+            if files.exists(whole) and not files.exists(target):
+                # A run ended between the two steps below.
+                self._hadoop.rename(whole, target, replace=False)
+            self._hadoop.rename(source, whole, replace=True)
+            source = whole
+        self._hadoop.rename(source, target, replace=True)
 
     def create(self, name: str, text: str) -> bool:
-        """Write a file unless one of that name exists; return whether it was written."""
+        """Write a file unless one of that name exists; return whether it was written.
+
+        Of two writers at the same time, object stores may let both write; the file is then that of
+        the last one.
+        """
         files, path = self._at(name)
         if files.exists(path):
             return False
-        scratch = self._scratch(name, text)
         try:
-            self._rename(self._at(scratch)[1], path, replace=False)
+            if _scheme(path) in ONE_PUT:
+                self._put(name, text, overwrite=False)
+                return self.read(name) == text
+            scratch = _hidden_name(name, SCRATCH)
+            self._put(scratch, text, overwrite=True)
+            self._hadoop.rename(self._at(scratch)[1], path, replace=False)
         except Py4JJavaError:
             if not files.exists(path):
                 raise
@@ -119,7 +152,7 @@ class Folder:
         files, path = self._at("")
         place = target._at("")[1]
         files.mkdirs(place.getParent())
-        self._rename(path, place, replace=False)
+        self._hadoop.rename(path, place, replace=False)
 
     def exists(self, name: str = "") -> bool:
         files, path = self._at(name)
@@ -129,6 +162,8 @@ class Folder:
         """Delete a file, or a folder with its contents; do nothing if it does not exist."""
         files, path = self._at(name)
         files.delete(path, True)
+        if name and _deletes_first(path):
+            files.delete(self._at(_hidden_name(name, WHOLE))[1], False)
 
     def delete_empty(self) -> None:
         """Delete the folder if it is empty."""
@@ -167,31 +202,45 @@ class Folder:
         """Return the subfolder of that name."""
         return attrs.evolve(self, url=f"{self.url.rstrip('/')}/{name}")
 
-    def _scratch(self, name: str, text: str) -> str:
-        scratch = f".{name}{SCRATCH}"
-        files, path = self._at(scratch)
-        stream = files.create(path, True)
+    def _text(self, name: str) -> str | None:
+        files, path = self._at(name)
+        if not files.exists(path):
+            return None
+        try:
+            stream = files.open(path)
+        except Py4JJavaError as error:
+            if "FileNotFoundException" in str(error):
+                return None
+            raise
+        try:
+            text: str = self._hadoop.texts.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+        return text
+
+    def _put(self, name: str, text: str, *, overwrite: bool) -> None:
+        files, path = self._at(name)
+        stream = files.create(path, overwrite)
         stream.write(text.encode())
         stream.close()
-        return scratch
-
-    def _rename(self, path: JavaObject, target: JavaObject, *, replace: bool) -> None:
-        options = getattr(self._hadoop.package, "Options$Rename")
-        chosen = gateway_of(self.spark).new_array(options, 1)
-        chosen[0] = options.OVERWRITE if replace else options.NONE
-        configuration = self._hadoop.configuration
-        if _is_local(path):
-            configuration.set("fs.AbstractFileSystem.file.impl", RAW_LOCAL_CONTEXT)
-        context = self._hadoop.package.FileContext.getFileContext(path.toUri(), configuration)
-        context.rename(path, target, chosen)
 
     def _at(self, name: str) -> tuple[JavaObject, JavaObject]:
         text = f"{self.url.rstrip('/')}/{name}" if name else self.url
         path = self._hadoop.path_class(text)
         files = path.getFileSystem(self._hadoop.configuration)
         path = files.makeQualified(path)
-        return (self._hadoop.raw_local if _is_local(path) else files), path
+        return (self._hadoop.raw_local if _scheme(path) == LOCAL else files), path
 
 
-def _is_local(path: JavaObject) -> bool:
-    return bool(path.toUri().getScheme() == LOCAL)
+def _scheme(path: JavaObject) -> str:
+    return str(path.toUri().getScheme())
+
+
+def _deletes_first(path: JavaObject) -> bool:
+    """Return whether the replacement of a file by a rename takes two steps."""
+    return _scheme(path) not in (*ONE_RENAME, *ONE_PUT)
+
+
+def _hidden_name(name: str, suffix: str) -> str:
+    """Return the name of a file beside another one, which `names` and `files` leave out."""
+    return f".{name}{suffix}"
