@@ -1,11 +1,13 @@
 """The lease of a checkpoint: only one run at a time writes with it.
 
 A run writes ``writer.json`` beside the checkpoint with its host, its process and a beat number that
-it increments every few seconds. A run that finds the file checks the process if it is on the same
-host; otherwise it waits for two beats. If the beat increases, the writer is alive and the newcomer
-is refused; if not, the writer ended without cleaning up, and its lease is taken over. Clocks of two
-hosts are never compared. A writer checks its own lease before each batch and each write, so a
-writer that was paused for longer ends itself.
+it increments every few seconds. A run that finds the file checks the process if it can see it, that
+is in the same boot of the same kernel and in the same container; otherwise it waits for two beats.
+If the beat increases, the writer is alive and the newcomer is refused; if not, the writer ended
+without cleaning up, and its lease is taken over. Clocks of two hosts are never compared. A writer
+checks its own lease before each batch and each write, so a writer that was paused for longer ends
+itself. But it can be paused right after such a check: then only the table can refuse its commit, as
+Iceberg and Delta do and Parquet does not.
 """
 
 import json
@@ -40,6 +42,11 @@ class Holder:
     process_start: str
     """The start time of the process in kernel ticks, because process ids are reused."""
     beat: int = 0
+    machine: str = ""
+    """The boot of the kernel and the namespace of process ids; empty if unknown.
+
+    Containers may have the same host name, and processes of one do not see those of another.
+    """
 
     @classmethod
     def this_process(cls) -> "Holder":
@@ -49,7 +56,12 @@ class Holder:
             host=socket.gethostname(),
             process=process,
             process_start=process_start(process),
+            machine=this_machine(),
         )
+
+    def sees(self, other: "Holder") -> bool:
+        """Return whether the other run's process would be visible to this one."""
+        return bool(self.machine) and (self.host, self.machine) == (other.host, other.machine)
 
     def dump(self) -> str:
         return json.dumps(attrs.asdict(self)) + "\n"
@@ -71,6 +83,15 @@ def process_start(process: int) -> str:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
+        return ""
+
+
+def this_machine() -> str:
+    """Return the boot of the kernel and the namespace of process ids; empty without a /proc."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
         return ""
 
 
@@ -123,9 +144,8 @@ class Lease:
             if text is None:
                 continue
             other = Holder.parse(text)
-            if is_alive(other, holder) or (
-                other.host != holder.host and _beats(folder, other, sleep)
-            ):
+            sees = holder.sees(other)
+            if is_alive(other) if sees else _beats(folder, other, sleep):
                 raise Refusal(
                     f"process {other.process} on {other.host} writes with the checkpoint "
                     f"{folder.url}: wait for its end, or stop it"
@@ -197,15 +217,13 @@ def hold(
         lease.release()
 
 
-def is_alive(other: Holder, self_: Holder) -> bool:
-    """Return whether a lease's run is a live process on this host."""
-    if other.host != self_.host:
-        return False
+def is_alive(other: Holder) -> bool:
+    """Return whether a lease's run is a live process, if its process is visible here."""
     return bool(other.process_start) and process_start(other.process) == other.process_start
 
 
 def _beats(folder: Files, other: Holder, sleep: Callable[[float], None]) -> bool:
-    """Return whether a run on another host raises its beat within the allowed time."""
+    """Return whether a run that is not visible here raises its beat within the allowed time."""
     sleep(PATIENCE_S)
     text = folder.read(FILE)
     return text is not None and Holder.parse(text) != other

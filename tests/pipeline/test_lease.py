@@ -87,6 +87,30 @@ def test_damaged_lease_is_refused_with_advice(text: str) -> None:
         Lease.take(files, sleep=no_sleep)
 
 
+@pytest.mark.parametrize("machine", ["", "boot pid:[2]"])
+def test_run_in_another_container_of_the_same_host_name_keeps_its_lease(machine: str) -> None:
+    """Its process is not visible here, nor is any process without a /proc."""
+    this = attrs.evolve(Holder.this_process(), machine=machine and "boot pid:[1]")
+    other = attrs.evolve(this, lease_id="x", process_start="1", machine=machine)
+    files = Files()
+    files.texts[FILE] = other.dump()
+
+    def sleep(seconds: float) -> None:
+        files.texts[FILE] = attrs.evolve(other, beat=1).dump()
+
+    with pytest.raises(Refusal, match="writes with the checkpoint"):
+        Lease.take(files, holder=this, sleep=sleep)
+    Lease.take(files, holder=this, sleep=lambda seconds: None).check()
+
+
+def test_lease_from_an_earlier_version_is_waited_for() -> None:
+    this = Holder.this_process()
+    other = attrs.evolve(this, lease_id="x", machine="")
+    text = other.dump().replace(', "machine": ""', "")
+    assert "machine" not in text
+    assert not this.sees(Holder.parse(text))
+
+
 def test_run_on_another_host_is_refused_while_the_other_beats() -> None:
     files = Files()
     files.texts[FILE] = ELSEWHERE.dump()
