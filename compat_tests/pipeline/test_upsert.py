@@ -16,7 +16,14 @@ from compat_tests.pipeline.scene import CRASHES, Crash, Scene
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.model import KeyFormat, ValueFormat
-from kwire_pipeline.config.values import Column, Envelope, Format, Mode, Tombstones
+from kwire_pipeline.config.values import (
+    Column,
+    Envelope,
+    Format,
+    Mode,
+    TableFormat,
+    Tombstones,
+)
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.key_proof import KeyProof
@@ -68,6 +75,22 @@ def check(scene: Scene, rows: dict[str, int]) -> KeyProof:
     assert proof.is_clean, proof.words()
     assert proof.current == len(rows)
     return proof
+
+
+@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
+def test_value_that_a_change_leaves_out_stays(scene: Scene, format: TableFormat) -> None:
+    """Debezium's placeholder for an unchanged large value of Postgres is not the value."""
+    left_out = "__debezium_unavailable_value"
+    table = attrs.evolve(scene.pipeline.table, format=format, warehouse=str(scene.folder / "lake"))
+    schema = ValueFormat(schema="n INT NOT NULL, text STRING")
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table, value=schema)
+    produce(scene, [("a", {"n": 1, "text": "long"}), ("b", {"n": 2, "text": "old"})])
+    scene.run()
+    produce(scene, [("a", {"n": 3, "text": left_out}), ("b", {"n": 4, "text": "new"})])
+    produce(scene, [("b", {"n": 5, "text": left_out}), ("c", {"n": 6, "text": left_out})])
+    scene.run()
+    check(scene, {"a": 3, "b": 5, "c": 6})
+    assert {row.id: row.text for row in scene.rows()} == {"a": "long", "b": "new", "c": None}
 
 
 def test_last_change_of_each_key_is_in_the_table(scene: Scene, spark: SparkSession) -> None:

@@ -24,6 +24,7 @@ from kwire_pipeline.config.values import (
     Evolution,
     Format,
     Mechanism,
+    Mode,
     Protocol,
     TableFormat,
 )
@@ -97,9 +98,15 @@ def _table(pipeline: Pipeline) -> Iterator[Problem]:
     kind = table.format
     if kind is TableFormat.PARQUET and table.properties:
         yield "table.properties", "parquet tables have no properties"
-    default = attrs.fields_dict(Table)["rescue_column"].default
-    if table.evolution is not Evolution.RESCUE and table.rescue_column != default:
+    defaults = attrs.fields_dict(Table)
+    if table.evolution is not Evolution.RESCUE and (
+        table.rescue_column != defaults["rescue_column"].default
+    ):
         yield "table.rescue_column", "it has no effect without evolution: rescue"
+    if table.mode is Mode.APPEND and (
+        table.unavailable_value != defaults["unavailable_value"].default
+    ):
+        yield "table.unavailable_value", "it has no effect without mode: upsert"
     if kind is not TableFormat.ICEBERG:
         for name in keys_in_use(table.catalog):
             yield f"table.catalog.{name}", f"{kind.value} tables have no catalog"

@@ -203,6 +203,11 @@ class Table:
     tombstones: Tombstones = choice(
         "The meaning of a record whose value is null.", default=Tombstones.DEAD_LETTER
     )
+    unavailable_value: str = text(
+        "The text that stands for an unchanged value in change records, Debezium's "
+        "unavailable.value.placeholder: the row keeps its value.",
+        default="__debezium_unavailable_value",
+    )
     evolution: Evolution = choice(
         "The changes of the schema that a run may make to the table; rescue is additive, and "
         "undeclared fields of JSON values go to a column.",

@@ -65,6 +65,7 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
             keys=pipeline.table.keys,
             envelope=pipeline.table.envelope,
             tombstones=pipeline.table.tombstones,
+            unavailable=pipeline.table.unavailable_value,
         ),
     )
     shape.check()

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.records import frames
+from kwire_pipeline.records import frames, unavailable
 from kwire_pipeline.records.frames import DELETES, Shape
 
 RANK = f"{frames.OWN}rank"
@@ -35,11 +35,19 @@ def all_changes(
 
 
 def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
-    """Return the last change of each key."""
+    """Return the last change of each key.
+
+    In place of a placeholder for an unchanged value, it has the last value of an earlier change.
+    """
     topic, partition, offset, _ = (F.col(f"`{name}`") for name in shape.origin)
     by_key = Window.partitionBy(*[F.col(f"`{key}`") for key in shape.changes.keys])
     latest_first = by_key.orderBy(partition.desc(), offset.desc(), topic.desc())
     ranked = changes.withColumn(RANK, F.row_number().over(latest_first))
+    text = shape.changes.unavailable
+    if text is not None:
+        fixed = {name.lower() for name in (*shape.changes.keys, *shape.origin)}
+        fields = [field for field in changes.schema.fields if field.name.lower() not in fixed]
+        ranked = ranked.withColumns(unavailable.resolve(fields, text, latest_first))
     return ranked.where(F.col(RANK) == 1).drop(RANK)
 
 

@@ -34,6 +34,8 @@ class Changes:
     """The columns that identify a row; none if rows are appended."""
     envelope: Envelope = Envelope.NONE
     tombstones: Tombstones = Tombstones.DEAD_LETTER
+    unavailable: str | None = None
+    """The text that stands for an unchanged value that the record leaves out."""
 
     @property
     def has_deletions(self) -> bool:

@@ -1,11 +1,13 @@
 """Records as changes by key: which row is written or deleted, and which record does not fit."""
 
+import base64
 import json
 
 import attrs
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType
 
 from kwire_pipeline.config.values import Column, Envelope, Format, Tombstones
 from kwire_pipeline.engine.key_proof import KeyProof, Sides, compare_keys
@@ -17,6 +19,7 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape, classify, misfits
+from kwire_pipeline.records.unavailable import is_unavailable
 from tests.support.pipeline.frames import plan
 
 
@@ -283,3 +286,58 @@ def test_rows_of_records_that_are_gone_are_counted_apart(spark: SparkSession) ->
     assert (proof.older, proof.compacted) == (1, 1)
     assert proof.is_clean
     assert "1 rows are older than the topics' records" in proof.words()[0]
+
+
+TOAST = "__debezium_unavailable_value"
+
+
+def test_unchanged_value_is_that_of_an_earlier_change_or_of_the_table(
+    spark: SparkSession, debezium: Shape
+) -> None:
+    """Postgres does not send an unchanged large value, and Debezium puts a text in its place."""
+    schema = "id BIGINT NOT NULL, name STRING, n INT, tags ARRAY<STRING>, data BINARY"
+    shape = attrs.evolve(
+        debezium,
+        schema=parse_ddl(schema, "value.schema"),
+        changes=attrs.evolve(debezium.changes, unavailable=TOAST),
+    )
+    encoded = base64.b64encode(TOAST.encode()).decode()
+    left_out = {"name": TOAST, "tags": [TOAST], "data": encoded}
+    rows = [
+        {"id": 1, "name": "long", "n": 1, "tags": ["a"], "data": "YQ=="},
+        {"id": 1, "n": 2, **left_out},
+        {"id": 2, "n": 3, **left_out},
+        {"id": 3, "name": "x", "n": 4},
+        {"id": 3, "name": None, "n": 5},
+        {"id": 3, "n": 6, **left_out, "name": TOAST},
+    ]
+    batch = classify(topic(spark, [(None, change("u", None, row)) for row in rows]), shape)
+    changes = last(batch, shape)
+    keeps = [f"__keeps_{name}" for name in ("name", "tags", "data")]
+    assert [tuple(changes[key][name] for name in keeps) for key in (1, 2, 3)] == [
+        (False, False, False), (True, True, True), (False, False, False),
+    ]  # fmt: skip
+    assert (changes[1].name, changes[1].n, changes[1].tags) == ("long", 2, ["a"])
+    assert bytes(changes[1].data) == b"a"
+    assert (changes[2].name, changes[2].tags, changes[2].data) == (None, None, None)
+    assert (changes[3].name, changes[3].n) == (None, 6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("ARRAY<STRING>", "array('b5f3b5f0')"),
+        ("MAP<STRING, STRING>", f"map('{TOAST}', '{TOAST}')"),
+        ("ARRAY<BINARY>", f"array(CAST('{TOAST}' AS BINARY))"),
+        ("ARRAY<INT>", f"transform(split('{TOAST}', ''), each -> ascii(each))"),
+        ("ARRAY<BIGINT>", f"transform(split('{TOAST}', ''), each -> CAST(ascii(each) AS BIGINT))"),
+    ],
+)
+def test_placeholder_has_the_type_of_its_column(spark: SparkSession, kind: str, value: str) -> None:
+    frame = spark.sql(f"SELECT CAST({value} AS {kind}) AS v, CAST(null AS {kind}) AS w")
+    field = frame.schema["v"].dataType
+    conditions = [is_unavailable(F.col(name), field, TOAST) for name in ("v", "w")]
+    assert all(condition is not None for condition in conditions)
+    row = frame.select(*[c for c in conditions if c is not None]).collect()[0]
+    assert (bool(row[0]), bool(row[1])) == ("b5f3" not in value, False)
+    assert is_unavailable(F.lit(1), IntegerType(), TOAST) is None

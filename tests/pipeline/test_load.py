@@ -494,6 +494,7 @@ def test_partition_has_no_name_of_a_column(kind: str) -> None:
         ([PARQUET, ("table.catalog.options", "a=b")], "--table.catalog.options: parquet tables"),
         ([("table.catalog.uri", "u")], "--table.catalog.uri: a hadoop catalog is the folder"),
         ([("table.rescue_column", "x")], "--table.rescue_column: it has no effect without evol"),
+        ([("table.unavailable_value", "x")], "--table.unavailable_value: it has no effect without"),
         ([("source.security.ca_file", "f")], "--source.security.ca_file: PLAINTEXT has no TLS"),
         ([("source.security.cert_file", "f")], "--source.security.cert_file: PLAINTEXT has no"),
         ([("source.security.password", "p")], "--source.security.password: PLAINTEXT has no lo"),

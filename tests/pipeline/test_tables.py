@@ -59,6 +59,15 @@ def test_merge_deletes_updates_and_inserts_by_all_keys() -> None:
     )
 
 
+def test_merge_keeps_the_values_that_a_change_leaves_out() -> None:
+    statement = merge_statement("shop.orders", "changes", ["id", "text"], ["id"], {"text"})
+    assert (
+        "UPDATE SET own.`id` = change.`id`, "
+        "own.`text` = CASE WHEN change.`__keeps_text` THEN own.`text` ELSE change.`text` END "
+    ) in statement
+    assert statement.endswith("INSERT (`id`, `text`) VALUES (change.`id`, change.`text`)")
+
+
 @pytest.mark.parametrize("location", ["/lake/a", "file:/lake/a", "s3://lake/a", "hdfs:/a"])
 def test_relative_location_is_not_whole(location: str) -> None:
     """Iceberg would take all files of a table with a relative location for orphans."""

@@ -1,0 +1,86 @@
+"""Values that a change record leaves out because they did not change.
+
+Postgres does not send an unchanged large value (TOAST). Debezium puts a placeholder in its place, a
+text that is converted to the type of the column. The row keeps its value then: the last one in the
+batch, else that of the table.
+
+Rules of this file: pure functions of columns.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from pyspark.sql import Column, Window, WindowSpec
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+)
+
+KEEPS: Final = "__keeps_"
+"""The prefix of a column that is true if the table's column of this name keeps its value."""
+
+
+def placeholders(kind: DataType, text: str) -> Iterator[Column]:
+    """Yield the forms of the placeholder in a column of a type; none if it has no such form."""
+    whole, data = F.lit(text), F.lit(text.encode())
+    match kind:
+        case StringType():
+            yield whole
+        case BinaryType():
+            yield data
+        case ArrayType(elementType=StringType()):
+            digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+            yield F.array(whole)
+            yield F.array(F.lit(str(uuid.UUID(bytes=digest, version=3))))
+        case ArrayType(elementType=BinaryType()):
+            yield F.array(data)
+        case ArrayType(elementType=ShortType() | IntegerType() | LongType() as number):
+            signed = memoryview(text.encode()).cast("b")
+            yield F.array(*[F.lit(value).cast(number) for value in signed])
+
+
+def is_unavailable(column: Column, kind: DataType, text: str) -> Column | None:
+    """Return the condition that a value is a placeholder; None if its type has none."""
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType) or not isinstance(kind.valueType, StringType):
+            return None
+        return (F.size(column) == 1) & F.equal_null(column.getItem(text), F.lit(text))
+    forms = [F.equal_null(column, form) for form in placeholders(kind, text)]
+    if not forms:
+        return None
+    condition, *others = forms
+    for other in others:
+        condition |= other
+    return condition
+
+
+def resolve(
+    fields: Iterable[StructField], text: str, latest_first: WindowSpec
+) -> dict[str, Column]:
+    """Return the columns that can have a placeholder, with the last value in the batch instead.
+
+    A column without such a value is null, and the column with the prefix `KEEPS` is true.
+    """
+    every = latest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    columns: dict[str, Column] = {}
+    for field in fields:
+        column = F.col(f"`{field.name}`")
+        condition = is_unavailable(column, field.dataType, text)
+        if condition is None:
+            continue
+        # A struct, because null is a value as well.
+        value = F.when(~F.coalesce(condition, F.lit(False)), F.struct(column.alias("value")))
+        last = F.first(value, ignorenulls=True).over(every)
+        columns[field.name] = last.getField("value")
+        columns[f"{KEEPS}{field.name}"] = last.isNull()
+    return columns
