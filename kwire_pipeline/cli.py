@@ -42,6 +42,8 @@ class Command:
     meaning: str
     options: tuple[tuple[str, str], ...] = ()
     """The command's own flags with their meanings; they are false by default."""
+    texts: tuple[tuple[str, str], ...] = ()
+    """The flags that take a text, with their meanings."""
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
@@ -56,6 +58,13 @@ COMMANDS: Final[Mapping[str, Command]] = {
         (
             ("--adopt", "take over a table, topic or checkpoint that another pipeline wrote"),
             ("--from-start", "start over at source.start although the table has rows"),
+        ),
+        (
+            (
+                "--give-up",
+                "the offsets that --adopt may skip, or whose rows --from-start may delete, though "
+                'the topics no longer have them: {"TOPIC":{"PARTITION":[FIRST,END]}}',
+            ),
         ),
     ),
     "status": Command(
@@ -105,6 +114,8 @@ def parser() -> Parser:
             inner.add_argument(
                 option, action="store_true", help=meaning, dest=argument_name(option)
             )
+        for option, meaning in command.texts:
+            inner.add_argument(option, metavar="OFFSETS", help=meaning, dest=argument_name(option))
     inner = commands.add_parser(
         "jars",
         help="Fetch every jar of a pipeline, for machines that cannot reach Maven.",
@@ -237,7 +248,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
             code = importlib.import_module("kwire_pipeline.commands.sample").sample(pipeline)
         return code
     preflight(pipeline, environment)
-    names = [argument_name(option) for option, _ in COMMANDS[name].options]
+    own = (*COMMANDS[name].options, *COMMANDS[name].texts)
+    names = [argument_name(option) for option, _ in own]
     call = functools.partial(getattr(module, name), pipeline)
     command = functools.partial(call, **{n: getattr(options, n) for n in names})
     return run_on_spark(command, pipeline.transform)

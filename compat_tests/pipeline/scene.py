@@ -11,7 +11,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -23,6 +23,8 @@ from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.key_proof import KeyProof
+from kwire_pipeline.engine.losses import NOTHING
+from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.proof import Proof
 from kwire_pipeline.engine.query import Control, run_pipeline
@@ -94,6 +96,12 @@ class Scene:
         admin.delete_topics([self.topic])
         admin.close()
 
+    def delete_records(self, offsets: dict[int, int]) -> None:
+        """Delete the records before an offset of each partition, as retention does."""
+        admin = KafkaAdminClient(bootstrap_servers=self.broker.address)
+        admin.delete_records({TopicPartition(self.topic, p): o for p, o in offsets.items()})
+        admin.close()
+
     def produce(self, numbers: Sequence[int], *, partition: int | None = None) -> None:
         """Produce records, one in ten of which is no JSON; all are acknowledged."""
         producer = KafkaProducer(bootstrap_servers=self.broker.address, acks="all")
@@ -125,10 +133,11 @@ class Scene:
         *,
         crash: Place | None = None,
         faults: Faults = NO_FAULTS,
+        given_up: Ranges = NOTHING,
     ) -> Tally:
         faults = faults if crash is None else CrashAt(crash)
         control = Control(report=self.batches.append, faults=faults)
-        return run_pipeline(self.spark, self.pipeline, intent, control)
+        return run_pipeline(self.spark, self.pipeline, intent, control, given_up)
 
     def with_limit(self, offsets: int) -> None:
         limits = Limits(max_offsets_per_trigger=offsets)

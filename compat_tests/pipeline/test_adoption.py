@@ -17,6 +17,7 @@ from kwire_pipeline.config.values import Column, Format, Mode, Start, TableForma
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.key_proof import KeyProof
+from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.errors import Refusal
 
 
@@ -46,6 +47,37 @@ def test_adoption_writes_the_letters_that_a_half_written_batch_lacks(scene: Lett
     scene.lose_checkpoint()
     assert scene.run(Intent.ADOPT).offsets == 0
     scene.check_each_once(range(70))
+
+
+def test_adoption_skips_lost_records_only_if_they_are_given_up(scene: LetterScene) -> None:
+    scene.produce(range(20))
+    scene.run()
+    scene.lose_checkpoint()
+    scene.produce(range(20, 40))
+    scene.delete_records({0: 15})
+    scene.produce(range(40, 60))
+    with pytest.raises(Refusal, match="no longer have the records") as refusal:
+        scene.run(Intent.ADOPT)
+    lost = f'{{"{scene.topic}":{{"0":[10,15]}}}}'
+    assert f"--give-up '{lost}'" in str(refusal.value)
+    assert not (scene.folder / "checkpoint" / "pipeline.json").exists()
+    scene.check_each_once(range(20))
+    scene.run(Intent.ADOPT, given_up=Ranges.parse(lost))
+    scene.check_each_once([n for n in range(60) if n not in range(20, 30, 2)])
+
+
+def test_new_start_deletes_what_the_topics_lack_only_if_it_is_given_up(scene: LetterScene) -> None:
+    scene.produce(range(20))
+    scene.run()
+    scene.delete_records({1: 4})
+    with pytest.raises(Refusal, match="deleted and not written again") as refusal:
+        scene.run(Intent.FROM_START)
+    lost = f'{{"{scene.topic}":{{"1":[0,4]}}}}'
+    assert f"--give-up '{lost}'" in str(refusal.value)
+    scene.check_each_once(range(20))
+    scene.run()
+    scene.run(Intent.FROM_START, given_up=Ranges.parse(lost))
+    scene.check_each_once([n for n in range(20) if n % 2 == 0 or n > 8])
 
 
 def test_run_without_checkpoint_and_table_does_not_write_dead_letters_again(
@@ -185,7 +217,11 @@ def test_topic_that_was_made_again_while_the_checkpoint_was_lost_is_not_adopted(
     with pytest.raises(Refusal, match="was deleted and recreated since its rows were written to"):
         scene.run(Intent.ADOPT)
     scene.check_each_once(range(20))
-    scene.run(Intent.FROM_START)
+    with pytest.raises(Refusal, match="deleted and not written again"):
+        scene.run(Intent.FROM_START)
+    scene.check_each_once(range(20))
+    rows = Ranges.parse(f'{{"{scene.topic}":{{"0":[0,10],"1":[0,10]}}}}')
+    scene.run(Intent.FROM_START, given_up=rows)
     scene.check_each_once(range(20, 60))
 
 

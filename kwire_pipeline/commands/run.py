@@ -8,7 +8,9 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.losses import GIVE_UP, parse_given_up
 from kwire_pipeline.engine.metrics import Metrics
+from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control, run_pipeline
 from kwire_pipeline.engine.reports import Reporter
 from kwire_pipeline.engine.session import open_session
@@ -16,13 +18,20 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.signals import StopRequest, exit_code, handle_with, stop_line
 
 
-def run(pipeline: Pipeline, *, adopt: bool = False, from_start: bool = False) -> int:
+def run(
+    pipeline: Pipeline,
+    *,
+    adopt: bool = False,
+    from_start: bool = False,
+    give_up: str | None = None,
+) -> int:
     """Run a pipeline in its own session, and print its progress and tally.
 
     Return 0, also after a requested stop of a run at an interval, which normally ends that way.
     Return the signal's code if a run until the end of the topics has left offsets unread.
     """
     intent = intent_of(adopt=adopt, from_start=from_start)
+    given_up = given_up_of(give_up, intent)
     secrets = secrets_of(pipeline)
     reporter = Reporter(pipeline.progress, sys.stdout, lambda text: redact(text, secrets))
     request = StopRequest()
@@ -43,7 +52,7 @@ def run(pipeline: Pipeline, *, adopt: bool = False, from_start: bool = False) ->
         closing.enter_context(handle_with(request.on_signal))
         closing.callback(spark.stop)
         control = Control(report=report, warn=warn, is_stopping=request.is_stopping)
-        tally = run_pipeline(spark, pipeline, intent, control)
+        tally = run_pipeline(spark, pipeline, intent, control, given_up)
         reporter.on_end(tally)
     return end_of(request, tally)
 
@@ -76,3 +85,10 @@ def intent_of(*, adopt: bool, from_start: bool) -> Intent:
     if adopt:
         return Intent.ADOPT
     return Intent.FROM_START if from_start else Intent.CONTINUE
+
+
+def given_up_of(text: str | None, intent: Intent) -> Ranges:
+    """Return the offsets that the user gives up; raise Refusal if nothing could use them."""
+    if text is not None and intent is Intent.CONTINUE:
+        raise Refusal(f"{GIVE_UP} is for --adopt and --from-start: add one of them")
+    return parse_given_up(text)

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.engine import source
+from kwire_pipeline.engine import losses, source
 from kwire_pipeline.engine.batch import Destinations, count
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import FROM_START
-from kwire_pipeline.engine.offsets import Range, offsets_of
+from kwire_pipeline.engine.offsets import Range, Ranges, offsets_of
 from kwire_pipeline.engine.parts import origin_of
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
@@ -46,6 +46,8 @@ class Adoption:
     topics: Mapping[str, Topic]
     former_topics: Mapping[str, str]
     """The topic ids of the lost or former checkpoint, as far as they are known."""
+    given_up: Ranges
+    """The offsets that the adoption may skip."""
 
 
 def finish_newest(adoption: Adoption) -> None:
@@ -83,6 +85,7 @@ def newest_of(of_rows: Sequence[Mark], of_letters: Sequence[Mark], owner: str | 
 def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool) -> None:
     """Write the missing dead letters of a batch."""
     parts, is_whole = _readable(adoption, mark)
+    losses.check_letters(mark.ranges, parts, adoption.given_up)
     if not parts:
         return
     raw = _records(adoption, parts)

@@ -56,6 +56,10 @@ class Destinations:
     dead_letters: Letters | None
     transform: Callable[[DataFrame], DataFrame] | None = None
 
+    @property
+    def tables(self) -> list[Letters]:
+        return [table for table in (self.table, self.dead_letters) if table is not None]
+
 
 @attrs.frozen(kw_only=True)
 class Writer:

@@ -247,6 +247,20 @@ def has_replacement(stored: Identity | None, facts: Facts) -> bool:
     )
 
 
+def changed_topics(name: str, stored: Identity | None, facts: Facts) -> set[str]:
+    """Return the topics that may not be those from which the tables have rows.
+
+    ``name`` is that of the pipeline.
+    """
+    is_other = stored is not None and (
+        stored.cluster_id != facts.cluster_id or stored.has_replaced_topic
+    )
+    if is_other or facts.owners.get(name, "").endswith(REPLACED):
+        return set(facts.topics)
+    former = facts.written_topics if stored is None else stored.topics
+    return {topic for topic, id_ in facts.topics.items() if former.get(topic, id_) != id_}
+
+
 def new_pipeline_id(unique: str, *, has_replaced_topic: bool) -> str:
     """Return an id for marks and the table; its suffix records that a topic was replaced."""
     return f"{unique}{REPLACED}" if has_replaced_topic else unique
@@ -314,28 +328,3 @@ def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts
             f"{checkpoint} is older or incomplete: restore the newest one, or run with {ADOPT} or "
             f"{FROM_START}"
         )
-
-
-def start_offsets(
-    chosen: Offsets, beginnings: Offsets, positions: Offsets | None, is_same: Mapping[str, bool]
-) -> Offsets:
-    """Return the offsets of a first batch.
-
-    ``chosen`` comes from the configuration. An adoption continues at the table's ``positions`` for
-    topics that are still the same, and at the beginning for others. A partition that is not in the
-    table begins as chosen.
-    """
-    if positions is None:
-        return chosen
-    offsets_by_topic = {
-        topic: {**beginnings[topic], **chosen.get(topic, {}), **positions.get(topic, {})}
-        for topic in beginnings
-        if is_same.get(topic, True)
-    }
-    return {
-        topic: {
-            partition: max(offsets_by_topic.get(topic, {}).get(partition, 0), first)
-            for partition, first in partitions.items()
-        }
-        for topic, partitions in beginnings.items()
-    }

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.engine import identity, offsets, schema, source
+from kwire_pipeline.engine import identity, losses, offsets, schema, source
 from kwire_pipeline.engine.adoption import Adoption, finish_newest
 from kwire_pipeline.engine.batch import Destinations, Result, Writer
+from kwire_pipeline.engine.beginning import Beginning
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
@@ -66,16 +67,23 @@ class Control:
 
 
 def run_pipeline(
-    spark: SparkSession, pipeline: Pipeline, intent: Intent, control: Control
+    spark: SparkSession,
+    pipeline: Pipeline,
+    intent: Intent,
+    control: Control,
+    given_up: Ranges = losses.NOTHING,
 ) -> Tally:
-    """Run until everything available is written, or a stop is requested; return the tally."""
+    """Run until everything available is written, or a stop is requested; return the tally.
+
+    An adoption may skip the ``given_up`` offsets, and a new start may delete their rows.
+    """
     set_session(spark)
     folder = Folder(spark, pipeline.checkpoint)
     lease = Lease.take(folder)
     try:
         cluster = Cluster(spark, source.client(pipeline.source))
         try:
-            opened = open_run(spark, pipeline, folder, cluster, intent)
+            opened = open_run(spark, pipeline, folder, cluster, intent, given_up)
             return Run(spark, pipeline, opened, lease, cluster, control).run()
         finally:
             cluster.close()
@@ -159,8 +167,8 @@ def facts_of(
         and letters is not None
         and letters.exists()
         and letters.has_letters(name, topics),
-        written_topics=written_topics(name, _tables(destinations)) if stored is None else {},
-        other_writers=other_writers(_tables(destinations), name, topics),
+        written_topics=written_topics(name, destinations.tables) if stored is None else {},
+        other_writers=other_writers(destinations.tables, name, topics),
         checkpoint_batch=checkpoint_batch,
         table_batch=table_batch,
     )
@@ -182,7 +190,12 @@ def written_topics(name: str, tables: Sequence[Letters]) -> dict[str, str]:
 
 
 def open_run(
-    spark: SparkSession, pipeline: Pipeline, folder: Folder, cluster: Cluster, intent: Intent
+    spark: SparkSession,
+    pipeline: Pipeline,
+    folder: Folder,
+    cluster: Cluster,
+    intent: Intent,
+    given_up: Ranges = losses.NOTHING,
 ) -> Opened:
     """Compare the pipeline with brokers and tables, then write its identity if it is new."""
     stored = read_identity(folder)
@@ -197,16 +210,26 @@ def open_run(
     if begin is Begin.CONTINUE and stored is not None:
         check_definition(spark, pipeline, stored, folder)
     if begin is Begin.FROM_START:
-        check_delete(_tables(destinations))
+        check_delete(destinations.tables)
+    beginning = Beginning(
+        pipeline=pipeline,
+        cluster=cluster,
+        topics=topics,
+        destinations=destinations,
+        stored=stored,
+        facts=facts,
+        given_up=given_up,
+    )
+    start = beginning.start(begin)
     prepare_tables(spark, pipeline, shape, destinations)
     if begin is not Begin.FROM_START:
-        for table in _tables(destinations):
+        for table in destinations.tables:
             table.finish(pipeline.name)
     if begin is Begin.CONTINUE and stored is not None:
         current = attrs.evolve(
             stored,
             topics={**facts.topics, **stored.topics},
-            start=_known_start(stored, facts, cluster, topics),
+            start=start,
             schema=ddl or "",
             table_id=destinations.table.table_id(),
             dead_letters=pipeline.dead_letters.table,
@@ -226,9 +249,9 @@ def open_run(
                     cluster=cluster,
                     topics=topics,
                     former_topics={} if stored is None else stored.topics,
+                    given_up=given_up,
                 )
             )
-        start = _start(pipeline, cluster, topics, destinations, begin, stored)
         has_replaced_topic = begin is Begin.ADOPT and identity.has_replacement(stored, facts)
         current = Identity(
             name=pipeline.name,
@@ -252,7 +275,7 @@ def open_run(
             former_id=facts.owners.get(pipeline.name),
             pending_deletion=tuple(sorted(topics)) if begin is Begin.FROM_START else (),
         )
-    current = carry_out(folder, current, _tables(destinations))
+    current = carry_out(folder, current, destinations.tables)
     return Opened(folder=folder, identity=current, shape=shape, destinations=destinations)
 
 
@@ -281,10 +304,6 @@ def check_delete(tables: Sequence[Letters]) -> None:
     for table in tables:
         if table.exists():
             table.check_delete()
-
-
-def _tables(destinations: Destinations) -> list[Letters]:
-    return [t for t in (destinations.table, destinations.dead_letters) if t is not None]
 
 
 def prepare_tables(
@@ -328,52 +347,6 @@ def check_mode(table: Table, keys: Sequence[str], name: str) -> None:
         f"{name} has {was}, and this file has {now}: correct table.mode and table.keys, or choose "
         "a new table"
     )
-
-
-def _known_start(
-    stored: Identity, facts: Facts, cluster: Cluster, topics: Mapping[str, Topic]
-) -> Offsets:
-    """Return the offsets of the first batch, including partitions added since they were stored.
-
-    Spark accepts the start only if it names every partition; after the first batch, it does not
-    need a start.
-    """
-    if facts.checkpoint_batch is not None:
-        return stored.start
-    return offsets.with_absent(stored.start, cluster.beginnings(topics.values()))
-
-
-def _start(
-    pipeline: Pipeline,
-    cluster: Cluster,
-    topics: Mapping[str, Topic],
-    destinations: Destinations,
-    begin: Begin,
-    stored: Identity | None,
-) -> Offsets:
-    """Return the offsets of the first batch, resolved now and then kept forever."""
-    start = pipeline.source.start
-    described = list(topics.values())
-    beginnings = cluster.beginnings(described)
-    if start.at_end:
-        chosen = cluster.ends(described)
-    elif start.timestamp_ms is not None:
-        chosen = cluster.at_time(described, start.timestamp_ms)
-    else:
-        chosen = {t: {**p, **(start.offsets or {}).get(t, {})} for t, p in beginnings.items()}
-    if begin is not Begin.ADOPT:
-        return chosen
-    if start.at_end:
-        # The topic's end is no longer where the lost checkpoint began.
-        chosen = beginnings if stored is None else stored.start
-    positions: Offsets = {}
-    for table in _tables(destinations):
-        positions = offsets.later(positions, table.positions())
-    is_same = {
-        name: stored is None or stored.topics.get(name) in (None, topic.topic_id)
-        for name, topic in topics.items()
-    }
-    return identity.start_offsets(chosen, beginnings, positions, is_same)
 
 
 class Run:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from kwire_pipeline.engine.offsets import Offsets, Ranges, offsets_of
+from kwire_pipeline.engine.offsets import Offsets, Range, Ranges, offsets_of
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.errors import Refusal
 
@@ -195,6 +195,18 @@ def positions_of_rows(rows: DataFrame, origin: Origin) -> Offsets:
         .collect()
     )
     return offsets_of((row[0], row[1], row[2] + 1) for row in last)
+
+
+def ranges_of_rows(rows: DataFrame, origin: Origin) -> list[Range]:
+    """Return the smallest range of offsets around the rows of each partition."""
+    offset = F.col(f"`{origin.offset}`")
+    bounds = (
+        rows.where(offset.isNotNull())
+        .groupBy(f"`{origin.topic}`", f"`{origin.partition}`")
+        .agg(F.min(offset), F.max(offset))
+        .collect()
+    )
+    return [Range(row[0], row[1], row[2], row[3] + 1) for row in bounds]
 
 
 def refuse_partitions(table: str, own: Sequence[str], chosen: Sequence[str]) -> None:

@@ -215,15 +215,26 @@ def test_offsets_before_an_adoption_are_verified_further() -> None:
     assert identity.verify_offsets(None, facts, again) == again
 
 
-def test_adoption_continues_at_the_table_and_reads_new_topics_from_their_beginning() -> None:
-    beginnings = {"a": {0: 0, 1: 50}, "b": {0: 0}, "c": {0: 3}}
-    positions = {"a": {0: 20, 1: 10}, "b": {0: 99}}
-    start = identity.start_offsets({}, beginnings, positions, {"a": True, "b": False, "c": True})
-    assert start == {"a": {0: 20, 1: 50}, "b": {0: 0}, "c": {0: 3}}
-    assert identity.start_offsets({"a": {0: 7}}, beginnings, None, {}) == {"a": {0: 7}}
-    chosen = {"a": {0: 5, 1: 60}, "b": {0: 8}, "c": {0: 7}}
-    start = identity.start_offsets(chosen, beginnings, {"a": {0: 20}}, {"b": False})
-    assert start == {"a": {0: 20, 1: 60}, "b": {0: 0}, "c": {0: 7}}
+def test_rows_of_a_changed_topic_are_not_those_of_the_present_one() -> None:
+    """A new start could not write them again."""
+    again = attrs.evolve(FACTS, topics={"orders": "new"})
+    assert identity.changed_topics("orders", STORED, FACTS) == set()
+    assert identity.changed_topics("orders", STORED, again) == {"orders"}
+    other_cluster = attrs.evolve(FACTS, cluster_id="other")
+    assert identity.changed_topics("orders", STORED, other_cluster) == {"orders"}
+    replaced = attrs.evolve(STORED, has_replaced_topic=True)
+    assert identity.changed_topics("orders", replaced, FACTS) == {"orders"}
+
+
+def test_rows_of_a_changed_topic_are_known_without_a_checkpoint() -> None:
+    written = attrs.evolve(FACTS, written_topics={"orders": "topic-id"})
+    assert identity.changed_topics("orders", None, written) == set()
+    again = attrs.evolve(written, topics={"orders": "new"})
+    assert identity.changed_topics("orders", None, again) == {"orders"}
+    owner = identity.new_pipeline_id("22", has_replaced_topic=True)
+    replaced = attrs.evolve(written, owners={"orders": owner})
+    assert identity.changed_topics("orders", None, replaced) == {"orders"}
+    assert identity.changed_topics("returns", None, replaced) == set()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""The offsets at which a run begins, determined before anything is written.
+
+Rules of this file: it reads the brokers and the tables; `losses` decides.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.values import Mode
+from kwire_pipeline.engine import losses, offsets
+from kwire_pipeline.engine.batch import Destinations
+from kwire_pipeline.engine.cluster import Cluster, Topic
+from kwire_pipeline.engine.identity import Begin, Facts, Identity, changed_topics
+from kwire_pipeline.engine.offsets import Offsets, Range, Ranges
+from kwire_pipeline.engine.parts import origin_of
+from kwire_pipeline.tables.table import LETTERS, Letters, Origin, ranges_of_rows
+
+
+@attrs.frozen(kw_only=True)
+class Beginning:
+    """The state of brokers and tables at the beginning of a run."""
+
+    pipeline: Pipeline
+    cluster: Cluster
+    topics: Mapping[str, Topic]
+    destinations: Destinations
+    stored: Identity | None
+    facts: Facts
+    given_up: Ranges
+
+    def start(self, begin: Begin) -> Offsets:
+        """Return the offsets of the first batch, which are then kept.
+
+        Raise Refusal if records would be lost that are not given up.
+        """
+        described = list(self.topics.values())
+        beginnings = self.cluster.beginnings(described)
+        if begin is Begin.CONTINUE and self.stored is not None:
+            return self._stored_start(self.stored, beginnings)
+        chosen = self._choice(beginnings)
+        if begin is Begin.ADOPT:
+            return self._start_after_rows(chosen, beginnings)
+        start: Offsets = {t: {**p, **chosen.get(t, {})} for t, p in beginnings.items()}
+        if begin is Begin.FROM_START:
+            self._check_deleted(start, beginnings)
+        return start
+
+    def _stored_start(self, stored: Identity, beginnings: Offsets) -> Offsets:
+        """Return the stored start, with the partitions added since it was stored.
+
+        Spark accepts the start only if it names every partition; after the first batch, it does not
+        need a start.
+        """
+        if stored.pending_deletion:
+            self._check_deleted(stored.start, beginnings)
+        if self.facts.checkpoint_batch is not None:
+            return stored.start
+        return offsets.with_absent(stored.start, beginnings)
+
+    def _choice(self, beginnings: Offsets) -> Offsets:
+        """Return the offsets that the file chooses, for those partitions that it does."""
+        start = self.pipeline.source.start
+        described = list(self.topics.values())
+        if start.at_end:
+            return self.cluster.ends(described)
+        if start.timestamp_ms is None:
+            return start.offsets or {}
+        first = self.cluster.at_time(described, start.timestamp_ms)
+        # At the beginning of a partition, records of that time may be missing.
+        return {
+            topic: {p: o for p, o in partitions.items() if o > beginnings[topic][p]}
+            for topic, partitions in first.items()
+        }
+
+    def _start_after_rows(self, chosen: Offsets, beginnings: Offsets) -> Offsets:
+        """Return the offsets after those in the tables."""
+        stored = self.stored
+        positions: Offsets = {}
+        for table, _ in self._tables_with_rows():
+            positions = offsets.later(positions, table.positions())
+        resume = losses.wanted_offsets(
+            beginnings,
+            positions=positions,
+            # The topic's end is no longer where the lost checkpoint began.
+            chosen={} if self.pipeline.source.start.at_end else chosen,
+            former={} if stored is None else stored.start,
+            is_same={
+                name: stored is None or stored.topics.get(name) in (None, topic.topic_id)
+                for name, topic in self.topics.items()
+            },
+        )
+        return losses.check_skipped(resume, beginnings, self.given_up)
+
+    def _check_deleted(self, start: Offsets, beginnings: Offsets) -> None:
+        """Raise Refusal if a new start would delete rows that it does not write again."""
+        rows: list[Range] = []
+        for table, origin in self._tables_with_rows():
+            rows += ranges_of_rows(table.read(), origin)
+        unreliable = changed_topics(self.pipeline.name, self.stored, self.facts)
+        if self.pipeline.table.mode is Mode.APPEND:
+            unreliable |= set(self.cluster.topics_with_compaction(self.topics))
+        first = offsets.later(start, beginnings)
+        lost = losses.unrefillable(rows, first, unreliable, self.topics)
+        losses.check_deleted(lost, self.given_up)
+
+    def _tables_with_rows(self) -> Iterator[tuple[Letters, Origin]]:
+        """Yield the tables that may have rows of a pipeline, and the columns of their origin."""
+        origins = (origin_of(self.pipeline), LETTERS)
+        for table, origin in zip(self.destinations.tables, origins, strict=False):
+            if table.exists() and set(origin.spot) <= set(table.columns().names):
+                yield table, origin
