@@ -66,6 +66,26 @@ def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     assert (proof.is_clean, proof.records) == (True, 60)
 
 
+def test_table_that_was_restored_is_refused_and_adopted(scene: Scene) -> None:
+    """Delta keeps the transactions of the versions that RESTORE undid."""
+    for numbers in (range(20), range(20, 40)):
+        scene.produce(numbers)
+        scene.run()
+    letters = scene.pipeline.dead_letters.table or ""
+    for path in (folder(scene), scene.folder / "lake" / letters.replace(".", "/")):
+        history = scene.spark.sql(f"DESCRIBE HISTORY delta.`{path}`")
+        (last,) = history.agg(F.max("version")).collect()[0]
+        scene.spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {last - 1}")
+    scene.check_each_once(range(20))
+    with pytest.raises(Refusal, match="no longer has batch 1"):
+        scene.run()
+    scene.run(Intent.ADOPT)
+    scene.check_each_once(range(40))
+    scene.produce(range(40, 60))
+    scene.run()
+    scene.check_each_once(range(60))
+
+
 @pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.PARQUET])
 def test_partitions_of_a_table_do_not_change(scene: Scene, kind: TableFormat) -> None:
     """Readers of Parquet would leave out the rows that are outside of the newer folders."""

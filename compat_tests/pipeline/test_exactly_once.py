@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.scene import CRASHES, TASKS, Crash, Scene
@@ -18,10 +18,12 @@ from kwire_pipeline.config.values import Start
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.lease import FILE, Holder
+from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.proof import Proof
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.tables.iceberg import IcebergTable
+from kwire_pipeline.tables.table import Mark
 
 CHECKSUM = 7145867457329436511
 
@@ -228,6 +230,70 @@ def test_rows_before_an_adoption_are_verified(scene: Scene, spark: SparkSession)
     assert scene.verify().is_clean
     spark.sql(f"DELETE FROM kwire.{scene.pipeline.table.name} WHERE id = 4")
     assert scene.verify().missing == 1
+
+
+def roll_back(scene: Scene, name: str) -> None:
+    """Roll a table back to its first snapshot."""
+    snapshots = scene.spark.table(f"kwire.{name}.snapshots").orderBy("committed_at")
+    first = snapshots.first()["snapshot_id"]
+    scene.spark.sql(f"CALL kwire.system.rollback_to_snapshot('{name}', {first})")
+
+
+def test_table_that_was_rolled_back_is_refused_and_adopted(scene: Scene) -> None:
+    for numbers in (range(20), range(20, 40)):
+        scene.produce(numbers)
+        scene.run()
+    roll_back(scene, scene.pipeline.table.name)
+    check_refused(scene, "no longer has batch 1")
+    with pytest.raises(Refusal, match="roll it back to the same time"):
+        scene.run(Intent.ADOPT)
+    roll_back(scene, scene.pipeline.dead_letters.table or "")
+    scene.check_each_once(range(20))
+    scene.run(Intent.ADOPT)
+    scene.check_each_once(range(40))
+    scene.produce(range(40, 60))
+    scene.run()
+    scene.check_each_once(range(60))
+
+
+@pytest.mark.long
+def test_half_done_batch_that_was_rolled_back_is_not_taken_for_written(scene: Scene) -> None:
+    scene.produce(range(20))
+    scene.run()
+    scene.produce(range(20, 40))
+    with pytest.raises(Crash):
+        scene.run(crash=Place.AFTER_TABLE)
+    roll_back(scene, scene.pipeline.table.name)
+    check_refused(scene, "no longer has batch 1")
+    scene.run(Intent.ADOPT)
+    scene.check_each_once(range(40))
+
+
+def test_second_writer_of_a_batch_is_refused_by_the_table_itself(scene: Scene) -> None:
+    """A run that was paused after it looked at the lease commits after its successor."""
+    scene.produce(range(20))
+    scene.run()
+    scene.produce(range(20, 40))
+    append, state_without = IcebergTable.append, IcebergTable._state_without
+
+    def append_after_another(table: IcebergTable, frame: DataFrame, mark: Mark) -> None:
+        def pause(paused: IcebergTable, mark: Mark) -> int | None:
+            state = state_without(paused, mark)
+            patch.undo()
+            destinations_of(scene.spark, scene.pipeline).table.append(frame, mark)
+            return state
+
+        patch.setattr(IcebergTable, "_state_without", pause)
+        append(table, frame, mark)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IcebergTable, "append", append_after_another)
+        with pytest.raises(Failure, match="another run has written batch 1"):
+            scene.run()
+    scene.run()
+    scene.check_each_once(range(40))
+    snapshots = scene.spark.table(f"kwire.{scene.pipeline.table.name}.snapshots").collect()
+    assert [row.operation for row in snapshots] == ["append", "append"]
 
 
 def test_run_from_the_start_replaces_the_rows(scene: Scene) -> None:

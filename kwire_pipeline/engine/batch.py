@@ -116,7 +116,7 @@ class Writer:
             elapsed_s=self.clock() - start_s,
             is_repeated=is_repeated,
         )
-        return Result(figures, reasons)
+        return Result(mark, figures, reasons)
 
     def _lag(self, mark: Mark) -> int | None:
         """Return the lag after a written batch; None if it is not known."""
@@ -196,6 +196,7 @@ class Writer:
 class Result:
     """The outcome of one batch."""
 
+    mark: Mark
     figures: Batch
     reasons: Mapping[str, int]
     """The dead letters by reason."""

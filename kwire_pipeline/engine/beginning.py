@@ -79,7 +79,10 @@ class Beginning:
         stored = self.stored
         positions: Offsets = {}
         for table, _ in self._tables_with_rows():
-            positions = offsets.later(positions, table.positions())
+            table_positions = table.positions()
+            if table is not self.destinations.table and self.facts.lost_rows is not None:
+                losses.check_ahead(table_positions, positions, table.name, self.pipeline.table.name)
+            positions = offsets.later(positions, table_positions)
         resume = losses.wanted_offsets(
             beginnings,
             positions=positions,

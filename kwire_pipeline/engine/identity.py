@@ -127,6 +127,10 @@ class Facts:
     """The last batch in Spark's checkpoint of the stored identity."""
     table_batch: int | None = None
     """The last batch of the stored identity in the table or the dead letters."""
+    lost_rows: int | None = None
+    """A batch that the table had and no longer has; None if there is none."""
+    lost_letters: int | None = None
+    """The same for the dead letters."""
 
 
 class Begin(enum.Enum):
@@ -201,6 +205,8 @@ def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts
             f"{table} has rows of an earlier topic of the same name, which have the "
             f"same offsets as those of this one: run with {FROM_START}"
         )
+    if facts.lost_letters is not None and facts.lost_rows is None:
+        _refuse_letters(name, table, facts.lost_letters)
     for topic, other in sorted(facts.other_writers.items()):
         raise Refusal(
             f"pipeline {other} writes topic {topic} to the tables of {name} as well, so the "
@@ -294,6 +300,13 @@ def check_cluster(stored: Identity, cluster_id: str, topics: Mapping[str, str]) 
             )
 
 
+def _refuse_letters(name: str, table: str, batch: int) -> NoReturn:
+    raise Refusal(
+        f"the dead letters of pipeline {name} lack batch {batch}, which {table} has: undo the "
+        f"rollback, or roll {table} back to the same time, or run with {FROM_START}"
+    )
+
+
 def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts: Facts) -> None:
     owner = facts.owners.get(name)
     if stored.table != table:
@@ -320,6 +333,13 @@ def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts
             f"{table} is written by pipeline {name} with another checkpoint than {checkpoint}: "
             f"give this pipeline another name, or run with {ADOPT}"
         )
+    if facts.lost_rows is not None:
+        raise Refusal(
+            f"{table} no longer has batch {facts.lost_rows}, after which the checkpoint "
+            f"{checkpoint} continues: undo the rollback, or run with {ADOPT} or {FROM_START}"
+        )
+    if facts.lost_letters is not None:
+        _refuse_letters(name, table, facts.lost_letters)
     if facts.table_batch is not None and facts.table_batch > (
         -1 if facts.checkpoint_batch is None else facts.checkpoint_batch
     ):

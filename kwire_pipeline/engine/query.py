@@ -38,6 +38,7 @@ from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of, transform_hash
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.engine.written import Written
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
@@ -150,6 +151,7 @@ def facts_of(
     table, letters = destinations.table, destinations.dead_letters
     exists = table.exists()
     checkpoint_batch = table_batch = None
+    lost = lost_batches(name, stored, folder, destinations)
     if stored is not None:
         checkpoint_batch = last_entry(folder.at(checkpoint_name(stored.pipeline_id)), "offsets")
         batches = [
@@ -171,7 +173,27 @@ def facts_of(
         other_writers=other_writers(destinations.tables, name, topics),
         checkpoint_batch=checkpoint_batch,
         table_batch=table_batch,
+        lost_rows=lost[0],
+        lost_letters=lost[1],
     )
+
+
+def lost_batches(
+    name: str, stored: Identity | None, folder: Folder, destinations: Destinations
+) -> tuple[int | None, int | None]:
+    """Return a batch that the table had and no longer has, and the same for the dead letters."""
+    written = Written.read(folder)
+    by_rows = stored is not None and not stored.has_replaced_topic
+
+    def missing_batch(table: Letters | None) -> int | None:
+        if table is None or not table.exists():
+            return None
+        pipeline_id = table.owners().get(name) if stored is None else stored.pipeline_id
+        if pipeline_id is None:
+            return None
+        return written.missing_batch(table, pipeline_id, by_rows=by_rows)
+
+    return missing_batch(destinations.table), missing_batch(destinations.dead_letters)
 
 
 def read_identity(folder: Files) -> Identity | None:
@@ -374,6 +396,7 @@ class Run:
         self._half_done = half_done(self._checkpoint)
         self._entries: dict[int, Offsets] = {}
         self._topics: Mapping[str, Topic] = {}
+        self._written = Written.read(opened.folder)
         self._writer = Writer(
             shape=opened.shape,
             destinations=opened.destinations,
@@ -446,11 +469,19 @@ class Run:
             result = self._writer.write(
                 frame, batch_id, may_be_repeated=batch_id == self._half_done
             )
+            self._note(result)
             self._commit_batch(batch_id)
             self._on_result(result)
         except Exception as error:
             self._error = error
             raise
+
+    def _note(self, result: Result) -> None:
+        """Note the batch as written, so that the next run misses it if it is gone."""
+        written = self._written.after(result, self._opened.destinations)
+        if written != self._written:
+            written.write(self._opened.folder)
+            self._written = written
 
     def _on_result(self, result: Result) -> None:
         """Report a written batch; a closed output does not make the batch fail."""

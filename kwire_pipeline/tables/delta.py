@@ -1,13 +1,14 @@
 """A Delta table in a folder of the warehouse: a batch is one version of its log.
 
 The version carries the batch as a Delta transaction (the pipeline's id and the batch number), so
-Delta itself skips a repeated one, and the offsets as user metadata. Delta keeps the last
+Delta itself skips a repeated one, and the offsets as user metadata. The transaction also fences: of
+two runs that write a batch at the same time, Delta refuses the second. Delta keeps the last
 transaction of each id in its checkpoints forever: neither vacuum nor the expiry of old versions
 removes it. A partition by time is a generated column, which Delta also uses to skip files.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from py4j.java_gateway import JavaObject
@@ -20,6 +21,7 @@ from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import Folder, jvm_of
 from kwire_pipeline.errors import Refusal
+from kwire_pipeline.tables.delta_history import Version, current
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     DISCARDED,
@@ -131,16 +133,43 @@ class DeltaTable(Atomic):
         self._set_property(KEYS, ",".join(keys))
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Return whether the batch is in the table; its transaction never expires."""
-        last = self.last_batch(mark.pipeline_id)
-        return last is not None and last >= mark.batch_id
+        """Return whether the batch is in the table; its transaction never expires.
+
+        Raise Refusal if the batch was rolled back: its transaction is still there, so Delta would
+        skip the batch if it were written again.
+        """
+        last = self._last_transaction(mark.pipeline_id)
+        if last is None or last < mark.batch_id:
+            return False
+        if mark.batch_id in self._undone(mark.pipeline_id):
+            raise Refusal(
+                f"{self.name} was restored to a version before batch {mark.batch_id}: undo that, "
+                "or run with --adopt (continue after the offsets in the table)"
+            )
+        return True
 
     def finish(self, pipeline: str) -> None:
         """Do nothing: a version is visible as soon as it is committed."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
-        version = self._snapshot().transactions().get(pipeline_id)
-        return int(version.get()) if version.isDefined() else None
+        return self._last_transaction(pipeline_id)
+
+    def rolled_back(self, pipeline_id: str) -> int | None:
+        return max(self._undone(pipeline_id), default=None)
+
+    def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
+        """Return whether the table's log ends before a batch that was written."""
+        last = self._last_transaction(mark.pipeline_id)
+        return last is None or last < mark.batch_id
+
+    def _undone(self, pipeline_id: str) -> set[int]:
+        """Return the batches whose versions RESTORE has undone."""
+        history = self._history()
+        own, effective = (
+            {mark.batch_id for mark in _marks(versions) if mark.pipeline_id == pipeline_id}
+            for versions in (history, current(history))
+        )
+        return own - effective
 
     def marks(self, pipeline: str) -> list[Mark]:
         return own_marks(self._marks(), self._detail()["properties"], pipeline)
@@ -234,11 +263,27 @@ class DeltaTable(Atomic):
         return self._spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]
 
     def _marks(self) -> list[Mark]:
-        """Return the marks still in the log, newest last; versions by other writers have none."""
-        history = self._spark.sql(f"DESCRIBE HISTORY {self.name}")
-        rows = history.where("userMetadata IS NOT NULL").orderBy("version").collect()
-        marks = (_mark(row["userMetadata"]) for row in rows)
-        return [mark for mark in marks if mark is not None]
+        """Return the marks that make up the current state, newest last."""
+        return _marks(current(self._history()))
+
+    def _history(self) -> list[Version]:
+        """Return the versions still in the log, oldest first."""
+        rows = self._spark.sql(f"DESCRIBE HISTORY {self.name}").orderBy("version").collect()
+        return [
+            Version(
+                row["version"],
+                row["timestamp"],
+                row["operation"],
+                row["operationParameters"] or {},
+                row["userMetadata"],
+            )
+            for row in rows
+        ]
+
+    def _last_transaction(self, pipeline_id: str) -> int | None:
+        """Return the last batch in the log; RESTORE does not take it back."""
+        version = self._snapshot().transactions().get(pipeline_id)
+        return int(version.get()) if version.isDefined() else None
 
     def _snapshot(self) -> JavaObject:
         """Return the newest state of Delta's log."""
@@ -248,8 +293,15 @@ class DeltaTable(Atomic):
         return log.update(False, none, none)
 
 
-def _mark(text: str) -> Mark | None:
-    """Return the mark in a version's user metadata."""
+def _marks(versions: Iterable[Version]) -> list[Mark]:
+    marks = (_mark(version.metadata) for version in versions)
+    return [mark for mark in marks if mark is not None]
+
+
+def _mark(text: str | None) -> Mark | None:
+    """Return the mark in a version's user metadata; versions by other writers have none."""
+    if text is None:
+        return None
     try:
         summary = json.loads(text)
     except ValueError:

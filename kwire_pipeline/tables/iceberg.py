@@ -1,15 +1,21 @@
 """An Iceberg table: a batch is one snapshot, whose summary has the batch's mark.
 
-A batch is in the table if a snapshot has its mark or, because snapshots expire, if a row has one of
-its offsets: a snapshot is atomic, so one row proves all of them. If several pipelines write to a
-table, only the marks count. Changes by key that leave no row and whose mark has expired are applied
-again, which changes nothing.
+A batch is in the table if a snapshot of the current state has its mark or, because snapshots
+expire, if a row has one of its offsets: a snapshot is atomic, so one row proves all of them. If
+several pipelines write to a table, only the marks count. Changes by key that leave no row and whose
+mark has expired are applied again, which changes nothing.
+
+A batch is appended only to the state in which it is known to be absent: Iceberg refuses the commit
+if another writer has added rows since. So two runs that hold the same lease, one of them after a
+pause, cannot both append a batch. Compaction does not count, because it adds no rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -18,6 +24,7 @@ from kwire_pipeline.config.values import Partition, Sort
 from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.schema import Difference
 from kwire_pipeline.engine.storage import jvm_of
+from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     BATCH,
@@ -49,10 +56,22 @@ PROPERTIES: Final = {
 }
 """Old metadata files are deleted, so that a table of thousands of small batches stays small."""
 
+TRIES: Final = 20
+"""The number of tries to append while other writers append as well."""
+CONFLICTS: Final = (
+    "Found conflicting files",
+    "Cannot determine history between starting snapshot",
+)
+"""Iceberg's words when rows were added, or when the snapshot to compare with has expired."""
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 """The prefix of settings that a SQL statement adds to its snapshot's summary."""
 WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
 """The summary keys in which writers that look for their last commit store their id."""
+
+
+def is_conflict(text: str) -> bool:
+    """Return whether a commit failed because of another writer's commit, so that a retry helps."""
+    return any(words in text for words in CONFLICTS)
 
 
 def is_whole(location: str) -> bool:
@@ -80,6 +99,8 @@ class IcebergTable(Atomic):
         self._partition_by = tuple(partition_by)
         self._sort_by = tuple(sort_by)
         self._properties = {**PROPERTIES, **(properties or {})}
+        self._last: Mark | None = None
+        """The last batch that this object has written."""
 
     def exists(self) -> bool:
         return self._spark.catalog.tableExists(self._plain)
@@ -132,12 +153,8 @@ class IcebergTable(Atomic):
         self._table().updateProperties().set(KEYS, ",".join(keys)).commit()
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
-        for snapshot in self._table().snapshots():
-            summary = snapshot.summary()
-            if summary.get(PIPELINE) == mark.pipeline_id and summary.get(BATCH) == str(
-                mark.batch_id
-            ):
-                return True
+        if mark.batch_id in _batches(self._table(), mark.pipeline_id):
+            return True
         others = set(self.owners().values()) - {mark.pipeline_id}
         # Rows of another pipeline over the same topic have the same offsets.
         if others or not by_rows:
@@ -148,23 +165,69 @@ class IcebergTable(Atomic):
         """Do nothing: a snapshot is visible as soon as it is committed."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
-        summaries = [snapshot.summary() for snapshot in self._table().snapshots()]
-        batches = [int(s.get(BATCH)) for s in summaries if s.get(PIPELINE) == pipeline_id]
-        return max(batches, default=None)
+        return next(_batches(self._table(), pipeline_id), None)
+
+    def rolled_back(self, pipeline_id: str) -> int | None:
+        """Return the newest batch of a snapshot that is not part of the current state."""
+        batch_id = F.col("summary")[BATCH].cast("bigint")
+        own = self._metadata("snapshots").where(F.col("summary")[PIPELINE] == pipeline_id)
+        newest: int | None = own.agg(F.max(batch_id)).collect()[0][0]
+        last = self.last_batch(pipeline_id)
+        return newest if newest is not None and (last is None or last < newest) else None
+
+    def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
+        """Return whether a batch that was written is gone, as far as marks or rows show it."""
+        missing = is_missing(self._table(), mark)
+        if missing is not None:
+            return missing
+        # Changes by key can remove all rows of a batch again.
+        return by_rows and not self.keys() and not self.has_batch(mark, by_rows=True)
 
     def marks(self, pipeline: str) -> list[Mark]:
         table = self._table()
         return own_marks(_marks(table), dict(table.properties()), pipeline)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
-        writer = self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true")
-        for key, text in summary_of(mark).items():
-            writer = writer.option(f"snapshot-property.{key}", text)
-        writer.append()
+        rows = self._with_all_columns(frame)
+        for attempt in range(1, TRIES + 1):
+            writer = rows.writeTo(self.name).option("fanout-enabled", "true")
+            for key, text in summary_of(mark).items():
+                writer = writer.option(f"snapshot-property.{key}", text)
+            snapshot_id = self._state_without(mark)
+            if snapshot_id is not None:
+                writer = writer.option("validate-from-snapshot-id", snapshot_id)
+            try:
+                # An overwrite of no rows is an append that fails if others add rows meanwhile.
+                writer.option("isolation-level", "serializable").overwrite(F.lit(False))
+            except (PySparkException, Py4JJavaError) as error:
+                if attempt == TRIES or not is_conflict(str(error)):
+                    raise
+            else:
+                break
+        self._last = mark
+
+    def _state_without(self, mark: Mark) -> int | None:
+        """Return the current snapshot's id; raise Failure if another run has written the batch."""
+        table = self._table()
+        last = next(_batches(table, mark.pipeline_id), None)
+        if last is not None and last >= mark.batch_id:
+            raise Failure(
+                f"another run has written batch {last} to {self._plain}, so this run has ended "
+                "itself"
+            )
+        if self._last is not None and is_missing(table, self._last):
+            raise Refusal(
+                f"{self._plain} was rolled back during the run and lacks batch "
+                f"{self._last.batch_id}: undo that, or run with --adopt"
+            )
+        snapshot = table.currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
 
     def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
+        self._state_without(mark)
         properties = {f"{SNAPSHOT_PROPERTY}{key}": t for key, t in summary_of(mark).items()}
         merge_changes(self.name, changes, keys, mark, properties)
+        self._last = mark
 
     def add(self, frame: DataFrame) -> None:
         self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true").append()
@@ -197,12 +260,12 @@ class IcebergTable(Atomic):
     def protect_marks(self) -> None:
         """Tag the newest snapshot of each writer; Iceberg does not expire tagged snapshots."""
         newest: dict[str, int] = {}
-        for snapshot in sorted(self._table().snapshots(), key=lambda each: each.sequenceNumber()):
+        for snapshot in current(self._table()):
             summary = snapshot.summary()
             for key in WRITERS:
                 writer = summary.get(key)
                 if writer is not None:
-                    newest[f"writer-{writer}"] = int(snapshot.snapshotId())
+                    newest.setdefault(f"writer-{writer}", int(snapshot.snapshotId()))
         for tag, snapshot_id in newest.items():
             self._spark.sql(
                 f"ALTER TABLE {self.name} CREATE OR REPLACE TAG `{tag}` AS OF VERSION {snapshot_id}"
@@ -270,8 +333,61 @@ class IcebergTable(Atomic):
         return table
 
 
+def ancestors(table: JavaObject) -> Iterator[JavaObject]:
+    """Yield the current snapshot and those before it, newest first, up to the last expiry.
+
+    Snapshots that were rolled back, or are on another branch, are not among them.
+    """
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        yield snapshot
+        parent_id = snapshot.parentId()
+        snapshot = None if parent_id is None else table.snapshot(parent_id)
+
+
+def current(table: JavaObject) -> Iterator[JavaObject]:
+    """Yield the snapshots that make up the current state, newest first.
+
+    Where expiry has removed the rest of the ancestors, older snapshots that a tag has kept count as
+    ancestors too.
+    """
+    oldest = None
+    for oldest in ancestors(table):
+        yield oldest
+    if oldest is None or oldest.parentId() is None:
+        return
+    limit = oldest.sequenceNumber()
+    earlier = [each for each in table.snapshots() if each.sequenceNumber() < limit]
+    yield from sorted(earlier, key=lambda each: each.sequenceNumber(), reverse=True)
+
+
+def is_missing(table: JavaObject, mark: Mark) -> bool | None:
+    """Return whether a batch is not in the current state; None if its mark may have expired."""
+    oldest = None
+    for oldest in ancestors(table):
+        batch_id = _batch_of(oldest, mark.pipeline_id)
+        if batch_id is not None:
+            return batch_id < mark.batch_id
+    if oldest is None or oldest.parentId() is None:
+        return True
+    return None
+
+
+def _batch_of(snapshot: JavaObject, pipeline_id: str) -> int | None:
+    """Return the batch of a pipeline's snapshot; None for any other snapshot."""
+    summary = snapshot.summary()
+    return int(summary.get(BATCH)) if summary.get(PIPELINE) == pipeline_id else None
+
+
+def _batches(table: JavaObject, pipeline_id: str) -> Iterator[int]:
+    """Yield a pipeline's batches in the current state, newest first."""
+    for snapshot in current(table):
+        batch_id = _batch_of(snapshot, pipeline_id)
+        if batch_id is not None:
+            yield batch_id
+
+
 def _marks(table: JavaObject) -> list[Mark]:
-    """Return the marks of all snapshots, newest last."""
-    snapshots = sorted(table.snapshots(), key=lambda each: each.sequenceNumber())
-    marks = (mark_of(dict(snapshot.summary())) for snapshot in snapshots)
-    return [mark for mark in marks if mark is not None]
+    """Return the marks in the current state, newest last."""
+    marks = [mark_of(dict(snapshot.summary())) for snapshot in current(table)]
+    return [mark for mark in reversed(marks) if mark is not None]

@@ -163,6 +163,15 @@ class ParquetTable(Atomic):
         commit = self._commit(pipeline_id)
         return None if commit is None else commit.batch_id
 
+    def rolled_back(self, pipeline_id: str) -> int | None:
+        """Return None: a folder has no earlier versions."""
+        return None
+
+    def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
+        """Return whether the folder was replaced by an older one; it has only the last commit."""
+        last = self.last_batch(mark.pipeline_id)
+        return last is None or last < mark.batch_id
+
     def has_letters(self, pipeline: str, topics: Collection[str]) -> bool:
         """Return whether the pipeline has a commit; `finish` may still have to move its files."""
         pipeline_id = self.owners().get(pipeline)

@@ -292,6 +292,12 @@ class Letters(Protocol):
     def last_batch(self, pipeline_id: str) -> int | None:
         """Return the last batch with a mark of the pipeline; None without such a mark."""
 
+    def rolled_back(self, pipeline_id: str) -> int | None:
+        """Return a batch of the pipeline that was rolled back, as far as the table shows it."""
+
+    def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
+        """Return whether a batch that was written is no longer there."""
+
     def has_all_letters(self, mark: Mark) -> bool:
         """Return whether all dead letters of a batch are there."""
 
@@ -398,6 +404,9 @@ class Atomic:
 
     def has_all_letters(self: Letters, mark: Mark) -> bool:
         return self.has_batch(mark, by_rows=False)
+
+    def lacks(self: Letters, mark: Mark, *, by_rows: bool) -> bool:
+        return not self.has_batch(mark, by_rows=by_rows)
 
     def has_letters(self: Letters, pipeline: str, topics: Collection[str]) -> bool:
         if pipeline not in self.owners():

@@ -106,6 +106,14 @@ class LetterTopic:
         number: int | None = own.agg(F.max(F.col("batch_id").cast("bigint"))).collect()[0][0]
         return number
 
+    def rolled_back(self, pipeline_id: str) -> int | None:
+        """Return None: a topic cannot be rolled back."""
+        return None
+
+    def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
+        """Return False: retention may have removed the letters, which is no fault."""
+        return False
+
     def has_all_letters(self, mark: Mark) -> bool:
         if mark.letter_count is None:
             return False

@@ -111,6 +111,15 @@ def test_first_run_is_refused_where_it_would_write_dead_letters_again() -> None:
         decide(None, LETTERS_ALONE, Intent.ADOPT)
 
 
+def test_dead_letters_alone_that_were_rolled_back_are_not_adopted() -> None:
+    """The table continues after them, so an adoption would leave them out."""
+    facts = attrs.evolve(FACTS, lost_letters=3)
+    for intent in (Intent.CONTINUE, Intent.ADOPT):
+        with pytest.raises(Refusal, match=r"lack batch 3, which shop\.orders has"):
+            decide(STORED, facts, intent)
+    assert decide(STORED, facts, Intent.FROM_START) is Begin.FROM_START
+
+
 def test_run_that_ended_before_the_table_knew_it_continues() -> None:
     unwritten = attrs.evolve(FACTS, owners={}, checkpoint_batch=None, table_batch=None)
     assert decide(facts=unwritten) is Begin.CONTINUE
@@ -131,6 +140,12 @@ REFUSED = {
     "second checkpoint": (STORED, attrs.evolve(FACTS, owners={"orders": "22"}), "another check"),
     "older checkpoint": (STORED, attrs.evolve(FACTS, checkpoint_batch=3), "older or incomplete"),
     "Spark's part deleted": (STORED, attrs.evolve(FACTS, checkpoint_batch=None), "older or inco"),
+    "table rolled back": (STORED, attrs.evolve(FACTS, lost_rows=4), "no longer has batch 4, after"),
+    "table restored by RESTORE": (
+        STORED,
+        attrs.evolve(FACTS, lost_rows=3, lost_letters=3),
+        "shop.orders no longer has batch 3",
+    ),
     "checkpoint and table deleted": (None, LETTERS_ALONE, "no checkpoint in lake/checkp"),
     "Spark's part and table deleted": (
         STORED,

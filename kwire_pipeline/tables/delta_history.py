@@ -1,0 +1,59 @@
+"""The versions of a Delta table that make up its current state.
+
+RESTORE adds a version with the rows of an earlier one. The versions between the two remain in the
+history, and so do their transactions, although their rows are gone.
+
+Rules of this file: plain data only.
+"""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+RESTORE: Final = "RESTORE"
+
+
+@attrs.frozen
+class Version:
+    """One version of a table, as its history shows it."""
+
+    number: int
+    at: datetime.datetime
+    """The local time of its commit."""
+    operation: str
+    parameters: Mapping[str, str | None]
+    metadata: str | None
+
+    @property
+    def is_restore(self) -> bool:
+        return self.operation == RESTORE
+
+
+def current(history: Sequence[Version]) -> list[Version]:
+    """Return the versions that make up the newest one, oldest first.
+
+    ``history`` is in order; it may lack old versions.
+    """
+    by_number = {version.number: version for version in history}
+    chain: list[Version] = []
+    version = history[-1] if history else None
+    while version is not None:
+        chain.append(version)
+        number = restored_version(version, history) if version.is_restore else version.number - 1
+        version = None if number is None else by_number.get(number)
+    return chain[::-1]
+
+
+def restored_version(version: Version, history: Sequence[Version]) -> int | None:
+    """Return the version that a RESTORE went back to; None if the history lacks it."""
+    number = version.parameters.get("version")
+    if number is not None:
+        return int(number)
+    time = version.parameters.get("timestamp")
+    if time is None:
+        return None
+    until = datetime.datetime.fromisoformat(time).replace(tzinfo=None)
+    earlier = [each.number for each in history if each.at <= until and each is not version]
+    return max(earlier, default=None)
