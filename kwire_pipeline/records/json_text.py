@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from kwire_pipeline.config.values import TimestampUnit
-from kwire_pipeline.records import required, timestamps
+from kwire_pipeline.records import exponents, required, timestamps
 from kwire_pipeline.records.timestamps import Units
 
 ELEMENTS: Final = "(elements)"
@@ -36,23 +36,6 @@ CORRUPT: Final = "corrupt"
 NO_OBJECT: Final = "not a JSON object"
 
 
-HUGE: Final = r"[:\[,]\s*-?[0-9]+(?:\.[0-9]+)?[eE][+-]?0*[1-9][0-9]{3}"
-"""Numbers with exponents of four or more digits, which fit no DECIMAL or finite DOUBLE."""
-
-
-def has_decimal(kind: DataType) -> bool:
-    """Return whether a type may contain a DECIMAL; a false alarm costs only a little time."""
-    return "decimal" in kind.simpleString()
-
-
-def is_huge(text: Column) -> Column:
-    """Return the condition that a text contains a number as in :data:`HUGE`.
-
-    Java would write out its digits for a DECIMAL: 1e600000000 keeps a processor busy for hours.
-    """
-    return text.rlike(HUGE)
-
-
 def parse(data: Column, schema: StructType, *, has_rest: bool = False) -> Column:
     """Return the parsed text, which `open_array` turns into the envelope of a JSON object.
 
@@ -64,8 +47,8 @@ def parse(data: Column, schema: StructType, *, has_rest: bool = False) -> Column
         StructField(CORRUPT, StringType(), True),
     ]
     text = data.cast("string")
-    if has_decimal(schema):
-        text = F.when(~is_huge(text), text)
+    if exponents.has_decimal(schema):
+        text = F.when(~exponents.is_huge(text, schema), text)
     parts = [F.lit(f'{{"{ELEMENTS}":['), text, F.lit(f",{MARK}]")]
     if has_rest:
         fields.append(StructField(REST, VariantType(), True))
@@ -165,7 +148,7 @@ def reason(
 
 def _is_left_out(text: Column, schema: StructType) -> Column:
     """Return the condition that `parse` has skipped a text."""
-    return is_huge(text) if has_decimal(schema) else F.lit(False)
+    return exponents.is_huge(text, schema) if exponents.has_decimal(schema) else F.lit(False)
 
 
 def _is_no_object(first_value: Column) -> Column:

@@ -1,0 +1,88 @@
+r"""Numbers of JSON text whose exponents are so large that a DECIMAL of them would take hours.
+
+Java would write out the digits: 1e600000000 keeps a processor busy for hours, also in quotes, which
+Spark accepts for a DECIMAL. No such number fits a DECIMAL, so its text is not parsed at all.
+
+Rules of this file: the same characters in other strings, such as "sha256:4e1234", are no number. A
+quoted number counts only as the value of a DECIMAL field, in any spelling of its name and with any
+escapes, since a hostile record may have both. The patterns mean the same to Java and to Python.
+"""
+
+import re
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
+
+DIGIT: Final = r"[^\x00-+\--/:-\x7f]"
+"""A digit of any script; Java skips commas."""
+NOT_ZERO: Final = r"[^\x00-+\--0:-\x7f]"
+EXPONENT: Final = f"[eE][+-]?0*{NOT_ZERO}{DIGIT}{{3}}"
+"""An exponent of four or more digits."""
+SUSPECT: Final = rf"[eE][+-]?{DIGIT}*(?:{DIGIT}{{4}}|\\u)|\\u00(?:2[bBdD]|3[0-9]|[46]5)"
+"""What every number below contains: one quick search finds most texts harmless."""
+ESCAPED: Final = r"(?s)\\."
+STRING: Final = "\"[^\"]*\"|'[^']*'"
+"""A string without escapes; Spark also accepts the second form."""
+BARE: Final = rf"[:\[,]\s*-?[0-9]+(?:\.[0-9]+)?{EXPONENT}"
+"""A number outside strings."""
+QUOTED: Final = rf"""["'](?:[0-9.eE+-]*\\u|[+-]?(?:{DIGIT}|\.)*{EXPONENT}{DIGIT}*["'])"""
+"""A string that is such a number, or may be one once it is unescaped."""
+
+
+def has_decimal(kind: DataType) -> bool:
+    """Return whether a type may contain a DECIMAL; a false alarm costs only a little time."""
+    return "decimal" in kind.simpleString()
+
+
+def is_huge(text: Column, schema: StructType) -> Column:
+    """Return the condition that a JSON text has a number with a huge exponent."""
+    bare = F.regexp_replace(F.regexp_replace(text, ESCAPED, ""), STRING, '""')
+    return text.rlike(SUSPECT) & (bare.rlike(BARE) | text.rlike(quoted(schema)))
+
+
+def quoted(schema: StructType) -> str:
+    """Return the pattern of huge numbers in quotes at the places of a schema's DECIMALs."""
+    names = sorted(_names(schema))
+    places = [rf"""["'](?:{"|".join(map(_spelled, names))})["']\s*:\s*"""] if names else []
+    if _has_nameless(schema):
+        places.append(r"[:\[,]\s*")
+    return f"(?:{'|'.join(places)}){QUOTED}"
+
+
+def _names(kind: DataType) -> set[str]:
+    """Return the names of the DECIMAL fields at any depth."""
+    match kind:
+        case StructType():
+            own = {f.name for f in kind.fields if isinstance(f.dataType, DecimalType)}
+            return own.union(*(_names(field.dataType) for field in kind.fields))
+        case ArrayType():
+            return _names(kind.elementType)
+        case MapType():
+            return _names(kind.valueType)
+    return set()
+
+
+def _has_nameless(kind: DataType) -> bool:
+    """Return whether a DECIMAL is an element of an array, or a value of a map."""
+    match kind:
+        case StructType():
+            return any(_has_nameless(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return isinstance(kind.elementType, DecimalType) or _has_nameless(kind.elementType)
+        case MapType():
+            return isinstance(kind.valueType, DecimalType) or _has_nameless(kind.valueType)
+    return False
+
+
+def _spelled(name: str) -> str:
+    """Return the pattern of a name in JSON, where each character may be escaped."""
+    return "".join(_escaped_or_not(character) for character in name)
+
+
+def _escaped_or_not(character: str) -> str:
+    units = character.encode("utf-16-be")
+    codes = (units[at : at + 2].hex() for at in range(0, len(units), 2))
+    escapes = "".join(rf"\\u(?i:{code})" for code in codes)
+    return rf"(?:\\?{re.escape(character)}|{escapes})"
