@@ -1,8 +1,8 @@
 """The command line `kwire-pipeline COMMAND FILE.yaml`: parses arguments and calls commands.
 
-Exit codes: 0 done; 1 a failure that a rerun may cure; 2 a wrong set-up or a refusal, with nothing
-written; 143 stopped by SIGTERM and 130 by SIGINT before the end. All but 0 come with one line on
-stderr, `kwire-pipeline: what failed: why; what to do`. Every key of the file is also a flag, and
+Exit codes: 0 done; 1 a failure that a rerun may cure; 2 a wrong set-up or a refusal, which a rerun
+meets again; 143 stopped by SIGTERM and 130 by SIGINT before the end. All but 0 come with one line
+on stderr, `kwire-pipeline: what failed: why; what to do`. Every key of the file is also a flag, and
 flags take precedence: ``--source.bootstrap HOST:PORT``.
 """
 
@@ -77,8 +77,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
 }
 HEAD_TEXT: Final = "Turn topics of Kafka into a table, each record once."
 EXITS: Final = (
-    "Exit codes: 0 done, 1 a failure that a rerun may cure, 2 a wrong set-up or a refusal, with "
-    "nothing written, 143 or 130 stopped by SIGTERM or SIGINT before the end."
+    "Exit codes: 0 done, 1 a failure that a rerun may cure, 2 a wrong set-up or a refusal, which a "
+    "rerun meets again, 143 or 130 stopped by SIGTERM or SIGINT before the end."
 )
 
 

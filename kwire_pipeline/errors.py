@@ -9,7 +9,7 @@ EXIT_REFUSAL: Final = 2
 class Refusal(Exception):
     """A set-up with which the pipeline does not run: one sentence that says what to do.
 
-    Nothing was written. A rerun without a change is refused again.
+    A rerun without a change is refused again. Whatever was written before it stays exact.
     """
 
 

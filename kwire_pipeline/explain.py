@@ -24,6 +24,27 @@ MISSING: Final = re.compile(
 NO_CLASS: Final = "'JavaPackage' object is not callable"
 """The py4j error for a class that the JVM lacks."""
 ADD: Final = "add the package that has it to spark.packages, or its jar to spark.jars"
+LOST: Final = re.compile(r"\[KAFKA_DATA_LOSS\.\w+\].*?Reason:\s*(\S[^\n]*)", re.DOTALL)
+"""The error of Spark's Kafka source for records that are gone, with its own words."""
+DENIED: Final = re.compile(
+    r"\b((?:Topic|Group|Cluster)AuthorizationException|SaslAuthenticationException"
+    r"|SslAuthenticationException|UnsupportedSaslMechanismException)\b"
+)
+"""The errors of a Kafka client whose identity or rights do not suffice."""
+UNREADABLE: Final = re.compile(r"\b(?:AccessControlException|AccessDeniedException)\b")
+"""The errors of file systems, which name the file."""
+RAISED: Final = re.compile(r"^([A-Za-z_]\w*: .*\S)", re.MULTILINE)
+"""The last line of a Python traceback, as in the error of a Python worker."""
+WRONG_KINDS: Final = {
+    "AnalysisException",
+    "ArithmeticException",
+    "DateTimeException",
+    "NumberFormatException",
+    "ParseException",
+    "PythonException",
+    "UnsupportedOperationException",
+}
+"""pyspark's exceptions for a statement, or code of the user, that fails each time."""
 
 
 UNRESOLVED: Final = re.compile(r":: (\S+#\S+;\S+): not found")
@@ -68,7 +89,7 @@ def run_on_spark(command: Callable[[], int], transform: str | None = None) -> in
             raise Refusal(f"Spark lacks a class of the pipeline: {ADD}") from None
         if not type(error).__module__.startswith(SPARK):
             raise
-        raise spark_problem(str(error)) from None
+        raise problem_of(error) from None
 
 
 def place_in(module: str, error: Exception) -> str | None:
@@ -80,13 +101,47 @@ def place_in(module: str, error: Exception) -> str | None:
     return place
 
 
-def spark_problem(text: str) -> Refusal | Failure:
-    """Convert a Spark error to a sentence; if Spark lacks something, the set-up is wrong."""
+def problem_of(error: BaseException) -> Refusal | Failure:
+    """Convert an exception of Spark to a sentence."""
+    kinds = []
+    cause: object = error
+    while cause is not None:
+        kinds.append(type(cause).__name__)
+        cause = getattr(cause, "_cause", None)  # pyspark's exception of a Java cause
+    return spark_problem(str(error), kinds)
+
+
+def is_denied(text: str) -> bool:
+    """Return whether a Kafka client's error says that the brokers do not permit a request."""
+    return DENIED.search(text) is not None
+
+
+def spark_problem(text: str, kinds: Sequence[str] = ()) -> Refusal | Failure:
+    """Convert a Spark error to a sentence; an error that a rerun meets again is a refusal.
+
+    ``kinds`` are the names of pyspark's exceptions, from the error to its first cause.
+    """
+    if lost := LOST.search(text):
+        return Refusal(
+            f"records are gone from a topic before they were read ({lost[1].strip()}): to go on "
+            "without them, run once with --source.fail_on_data_loss false"
+        )
+    if denied := DENIED.search(text):
+        return Refusal(
+            f"the brokers do not permit what the pipeline does ({denied[1]}: {sentence(text)}): "
+            "correct source.security, or the rights of its user"
+        )
     reason = f"Spark failed: {sentence(text)}"
+    if unreadable := next((line for line in text.splitlines() if UNREADABLE.search(line)), None):
+        return Refusal(f"{reason} ({unreadable.strip()}): give the pipeline's user the right")
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     if missing := next((line for line in (reason, *causes) if MISSING.search(line)), None):
         cause = "" if missing is reason else f" ({missing.removeprefix('Caused by: ')})"
         return Refusal(f"{reason}{cause}: {ADD}")
+    if not WRONG_KINDS.isdisjoint(kinds):
+        if "PythonException" in kinds and (raised := RAISED.findall(text)):
+            reason += f" ({raised[-1]})"
+        return Refusal(f"{reason}: a rerun fails as well; correct the file, or what it names")
     return Failure(reason)
 
 
@@ -121,7 +176,7 @@ def start_problem(error: Exception) -> Refusal | Failure:
         cause = getattr(cause, "_cause", None)  # pyspark's exception of a Java cause
     if values:
         return Refusal(f"Spark does not start: {values[-1]}: correct the section spark")
-    return spark_problem(str(error))
+    return problem_of(error)
 
 
 def sentence(text: str) -> str:

@@ -17,10 +17,14 @@ from pyspark.sql import SparkSession
 from kwire_pipeline.engine.offsets import Offsets, offsets_of
 from kwire_pipeline.engine.storage import jvm_of
 from kwire_pipeline.errors import Failure, Refusal
-from kwire_pipeline.explain import sentence
+from kwire_pipeline.explain import is_denied, sentence
 
 TIMEOUTS: Final = {"request.timeout.ms": "5000", "default.api.timeout.ms": "10000"}
 """Fail a run within seconds if a broker is down; the source's own client tries for minutes."""
+
+
+class Denied(Refusal):
+    """The brokers do not let this client do what it asked for."""
 
 
 @attrs.frozen
@@ -131,7 +135,7 @@ class Cluster:
             listed.add(resources.ConfigResource(kind, name))
         try:
             configs = self._call(lambda: self._admin.describeConfigs(listed).all().get())
-        except Failure:
+        except (Failure, Denied):
             return {}
         return {
             str(resource.name()): str(configs[resource].get(key).value()) for resource in configs
@@ -203,6 +207,11 @@ class Cluster:
             raise Refusal(
                 f"a topic of the pipeline does not exist at {self._servers}: create it, or correct "
                 "source.topics"
+            )
+        if is_denied(reason):
+            raise Denied(
+                f"the brokers at {self._servers} do not permit it ({reason}): correct "
+                "source.security, or the rights of its user"
             )
         if "Timeout" in reason:
             raise Failure(f"no broker answers at {self._servers}: {reason}")

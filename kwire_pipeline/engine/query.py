@@ -40,6 +40,7 @@ from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.written import Written
 from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.explain import problem_of
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.table import Letters, Mark, Table, other_writers
@@ -429,7 +430,7 @@ class Run:
                 return self._end_on_request()
             if self._error is not None:
                 raise self._error from None
-            raise Failure(first_line(error)) from error
+            raise problem_of(error) from error
         finally:
             if query.isActive:
                 query.stop()
@@ -545,8 +546,3 @@ def log_errors(spark: SparkSession, *, is_on: bool) -> None:
     """
     spark.sparkContext.setLogLevel("ERROR" if is_on else "OFF")
     logging.getLogger("py4j.clientserver").disabled = not is_on
-
-
-def first_line(error: PySparkException) -> str:
-    """Return an error's first line; Spark's plans and Java's stack are already in the log."""
-    return next((line for line in str(error).splitlines() if line.strip()), repr(error))

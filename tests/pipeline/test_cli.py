@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 
 from kwire_pipeline import cli
 from kwire_pipeline.broker import look_up
@@ -283,6 +283,55 @@ def test_errors_of_spark_are_one_sentence() -> None:
         run_on_spark(lose_jvm)
     with pytest.raises(Failure, match=r"^Spark failed: Job aborted$"):
         run_on_spark(fail_later)
+
+
+LOST = """\
+[STREAM_FAILED] Query [id = 1] terminated with exception: \
+[KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED] Some data may have been lost because they are gone;
+either the data was aged out by Kafka or the topic may have been deleted
+set the source option failOnDataLoss to false.
+Reason: Partition orders-0 offset was changed from 20 to 3. SQLSTATE: 22000
+"""
+NO_RIGHT = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized: [orders]"
+NO_FILE = "Job aborted\n\tat a.B\nCaused by: java.nio.file.AccessDeniedException: /lake/a.parquet"
+
+NO_MODULE = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+ModuleNotFoundError: No module named 'rates'
+"""
+
+
+def caused_by(cause: Exception) -> Exception:
+    """Return an exception of a query, in which pyspark keeps the one of its cause."""
+    error = PySparkException("Query terminated")
+    error._cause = cause  # type: ignore[attr-defined]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PySparkException(LOST), r"^records are gone .* from 20 to 3.*--source.fail_on_data_loss"),
+        (Py4JError(NO_RIGHT), "do not permit .*TopicAuthorization.*: correct source.security"),
+        (PySparkException(NO_FILE), "Spark failed: Job aborted .*/lake/a.parquet"),
+        (AnalysisException("no column"), "Spark failed: no column: a rerun fails as well"),
+        (
+            caused_by(AnalysisException("a")),
+            "Spark failed: Query terminated: a rerun fails as well",
+        ),
+        (PythonException(NO_MODULE), r"\(ModuleNotFoundError: No module named 'rates'\): a rerun"),
+    ],
+)
+def test_error_of_spark_that_a_rerun_meets_again_is_a_refusal(error: Exception, words: str) -> None:
+    """A scheduler that repeats what ends with 1 would repeat it forever."""
+
+    def fail() -> int:
+        raise error
+
+    with pytest.raises(Refusal, match=words):
+        run_on_spark(fail)
 
 
 UNRESOLVED = """\
