@@ -20,7 +20,7 @@ from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.model import Expectation
-from kwire_pipeline.config.values import Evolution, Format, Partition, TableFormat
+from kwire_pipeline.config.values import Action, Evolution, Format, Partition, TableFormat
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
@@ -54,6 +54,26 @@ def test_verify_counts_missing_and_repeated_offsets(scene: Scene, spark: SparkSe
     assert not proof.is_clean
     assert (proof.records, proof.once, proof.missing, proof.repeated) == (40, 35, 2, 3)
     assert any("missing, for example: partition 0 of" in line for line in proof.words())
+
+
+def test_verify_knows_how_many_rows_a_transform_makes(scene: Scene, spark: SparkSession) -> None:
+    """Of 20 records two are dead letters, 8 become no row, and 10 become two rows each."""
+    scene.pipeline = attrs.evolve(
+        scene.pipeline, transform="compat_tests.pipeline.scene:halve_and_double"
+    )
+    scene.produce(range(20))
+    tally = scene.run()
+    assert (tally.rows, tally.omitted, tally.dead_letters) == (20, 8, 2)
+    proof = scene.verify()
+    assert isinstance(proof, Proof)
+    assert proof.is_clean, proof.words()
+    assert (proof.records, proof.once, proof.dropped) == (20, 12, 8)
+    table = f"kwire.{scene.pipeline.table.name}"
+    spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 4 LIMIT 1")
+    spark.sql(f"DELETE FROM {table} WHERE id = 6")
+    proof = scene.verify()
+    assert isinstance(proof, Proof)
+    assert (proof.repeated, proof.missing) == (1, 1)
 
 
 def test_verify_knows_compacted_topics(scene: Scene, spark: SparkSession) -> None:
@@ -198,6 +218,10 @@ def test_replay_moves_letters_that_fit_today(scene: Scene, spark: SparkSession) 
                 scene.run()
             raise Crash(place.value)
 
+    strict = {"low": Expectation(check="id < 5", action=Action.FAIL)}
+    with pytest.raises(Refusal, match="13 rows do not meet the expectation low"):
+        replay_letters(spark, attrs.evolve(scene.pipeline, expectations=strict))
+    assert len(scene.letters()) == 21
     with pytest.raises(Crash):
         replay_letters(spark, scene.pipeline, CrashHere())
     assert replay_letters(spark, scene.pipeline) == (18, 3)

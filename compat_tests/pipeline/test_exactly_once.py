@@ -437,7 +437,7 @@ def test_latest_start_is_resolved_once_for_rows_and_misfits(scene: Scene) -> Non
 def test_too_many_misfits_are_refused_before_anything_is_written(
     scene: Scene, spark: SparkSession
 ) -> None:
-    scene.pipeline = attrs.evolve(scene.pipeline, max_bad_share=0.05)
+    scene.pipeline = attrs.evolve(scene.pipeline, max_bad_share=0.05, min_bad_records=2)
     scene.produce(range(20))
     with pytest.raises(Refusal, match=r"2 of 20 records do not fit, more than max_bad_share 0\.05"):
         scene.run()

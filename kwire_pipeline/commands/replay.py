@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.values import Mode, TableFormat
+from kwire_pipeline.config.values import Action, Mode, TableFormat
+from kwire_pipeline.engine.batch import count, rejections
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.lease import hold
 from kwire_pipeline.engine.offline import state_of
@@ -21,6 +22,7 @@ from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
+from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.table import LETTERS, Table, of_topics, other_writers
 
 SPOT = LETTERS.spot
@@ -88,6 +90,7 @@ def replay_letters(
         else:
             batch, shape = schemas.classify(raw, shape, NO_BATCH, may_be_repeated=False)
         try:
+            check_rows(batch, shape)
             rows = frames.rows(batch, shape)
             if state.destinations.transform is not None:
                 rows = state.destinations.transform(rows)
@@ -97,6 +100,18 @@ def replay_letters(
             batch.unpersist()
         count = letters.delete_written(table, origin_of(pipeline))
         return count, of_topics(letters.read(), topics).count()
+
+
+def check_rows(batch: DataFrame, shape: Shape) -> None:
+    """Raise Refusal if a letter would become a row that an expectation with ``fail`` rejects."""
+    if not any(action is Action.FAIL for _, action in shape.expectations.values()):
+        return
+    unmet = count(batch.where(F.col(frames.CLASS) == frames.GOOD), shape).unmet
+    for words in rejections(shape.expectations, unmet):
+        raise Refusal(
+            f"{words} and would come from dead letters: no letter is moved; set the expectation's "
+            "action to dead-letter, so that these stay letters"
+        )
 
 
 def without_written(rows: DataFrame, table: Table, pipeline: Pipeline) -> DataFrame:

@@ -71,8 +71,9 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     raw = records_of(spark, pipeline, start, end)
     if is_by_key:
         return prove_keys(raw, pipeline, state, (start, end), compacted)
-    records = with_drops(raw, pipeline, state)
-    written, former = written_of(pipeline, state, start, end), 0
+    made = made_by_transform(raw, pipeline, state)
+    records = with_drops(raw, pipeline, state, made)
+    written, former = written_of(pipeline, state, (start, end), made, compacted), 0
     if state.identity.has_replaced_topic:
         written, former = proof.with_timestamps_of(written, raw)
     result = proof.compare(records, written, compacted)
@@ -91,22 +92,44 @@ def records_of(spark: SparkSession, pipeline: Pipeline, start: Offsets, end: Off
     return spark.read.format("kafka").options(**options).load()
 
 
-def with_drops(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame:
+def made_by_transform(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame | None:
+    """Return the number of rows that the transform makes of each record; None without one."""
+    transform = state.destinations.transform
+    if transform is None:
+        return None
+    shape = known_shape(pipeline, state)
+    rows = transform(frames.rows(frames.classify(raw, shape), shape))
+    return proof.made_of(spots_of(rows, shape.origin[: len(SPOT)]))
+
+
+def with_drops(
+    raw: DataFrame, pipeline: Pipeline, state: State, made: DataFrame | None
+) -> DataFrame:
     """Return the offsets of records, and whether the pipeline drops or ignores each record.
 
-    If old dead letters may have expired, also return whether the record is a dead letter.
+    ``made`` has the number of rows by record, if there is a transform, which may make none. If old
+    dead letters may have expired, also return whether the record is a dead letter.
     """
     drops = any(each.action is Action.DROP for each in pipeline.expectations.values())
     letters = state.destinations.dead_letters
     may_lack_old = letters is not None and letters.may_lack_old()
-    if not drops and not may_lack_old and pipeline.table.tombstones is not Tombstones.IGNORE:
+    ignores = pipeline.table.tombstones is Tombstones.IGNORE
+    if not drops and not may_lack_old and not ignores and made is None:
         return raw.select(*SPOT, F.lit(False).alias("dropped"))
     shape = known_shape(pipeline, state)
     is_dropped = F.col(frames.CLASS).isin(frames.DROPPED, frames.IGNORED)
     is_letter = F.col(frames.CLASS).isin(*frames.LETTERS) & F.lit(may_lack_old)
-    return frames.classify(raw, shape).select(
-        *own_spot(shape), is_dropped.alias("dropped"), is_letter.alias("expired")
+    records = frames.classify(raw, shape).select(
+        *own_spot(shape),
+        is_dropped.alias("dropped"),
+        is_letter.alias("expired"),
+        (F.col(frames.CLASS) == frames.GOOD).alias("good"),
     )
+    if made is not None:
+        is_omitted = F.col("good") & F.col("made").isNull()
+        records = records.join(made, list(SPOT), "left")
+        records = records.withColumn("dropped", F.col("dropped") | is_omitted)
+    return records.select(*SPOT, "dropped", "expired")
 
 
 def copies_of(state: State) -> int:
@@ -182,12 +205,24 @@ def spots_of(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     )
 
 
-def written_of(pipeline: Pipeline, state: State, start: Offsets, end: Offsets) -> DataFrame:
-    """Return the offsets and timestamps in the table and the dead letters."""
+def written_of(
+    pipeline: Pipeline,
+    state: State,
+    bounds: tuple[Offsets, Offsets],
+    made: DataFrame | None,
+    compacted: Sequence[str],
+) -> DataFrame:
+    """Return the offsets and timestamps in the table and the dead letters.
+
+    ``made`` has the number of rows by record, if there is a transform; ``compacted`` are topics
+    that may lack records.
+    """
     table, letters = state.destinations.table, state.destinations.dead_letters
     spot, timestamp = origin_of(pipeline).spot, f"{pipeline.table.origin_prefix}timestamp"
     columns = [F.col(f"`{name}`") for name in (*spot, timestamp)]
     written = table.read().select(*columns).toDF(*SPOT, "timestamp")
+    if made is not None:
+        written = proof.per_record(written, made, compacted)
     if letters is not None:
         written = written.unionAll(letters.read().select(*SPOT, "timestamp"))
-    return written.where(proof.within(start, end))
+    return written.where(proof.within(*bounds))

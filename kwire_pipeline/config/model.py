@@ -308,6 +308,12 @@ class Pipeline:
         "The share of dead letters in a batch above which the run fails before it writes.",
         default=1.0,
     )
+    min_bad_records: int = integer(
+        "The number of dead letters in a batch below which a `max_bad_share` above 0 does not make "
+        "the run fail, so that one bad record does not stop a quiet topic.",
+        default=10,
+        low=1,
+    )
     table: Table = section(Table, "The table, and how records change it.")
     dead_letters: DeadLetters = section(
         DeadLetters, "The destination of records that do not fit; without one the run fails."

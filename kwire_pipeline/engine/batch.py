@@ -8,20 +8,22 @@ does not matter for exactness.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import attrs
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from kwire_pipeline.config.values import Action
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
-from kwire_pipeline.engine.figures import Batch
+from kwire_pipeline.engine.figures import MAX_REASONS, OTHER_REASONS, Batch, merged_reasons
 from kwire_pipeline.engine.schemas import Schemas
 from kwire_pipeline.engine.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
-from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.records.frames import DELETES, Shape
 from kwire_pipeline.tables.table import Letters, Mark, Table
 
 
@@ -49,6 +51,20 @@ class Counts:
 
 
 @attrs.frozen(kw_only=True)
+class Tolerance:
+    """The dead letters that a batch may have."""
+
+    max_bad_share: float
+    """The highest share of the records; 0 accepts no dead letter at all."""
+    min_bad_records: int
+    """Fewer dead letters are accepted at any share above 0: one in a batch of one is no trend."""
+
+    def is_exceeded(self, dead_letters: int, records: int) -> bool:
+        has_enough = dead_letters >= self.min_bad_records or self.max_bad_share == 0
+        return has_enough and dead_letters > self.max_bad_share * records
+
+
+@attrs.frozen(kw_only=True)
 class Destinations:
     """The tables of a batch, and the transformation of rows on their way."""
 
@@ -67,7 +83,7 @@ class Writer:
 
     shape: Shape
     destinations: Destinations
-    max_bad_share: float
+    tolerance: Tolerance
     by_rows: bool
     """True if a row with one of a batch's offsets proves that the batch is written."""
     mark: Callable[[int], Mark]
@@ -99,16 +115,18 @@ class Writer:
             letters = self.destinations.dead_letters
             if counts.dead_letters and letters is not None:
                 letters.check_sizes(frames.misfits(batch, shape), mark)
-            is_repeated, reasons = own._write(batch, counts, mark, may_be_repeated)
+            with own._made(batch, counts) as made:
+                is_repeated, reasons = own._write(batch, made, counts, mark, may_be_repeated)
         finally:
             batch.unpersist()
         figures = Batch(
             batch_id=batch_id,
-            rows=counts.good,
+            rows=made.row_count,
             dead_letters=counts.dead_letters,
             dropped=counts.dropped,
             deletions=counts.deletions,
             ignored=counts.ignored,
+            omitted=made.omitted,
             unmet=counts.unmet,
             bytes=counts.bytes,
             offsets=mark.ranges.count,
@@ -127,28 +145,48 @@ class Writer:
 
     def _judge(self, counts: Counts, mark: Mark) -> None:
         """Raise Refusal for a batch that the configuration does not accept."""
-        for name, (sql, action) in self.shape.expectations.items():
-            if action is Action.FAIL and counts.unmet.get(name, 0):
-                raise Refusal(
-                    f"{counts.unmet[name]} rows do not meet the expectation {name} ({sql}) in "
-                    f"offsets {mark.ranges.dump()}: correct them at their source, or change the "
-                    "expectation's action"
-                )
+        for words in rejections(self.shape.expectations, counts.unmet):
+            raise Refusal(
+                f"{words} in offsets {mark.ranges.dump()}: correct them at their source, or change "
+                "the expectation's action"
+            )
         if counts.dead_letters and self.destinations.dead_letters is None:
             raise Refusal(
                 f"{counts.dead_letters} records of offsets {mark.ranges.dump()} do not fit, and "
                 "the pipeline has no dead_letters: give it a table or a topic for them"
             )
-        share = counts.dead_letters / counts.records if counts.records else 0.0
-        if share > self.max_bad_share:
+        if self.tolerance.is_exceeded(counts.dead_letters, counts.records):
             raise Refusal(
                 f"{counts.dead_letters} of {counts.records} records do not fit, more than "
-                f"max_bad_share {self.max_bad_share:g}, in offsets {mark.ranges.dump()}: correct "
-                "the schema, or raise max_bad_share"
+                f"max_bad_share {self.tolerance.max_bad_share:g}, in offsets "
+                f"{mark.ranges.dump()}: correct the schema, or raise max_bad_share"
             )
 
+    @contextmanager
+    def _made(self, batch: DataFrame, counts: Counts) -> Iterator["Made"]:
+        """Make the rows, or changes by key, during a block.
+
+        What a transform makes is kept and counted, because it may make no row of a record, or
+        several. Without one, each good record is a row.
+        """
+        transform = self.destinations.transform
+        if self.shape.changes.keys:
+            made = all_changes(batch, self.shape, transform)
+        else:
+            made = frames.rows(batch, self.shape)
+            made = made if transform is None else transform(made)
+        if transform is None:
+            yield Made(frame=made, row_count=counts.good, omitted=0)
+            return
+        made = made.persist()
+        try:
+            row_count, record_count = count_rows(made, self.shape)
+            yield Made(frame=made, row_count=row_count, omitted=counts.good - record_count)
+        finally:
+            made.unpersist()
+
     def _write(
-        self, batch: DataFrame, counts: Counts, mark: Mark, may_be_repeated: bool
+        self, batch: DataFrame, made: "Made", counts: Counts, mark: Mark, may_be_repeated: bool
     ) -> tuple[bool, Mapping[str, int]]:
         """Write rows, then dead letters; return whether either already existed, and the reasons."""
         table, letters = self.destinations.table, self.destinations.dead_letters
@@ -160,12 +198,12 @@ class Writer:
             if may_be_repeated and table.has_batch(mark, by_rows=self.by_rows):
                 is_repeated = True
             else:
-                self._write_rows(batch, mark)
+                self._write_rows(made.frame, mark)
         self.faults.reach(Place.AFTER_TABLE)
         self.check_lease()
         if counts.dead_letters and letters is not None:
             misfits = frames.misfits(batch, self.shape)
-            reasons = by_reason(misfits)
+            reasons = by_reason(misfits, counts.dead_letters)
             if may_be_repeated and letters.has_batch(mark, by_rows=self.by_rows):
                 is_repeated = True
                 letters.append_rest(misfits, mark)
@@ -174,22 +212,30 @@ class Writer:
         self.faults.reach(Place.AFTER_DEAD_LETTERS)
         return is_repeated, reasons
 
-    def _write_rows(self, batch: DataFrame, mark: Mark) -> None:
+    def _write_rows(self, made: DataFrame, mark: Mark) -> None:
         """Append the rows, or apply the last change of each key."""
-        table, transform = self.destinations.table, self.destinations.transform
-        keys = self.shape.changes.keys
+        table, keys = self.destinations.table, self.shape.changes.keys
         if not keys:
-            rows = frames.rows(batch, self.shape)
-            table.append(transform(rows) if transform is not None else rows, mark)
+            table.append(made, mark)
             return
         # A merge reads its changes twice.
-        changes = last_changes(all_changes(batch, self.shape, transform), self.shape).persist()
+        changes = last_changes(made, self.shape).persist()
         try:
-            if transform is not None:
+            if self.destinations.transform is not None:
                 check_no_null(changes, keys)
             table.merge(changes, keys, mark)
         finally:
             changes.unpersist()
+
+
+@attrs.frozen(kw_only=True)
+class Made:
+    """What a batch writes to the table."""
+
+    frame: DataFrame
+    row_count: int
+    omitted: int
+    """The good records of which there is no row."""
 
 
 @attrs.frozen
@@ -200,6 +246,18 @@ class Result:
     figures: Batch
     reasons: Mapping[str, int]
     """The dead letters by reason."""
+
+
+def rejections(
+    expectations: Mapping[str, tuple[str, Action]], unmet: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield the words for each expectation with ``fail`` that some rows do not meet.
+
+    ``unmet`` has the number of these rows by the expectation's name.
+    """
+    for name, (sql, action) in expectations.items():
+        if action is Action.FAIL and unmet.get(name, 0):
+            yield f"{unmet[name]} rows do not meet the expectation {name} ({sql})"
 
 
 def count(batch: DataFrame, shape: Shape) -> Counts:
@@ -218,6 +276,20 @@ def count(batch: DataFrame, shape: Shape) -> Counts:
     )
 
 
-def by_reason(misfits: DataFrame) -> Mapping[str, int]:
-    """Count dead letters by their reason."""
-    return {row[0]: row[1] for row in misfits.groupBy("reason").count().collect()}
+def count_rows(made: DataFrame, shape: Shape) -> tuple[int, int]:
+    """Return the numbers of rows that a transform made, and of the records that they are from."""
+    rows = made.where(~F.col(DELETES)) if DELETES in made.columns else made
+    spot = [F.col(f"`{name}`") for name in shape.origin[:3]]
+    row = rows.agg(F.count(F.lit(1)), F.count_distinct(*spot)).collect()[0]
+    return row[0], row[1]
+
+
+def by_reason(misfits: DataFrame, total: int | None = None) -> Mapping[str, int]:
+    """Count dead letters by their reason; `total` is their number, if it is known."""
+    counts = misfits.groupBy("reason").count()
+    rows = counts.orderBy(F.desc("count"), "reason").limit(MAX_REASONS + 1).collect()
+    if len(rows) <= MAX_REASONS:
+        return {row[0]: row[1] for row in rows}
+    common = {row[0]: row[1] for row in rows[:MAX_REASONS]}
+    rest = (misfits.count() if total is None else total) - sum(common.values())
+    return merged_reasons(common, {OTHER_REASONS: rest})

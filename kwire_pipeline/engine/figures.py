@@ -1,7 +1,9 @@
 """The figures of a batch and of a run. Plain data only."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
@@ -18,6 +20,8 @@ class Batch:
     """Records that delete the row of their key."""
     ignored: int = 0
     """Records without a value that are configured to be ignored."""
+    omitted: int = 0
+    """Records of which the transform made no row; ``rows`` are those that it made."""
     unmet: Mapping[str, int]
     """Rows that did not meet an expectation, by the expectation's name."""
     bytes: int
@@ -29,15 +33,27 @@ class Batch:
     is_repeated: bool = False
     """True if an earlier run had written all or part of the batch."""
 
-    @property
-    def records(self) -> int:
-        return self.rows + self.deletions + self.dead_letters + self.dropped + self.ignored
-
     def dump(self) -> str:
         """Return the figures as one line of JSON."""
         plain = attrs.asdict(self)
         plain["elapsed_s"] = round(self.elapsed_s, 3)
         return json.dumps(plain, separators=(", ", ": "))
+
+
+MAX_REASONS: Final = 50
+OTHER_REASONS: Final = "other reasons"
+
+
+def merged_reasons(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    """Return dead letters by reason: the most common reasons, and the rest as one number.
+
+    A reason may name a schema id that the registry lacks, and damaged records have any.
+    """
+    counts = Counter(first) + Counter(second)
+    rest = counts.pop(OTHER_REASONS, 0)
+    common = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_REASONS])
+    rest += counts.total() - sum(common.values())
+    return {**common, OTHER_REASONS: rest} if rest else common
 
 
 @attrs.define
@@ -50,6 +66,7 @@ class Tally:
     dropped: int = 0
     deletions: int = 0
     ignored: int = 0
+    omitted: int = 0
     bytes: int = 0
     offsets: int = 0
     elapsed_s: float = 0.0
@@ -67,20 +84,21 @@ class Tally:
         self.dropped += batch.dropped
         self.deletions += batch.deletions
         self.ignored += batch.ignored
+        self.omitted += batch.omitted
         self.bytes += batch.bytes
         self.offsets += batch.offsets
         self.elapsed_s += batch.elapsed_s
-        for reason, count in reasons.items():
-            self.reasons[reason] = self.reasons.get(reason, 0) + count
+        self.reasons = merged_reasons(self.reasons, reasons)
 
     def words(self) -> list[str]:
         """Return the lines of a final tally."""
         rate = self.offsets / self.elapsed_s if self.elapsed_s else 0.0
         changes = f"{self.deletions:,} deletions, " if self.deletions else ""
         ignored = f"{self.ignored:,} tombstones ignored, " if self.ignored else ""
+        omitted = f"{self.omitted:,} left out by the transform, " if self.omitted else ""
         lines = [
             f"{self.rows:,} rows, {changes}{self.dead_letters:,} dead letters, "
-            f"{self.dropped:,} dropped, {ignored}in {self.batches:,} batches of "
+            f"{self.dropped:,} dropped, {ignored}{omitted}in {self.batches:,} batches of "
             f"{self.offsets:,} offsets and {self.bytes:,} bytes; {self.elapsed_s:.1f} s, "
             f"{rate:,.0f} offsets/s"
         ]

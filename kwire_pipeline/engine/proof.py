@@ -28,7 +28,7 @@ class Proof:
     dropped: int
     missing: int
     repeated: int
-    """Offsets that occur more than once in the tables."""
+    """Offsets that occur in the tables more often than they should."""
     unknown: int
     """Offsets in the tables for which the topic has no committed record."""
     compacted: int = 0
@@ -51,7 +51,7 @@ class Proof:
         """Return the lines of a report."""
         counts = (
             f"{self.records:,} committed records in the topics: {self.once:,} once in table or "
-            f"dead letters, {self.dropped:,} dropped by expectations, {self.missing:,} missing, "
+            f"dead letters, {self.dropped:,} dropped on purpose, {self.missing:,} missing, "
             f"{self.repeated:,} repeated; {self.unknown:,} in the tables alone"
         )
         if self.compacted:
@@ -112,6 +112,35 @@ def with_timestamps_of(written: DataFrame, records: DataFrame) -> tuple[DataFram
     columns = [*SPOT, "timestamp"]
     own = written.join(records.select(*columns), columns, "left_semi")
     return own, written.count() - own.count()
+
+
+def made_of(rows: DataFrame) -> DataFrame:
+    """Return the number of rows that a transform makes of each record, as ``made``.
+
+    ``rows`` are those of its result, by topic, partition and offset. A record without rows is not
+    among them.
+    """
+    return rows.groupBy(*SPOT).agg(F.count(F.lit(1)).alias("made"))
+
+
+def per_record(rows: DataFrame, made: DataFrame, compacted: Sequence[str] = ()) -> DataFrame:
+    """Return one row for each record whose rows a table has completely, and two if it has more.
+
+    A record of which the table has too few rows gets none. A record that is not in ``made`` would
+    become no row today, so each of its rows counts, unless its topic is ``compacted`` and may have
+    removed it.
+    """
+    copies = rows.groupBy(*SPOT, "timestamp").agg(F.count(F.lit(1)).alias("copies"))
+    number = (
+        F.when(F.col("made").isNull() & F.col("topic").isin(list(compacted)), F.lit(1))
+        .when(F.col("made").isNull(), F.col("copies"))
+        .when(F.col("copies") == F.col("made"), F.lit(1))
+        .when(F.col("copies") < F.col("made"), F.lit(0))
+        .otherwise(F.lit(2))
+    )
+    times = F.array_repeat(F.lit(1), number.cast("int"))
+    counted = copies.join(made, list(SPOT), "left").withColumn("times", F.explode(times))
+    return counted.select(*SPOT, "timestamp")
 
 
 def compare(records: DataFrame, written: DataFrame, compacted: Sequence[str] = ()) -> Proof:

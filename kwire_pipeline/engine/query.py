@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, losses, offsets, schema, source
 from kwire_pipeline.engine.adoption import Adoption, finish_newest
-from kwire_pipeline.engine.batch import Destinations, Result, Writer
+from kwire_pipeline.engine.batch import Destinations, Result, Tolerance, Writer
 from kwire_pipeline.engine.beginning import Beginning
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.definition import definition_of
@@ -401,7 +401,9 @@ class Run:
         self._writer = Writer(
             shape=opened.shape,
             destinations=opened.destinations,
-            max_bad_share=pipeline.max_bad_share,
+            tolerance=Tolerance(
+                max_bad_share=pipeline.max_bad_share, min_bad_records=pipeline.min_bad_records
+            ),
             by_rows=not opened.identity.has_replaced_topic,
             mark=self.mark,
             lag=self._lag,

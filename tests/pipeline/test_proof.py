@@ -4,7 +4,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kwire_pipeline.engine.proof import compare, with_timestamps_of
+from kwire_pipeline.engine.proof import compare, made_of, per_record, with_timestamps_of
 
 
 def frame(spark: SparkSession, offsets: list[int], topic: str = "t") -> DataFrame:
@@ -50,3 +50,16 @@ def test_rows_of_a_former_topic_neither_repeat_nor_hide_a_record(spark: SparkSes
     assert (proof.once, proof.missing, proof.repeated, proof.former) == (2, 1, 0, 3)
     assert "former topic of the same name" in proof.words()[1]
     assert "former topic" not in "".join(attrs.evolve(proof, former=0).words())
+
+
+def test_rows_that_a_transform_makes_are_counted_by_record(spark: SparkSession) -> None:
+    """It makes two rows of 0, 1 and 2, one of 3, and none of 5; compaction has removed 9."""
+    made = made_of(frame(spark, [0, 0, 1, 1, 2, 2, 3]))
+    rows = frame(spark, [0, 0, 1, 2, 2, 2, 3, 5, 5]).unionAll(frame(spark, [9, 9], "c"))
+    rows = rows.withColumn("timestamp", F.timestamp_seconds(F.lit(9)))
+    written = per_record(rows, made, ["c"])
+    counts = {
+        (r.topic, r.offset): r["count"]
+        for r in written.groupBy("topic", "offset").count().collect()
+    }
+    assert counts == {("t", 0): 1, ("t", 2): 2, ("t", 3): 1, ("t", 5): 2, ("c", 9): 1}
