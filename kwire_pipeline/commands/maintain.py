@@ -10,6 +10,7 @@ import datetime
 
 from pyspark.sql import SparkSession
 
+from kwire_pipeline.commands.show import show
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.lease import Lease, hold
@@ -28,7 +29,7 @@ def maintain(pipeline: Pipeline) -> int:
         lines = maintain_tables(spark, pipeline, datetime.datetime.now(datetime.UTC))
     finally:
         spark.stop()
-    print("\n".join(lines))
+    show(pipeline, lines)
     return 0
 
 

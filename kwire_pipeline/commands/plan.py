@@ -1,6 +1,7 @@
 """The command `plan`: every effective key, the session's packages, and what a run would change."""
 
 from kwire_pipeline import versions
+from kwire_pipeline.commands.show import show
 from kwire_pipeline.config.describe import describe
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine.planning import plan_run
@@ -12,8 +13,8 @@ def plan(pipeline: Pipeline) -> int:
     pyspark = versions.installed_pyspark()
     lines = [*describe(pipeline), f"pyspark: {pyspark}"]
     lines += [f"package: {name}" for name in versions.packages(pyspark, pipeline)]
-    print("\n".join(lines), flush=True)
-    print("\n".join(changes(pipeline)))
+    show(pipeline, lines)
+    show(pipeline, changes(pipeline))
     return 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import attrs
 from pyspark.sql import SparkSession
 
+from kwire_pipeline.commands.show import show
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import offsets, source
 from kwire_pipeline.engine.batch import by_reason
@@ -58,7 +59,7 @@ def status(pipeline: Pipeline, *, as_json: bool = False) -> int:
         result = read_status(spark, pipeline)
     finally:
         spark.stop()
-    print(json.dumps(attrs.asdict(result)) if as_json else "\n".join(result.words()))
+    show(pipeline, [json.dumps(attrs.asdict(result))] if as_json else result.words())
     return 0
 
 

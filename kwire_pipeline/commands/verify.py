@@ -9,6 +9,7 @@ import attrs
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kwire_pipeline.commands.show import show
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import Action, Mode, Tombstones
 from kwire_pipeline.engine import proof, source
@@ -37,7 +38,7 @@ def verify(pipeline: Pipeline) -> int:
         result = prove(spark, pipeline)
     finally:
         spark.stop()
-    print("\n".join(result.words()))
+    show(pipeline, result.words())
     return 0 if result.is_clean else EXIT_FAILURE
 
 

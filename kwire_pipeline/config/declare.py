@@ -49,6 +49,8 @@ class Key:
     required: bool = False
     secret: bool = False
     """True if the value is always hidden, wherever it came from."""
+    is_public: bool = False
+    """True if the value is shown although it came from the environment: a name or an address."""
     read: Reader
     section: type | None = None
     """The class of a section, whose own keys follow this one."""
@@ -61,18 +63,31 @@ class Key:
 
 
 # How fields are declared -----------------------------------------------------------------------
-def text(meaning: str, *, default: str | None = None) -> str:
+def text(meaning: str, *, default: str | None = None, is_public: bool = False) -> str:
     """Declare a text; it is required unless it has a default."""
     key = Key(
-        kind="text", meaning=meaning, read=read_text, default=default, required=default is None
+        kind="text",
+        meaning=meaning,
+        read=read_text,
+        default=default,
+        required=default is None,
+        is_public=is_public,
     )
     return _field_without_default(key, str) if default is None else _field(key, default)
 
 
-def optional_text(meaning: str, *, secret: bool = False, may_be_file: bool = False) -> str | None:
+def optional_text(
+    meaning: str, *, secret: bool = False, may_be_file: bool = False, is_public: bool = False
+) -> str | None:
     """Declare a text that may be absent."""
     if not secret:
-        key = Key(kind="text", meaning=meaning, read=read_text, may_be_file=may_be_file)
+        key = Key(
+            kind="text",
+            meaning=meaning,
+            read=read_text,
+            may_be_file=may_be_file,
+            is_public=is_public,
+        )
         return _field(key, None)
     key = Key(kind="text", meaning=meaning, read=read_secret, secret=True)
     field: str | None = attrs.field(
@@ -118,10 +133,15 @@ def choice(meaning: str, *, default: E) -> E:
     return _field(key, default)
 
 
-def texts(meaning: str) -> tuple[str, ...]:
+def texts(meaning: str, *, is_public: bool = False) -> tuple[str, ...]:
     """Declare a list of texts, empty by default."""
     key = Key(
-        kind="list of text", meaning=meaning, read=each(read_text), default="[]", collects=list
+        kind="list of text",
+        meaning=meaning,
+        read=each(read_text),
+        default="[]",
+        collects=list,
+        is_public=is_public,
     )
     return _field(key, ())
 
@@ -139,8 +159,8 @@ def parsed_texts(meaning: str, kind: str, read: Callable[[str], T]) -> tuple[T, 
 
 
 def mapping(meaning: str) -> Mapping[str, str]:
-    """Declare a mapping from text to text, empty by default."""
-    key = Key(kind="mapping", meaning=meaning, read=entries(read_text), default="{}", collects=dict)
+    """Declare a mapping from text to text, empty by default; values of secret names are hidden."""
+    key = Key(kind="mapping", meaning=meaning, read=read_options, default="{}", collects=dict)
     return _empty_mapping(key)
 
 
@@ -324,6 +344,56 @@ def entries(read: Callable[[Plain], T]) -> Callable[[Plain], dict[str, T]]:
         return entries
 
     return read_entries
+
+
+SECRET_WORDS: Final = (
+    r"secret|passw(?:or)?d|token|credentials?|jaas[._-]?config"
+    r"|(?:access|account|api|private|shared)[._-]?key"
+)
+SECRET_NAME: Final = re.compile(rf"(?:{SECRET_WORDS})$", re.IGNORECASE)
+SECRET_PART: Final = re.compile(SECRET_WORDS, re.IGNORECASE)
+PLACE_NAME: Final = re.compile(
+    r"(?:provider|class|impl|type|path|file|location|ur[il]|endpoint)$", re.IGNORECASE
+)
+"""The end of a name such as ``aws.credentials.provider``, which says where the secret is."""
+PLAIN_VALUE: Final = re.compile(r"true|false|[0-9.]+ ?[a-z]*", re.IGNORECASE)
+"""A switch, number or duration, as in ``token.refresh.enabled: true``."""
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Return whether an option of a library has a secret, going by its name."""
+    if SECRET_NAME.search(name):
+        return True
+    is_about_secret = PLACE_NAME.search(name) or PLAIN_VALUE.fullmatch(value)
+    return SECRET_PART.search(name) is not None and not is_about_secret
+
+
+def read_option(value: Plain) -> str:
+    """Return the value of a library's option, which may be empty: some are switched off so."""
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"expected a text, not {_shape(value)}")
+
+
+def read_options(value: Plain) -> dict[str, str]:
+    options = entries(read_option)(value)
+    return {name: Secret(t) if is_secret(name, t) else t for name, t in options.items()}
+
+
+def revealed(values: Mapping[str, Plain], cls: type) -> dict[str, Plain]:
+    """Return a section's values in which those of public keys are no secrets."""
+    own = own_keys(cls)
+    return {name: _revealed(value, own.get(name)) for name, value in values.items()}
+
+
+def _revealed(value: Plain, key: Key | None) -> Plain:
+    if key is not None and key.section is not None and isinstance(value, Mapping):
+        return revealed(value, key.section)
+    if key is None or not key.is_public:
+        return value
+    if isinstance(value, str):
+        return str(value)
+    return [_revealed(item, key) for item in value] if isinstance(value, list) else value
 
 
 def choices(values: Sequence[str]) -> str:

@@ -12,7 +12,16 @@ from typing import Final, TypeVar
 import attrs
 import yaml
 
-from kwire_pipeline.config.declare import Key, Plain, Secret, choices, keys, own_keys, read_section
+from kwire_pipeline.config.declare import (
+    Key,
+    Plain,
+    Secret,
+    choices,
+    keys,
+    own_keys,
+    read_section,
+    revealed,
+)
 from kwire_pipeline.config.document import (
     ConfigError,
     Document,
@@ -54,7 +63,7 @@ def build(
     document: Document, flags: Sequence[Flag] = (), environment: Mapping[str, str] | None = None
 ) -> Pipeline:
     """Return the configuration of a document, overridden by flags."""
-    top = overlay_flags(document.top, flags, environment or {})
+    top = revealed(overlay_flags(document.top, flags, environment or {}), Pipeline)
     paths = {_path(flag.key) for flag in flags}
     builder = _Builder(FilePath(document.name).parent)
     pipeline = builder.section(Pipeline, top, ())

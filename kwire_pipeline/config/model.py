@@ -71,9 +71,13 @@ class Security:
 class Source:
     """The topics, and how to reach them."""
 
-    bootstrap: str = text("The first brokers to connect to, as host:port,host:port.")
-    topics: tuple[str, ...] = texts("The topics; this or `pattern` is needed.")
-    pattern: str | None = optional_text("A Java regular expression for the topics' names.")
+    bootstrap: str = text(
+        "The first brokers to connect to, as host:port,host:port.", is_public=True
+    )
+    topics: tuple[str, ...] = texts("The topics; this or `pattern` is needed.", is_public=True)
+    pattern: str | None = optional_text(
+        "A Java regular expression for the topics' names.", is_public=True
+    )
     start: Start = special(
         "The offsets at which a pipeline without a checkpoint begins.",
         "earliest | latest | time | offsets",
@@ -148,7 +152,7 @@ Problem: TypeAlias = tuple[str, str]
 class Registry:
     """The schema registry."""
 
-    url: str | None = optional_text("The registry's URL.")
+    url: str | None = optional_text("The registry's URL.", is_public=True)
     username: str | None = optional_text("The user for HTTP basic authentication.")
     password: str | None = optional_text("The password.", secret=True)
     timeout: datetime.timedelta = duration(
@@ -181,9 +185,9 @@ class Table:
     """The table, and how records change it."""
 
     format: TableFormat = choice("The table's format.", default=TableFormat.ICEBERG)
-    name: str = text("The table's name, `namespace.table`.")
+    name: str = text("The table's name, `namespace.table`.", is_public=True)
     warehouse: str | None = optional_text(
-        "The folder of all tables; it may be a URL that Spark can write to."
+        "The folder of all tables; it may be a URL that Spark can write to.", is_public=True
     )
     catalog: Catalog = section(Catalog, "The Iceberg catalog.")
     partition_by: tuple[Partition, ...] = parsed_texts(
@@ -228,9 +232,12 @@ class DeadLetters:
     """The destination of records that do not fit."""
 
     table: str | None = optional_text(
-        "The name of their table, in the format and catalog of the table; this or `topic`."
+        "The name of their table, in the format and catalog of the table; this or `topic`.",
+        is_public=True,
     )
-    topic: str | None = optional_text("The topic that gets them, with the reason as a header.")
+    topic: str | None = optional_text(
+        "The topic that gets them, with the reason as a header.", is_public=True
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -263,7 +270,7 @@ class Metrics:
     """The figures for Prometheus."""
 
     port: int | None = optional_integer("The port that answers /metrics.", low=0, high=65535)
-    host: str = text("The address on which it listens.", default="127.0.0.1")
+    host: str = text("The address on which it listens.", default="127.0.0.1", is_public=True)
 
 
 @attrs.frozen(kw_only=True)
@@ -286,7 +293,7 @@ class Maintenance:
 class Pipeline:
     """One pipeline: topics into one table."""
 
-    name: str = text("The pipeline's name; the table stores it.")
+    name: str = text("The pipeline's name; the table stores it.", is_public=True)
     source: Source = section(Source, "The topics, and how to reach them.")
     key: KeyFormat = section(KeyFormat, "The format of the records' keys.")
     value: ValueFormat = section(ValueFormat, "The format of the records' values.")
@@ -318,7 +325,7 @@ class Pipeline:
     dead_letters: DeadLetters = section(
         DeadLetters, "The destination of records that do not fit; without one the run fails."
     )
-    checkpoint: str = text("The folder that stores the offsets; it may be a URL.")
+    checkpoint: str = text("The folder that stores the offsets; it may be a URL.", is_public=True)
     trigger: Trigger = special(
         "When batches run: available-now writes what is there and ends; or at an interval.",
         "available-now | duration",
@@ -327,7 +334,9 @@ class Pipeline:
     )
     limits: Limits = section(Limits, "The size of batches and tasks.")
     commit_group: str | None = optional_text(
-        "A consumer group to which offsets are committed after each batch, for tools that show lag."
+        "A consumer group to which offsets are committed after each batch, for tools that show "
+        "lag.",
+        is_public=True,
     )
     progress: Progress = choice("The report of each batch.", default=Progress.AUTO)
     metrics: Metrics = section(Metrics, "The figures for Prometheus.")

@@ -25,6 +25,7 @@ from kwire_pipeline.config.model import (
 )
 from kwire_pipeline.config.passed_on import passed_on
 from kwire_pipeline.config.values import (
+    NAME,
     CatalogType,
     Column,
     Envelope,
@@ -171,6 +172,11 @@ def _table(pipeline: Pipeline) -> Iterator[Problem]:
             yield key, f"{name!r} is not NAMESPACE.TABLE, such as shop.orders"
         elif table.format is TableFormat.ICEBERG and parts[0] == catalog.name:
             yield key, f"write it without the catalog's name: {'.'.join(parts[1:])}"
+    if not re.fullmatch(NAME, catalog.name):
+        yield (
+            "table.catalog.name",
+            f"{catalog.name!r} is not a name of letters, digits and underscores",
+        )
     if table.warehouse is None and (
         table.format is not TableFormat.ICEBERG or catalog.type is CatalogType.HADOOP
     ):
@@ -270,8 +276,11 @@ def _dead_letters(pipeline: Pipeline) -> Iterator[Problem]:
 def _maintenance(pipeline: Pipeline) -> Iterator[Problem]:
     """Yield the settings that `maintain` would refuse, or whose files it would take for orphans."""
     table, day = pipeline.table, datetime.timedelta(days=1)
-    if table.format is TableFormat.ICEBERG and pipeline.maintenance.orphans_after < day:
-        yield "maintenance.orphans_after", "Iceberg takes no younger files than those of 1 day"
+    if table.format is not TableFormat.PARQUET and pipeline.maintenance.orphans_after < day:
+        yield (
+            "maintenance.orphans_after",
+            "expected at least 1 day: younger files may be those of another writer's next commit",
+        )
     checkpoint = posixpath.normpath(pipeline.checkpoint)
     for name in filter(None, (table.name, pipeline.dead_letters.table)):
         folder = posixpath.join(table.warehouse or "", *name.split("."))

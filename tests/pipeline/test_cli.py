@@ -229,10 +229,12 @@ def test_plan_shows_what_is_in_force(
     monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_: None)
     monkeypatch.setattr("kwire_pipeline.commands.plan.changes", lambda pipeline: ["creates it"])
     monkeypatch.setenv("WHERE", "opensesame")
-    assert cli.main(["plan", file, "--checkpoint", "${WHERE}"]) == 0
+    flags = ["--checkpoint", "${WHERE}", "--source.options", "kafka.client.rack=${WHERE}"]
+    assert cli.main(["plan", file, *flags, "--spark.conf", "spark.x.token=t0ken"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "source.topics: [orders]" in lines
-    assert "checkpoint: ***" in lines
+    assert "source.options: {kafka.client.rack: ***}" in lines
+    assert "spark.conf: {spark.x.token: ***}" in lines
     assert "limits.max_offsets_per_trigger: 1000000 (default)" in lines
     assert "package: org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0" in lines
     assert lines[-1] == "creates it"
@@ -500,9 +502,26 @@ def test_no_command_shows_a_secret(
     file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIDDEN", "opensesame")
-    flags = ["--checkpoint", "${HIDDEN}", "--source.bootstrap", "127.0.0.1:1"]
+    flags = ["--spark.jars", "${HIDDEN}", "--source.bootstrap", "127.0.0.1:1"]
     cli.main(["check", file, *flags])
     cli.main(["jars", "d", file, "--transform", "${HIDDEN}"])
     output = capsys.readouterr()
-    assert "*** (a run creates it)" in output.out
+    assert "spark.jars: ***" in output.out
     assert "opensesame" not in output.out + output.err
+
+
+def test_command_on_spark_shows_no_secret(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Session:
+        def stop(self) -> None:
+            pass
+
+    monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_: None)
+    monkeypatch.setattr("kwire_pipeline.commands.maintain.open_session", lambda _: Session())
+    monkeypatch.setattr(
+        "kwire_pipeline.commands.maintain.maintain_tables",
+        lambda *_: ["s3://lake?token=opensesame: 2 files became 1"],
+    )
+    assert cli.main(["maintain", file, "--spark.conf", "spark.x.token=opensesame"]) == 0
+    assert capsys.readouterr().out == "s3://lake?token=***: 2 files became 1\n"

@@ -256,7 +256,7 @@ def test_an_error_names_place_key_and_what_is_expected(old: str, new: str, error
         (["expectations:", "  positive: {chek: x}"], "chek: there is no such key; did you"),
         (["spark: {conf: {spark.jars.packages: x}}"], "key: spark.packages, which adds to the pip"),
         (["maintenance: {expire_after: 36501 days}"], "expire_after: expected at most 36500 days"),
-        (["maintenance: {orphans_after: 23 hours}"], "8: maintenance.orphans_after: Iceberg takes"),
+        (["maintenance: {orphans_after: 23 hours}"], "8: maintenance.orphans_after: expected at"),
         (["omit: [price]"], "8: omit: the value's schema has no field price"),
     ],
 )  # fmt: skip
@@ -628,3 +628,55 @@ def test_errors_show_no_secret() -> None:
     lines = errors(text, ("progress", "${WHEN}"), WHEN="opensesame")
     assert len(lines) == 3
     assert not any("opensesame" in line for line in lines)
+
+
+def test_names_and_addresses_from_the_environment_are_shown() -> None:
+    """An error about `***` at `***` would help nobody; a password of the same text stays hidden."""
+    flags = [("source.topics", "${TOPIC}"), ("source.topics", "b-${TOPIC}")]
+    pipeline = read(SASL, *flags, PASS="opensesame", TOPIC="orders")
+    assert "source.topics: [orders, b-orders]" in describe(pipeline)
+    assert secrets_of(pipeline) == {"opensesame"}
+    (line,) = errors(SASL, ("source.bootstrap", "${HOST}"), PASS="opensesame", HOST="b")
+    assert line == "--source.bootstrap: 'b' is not host:port"
+    pipeline = read(SASL, *flags, PASS="orders", TOPIC="orders")
+    assert secrets_of(pipeline) == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "value", "is_hidden"),
+    [
+        ("spark.conf", "spark.hadoop.fs.s3a.secret.key", "k3y", True),
+        ("spark.conf", "spark.hadoop.fs.s3a.access.key", "1234", True),
+        ("spark.conf", "spark.hadoop.fs.azure.account.key.a.dfs.core.windows.net", "k3y", True),
+        ("spark.conf", "spark.security.credentials.kafka.enabled", "true", False),
+        ("spark.conf", "spark.hadoop.fs.s3a.aws.credentials.provider", "a.B", False),
+        ("spark.conf", "spark.sql.shuffle.partitions", "8", False),
+        ("table.catalog.options", "token", "123", True),
+        ("table.catalog.options", "credential", "me:s3cret", True),
+        ("table.catalog.options", "token-refresh-enabled", "false", False),
+        ("table.catalog.options", "token.expires", "30 minutes", False),
+        ("source.options", "kafka.ssl.truststore.password", "changeit", True),
+        ("source.options", "kafka.client.id", "me", False),
+    ],
+)
+def test_option_with_the_name_of_a_secret_is_hidden(
+    key: str, name: str, value: str, is_hidden: bool
+) -> None:
+    pipeline = read(SMALLEST, (key, f"{name}={value}"))
+    assert secrets_of(pipeline) == ({value} if is_hidden else set())
+
+
+@pytest.mark.parametrize(("kind", "count"), [("iceberg", 1), ("delta", 1), ("parquet", 0)])
+def test_files_of_today_are_no_orphans(kind: str, count: int) -> None:
+    """Neither Iceberg's nor Delta's maintenance knows the files that another writer will commit."""
+    flags = [("table.format", kind), ("maintenance.orphans_after", "23 hours")]
+    lines = errors(SMALLEST, *flags) if count else []
+    assert len(lines) == count
+    if not count:
+        assert read(SMALLEST, *flags).maintenance
+
+
+def test_name_of_a_catalog_is_an_identifier() -> None:
+    (line,) = errors(SMALLEST, ("table.catalog.name", "my-catalog"))
+    assert line.startswith("--table.catalog.name: 'my-catalog' is not a name")
+    assert read(SMALLEST, ("table.catalog.name", "my_catalog2")).table.catalog.name
