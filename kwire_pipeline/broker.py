@@ -1,8 +1,9 @@
 """The brokers as seen without a JVM: whether they answer, and which topics they have.
 
 Rules of this file: every wait is bounded; an error names the address, says what happened there and
-what to do. The connection is made by kafka-python, so TLS, PLAIN and SCRAM work as configured; for
-other mechanisms only the TCP connection is tried.
+what to do. The connection is made by kafka-python, with TLS, PLAIN and SCRAM as in the file. What
+only Java's client can do as configured (other mechanisms, Java's key stores) is left to Spark: then
+only the TCP connection is tried, because a set-up that works for Spark must not be refused here.
 """
 
 import contextlib
@@ -16,12 +17,16 @@ from typing import Final
 import attrs
 
 from kwire_pipeline.config.model import Source
-from kwire_pipeline.config.values import Mechanism, Protocol
+from kwire_pipeline.config.values import WITH_USER, Protocol
 from kwire_pipeline.errors import Failure, Refusal
 
 TIMEOUT_S: Final = 5.0
 SASL: Final = (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
-NOT_TRIED: Final = (Mechanism.GSSAPI, Mechanism.OAUTHBEARER)
+TLS: Final = (Protocol.SSL, Protocol.SASL_SSL)
+FOR_JAVA: Final = ("kafka.ssl.", "kafka.sasl.", "kafka.security.")
+"""The beginnings of options that only Java's client understands."""
+HOSTNAME_CHECK: Final = "kafka.ssl.endpoint.identification.algorithm"
+"""The option that is empty if the host's name need not be in its certificate."""
 
 
 @attrs.frozen
@@ -34,6 +39,8 @@ class Brokers:
     """None if only the TCP connection was tried."""
     topics: dict[str, int]
     """The number of partitions of each topic; empty if only Spark understands the pattern."""
+    untried: str = ""
+    """What only Java's client can do, if only the TCP connection was tried."""
 
 
 def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None = None) -> Brokers:
@@ -43,10 +50,15 @@ def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None
     client.
     """
     address = connect(source.bootstrap, timeout_s)
-    security = source.security
-    if security.protocol in SASL and security.mechanism in NOT_TRIED:
-        return Brokers(address, None, {})
-    cluster_id, topics = _metadata(source, letters, address, timeout_s)
+    untried = only_for_java(source)
+    if untried is not None:
+        return Brokers(address, None, {}, untried)
+    try:
+        cluster_id, topics = _metadata(source, letters, address, timeout_s)
+    except Failure:
+        if source.security.protocol not in TLS or source.security.ca_file is not None:
+            raise
+        return Brokers(address, None, {}, f"TLS with Java's own authorities, {LACKS_AUTHORITY},")
     if letters is not None and letters not in topics:
         raise Refusal(
             f"dead_letters.topic: {letters} does not exist at {address}: create it with the "
@@ -72,6 +84,21 @@ def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None
             "correct the name"
         )
     return Brokers(address, cluster_id, {name: topics[name] for name in source.topics})
+
+
+LACKS_AUTHORITY: Final = "which Python may lack without source.security.ca_file"
+
+
+def only_for_java(source: Source) -> str | None:
+    """Return the first part of the security that only Java's client has; None if there is none."""
+    security = source.security
+    if security.protocol in SASL and security.mechanism not in WITH_USER:
+        return str(security.mechanism.value)
+    for name, text in source.options.items():
+        is_known = name.lower() == HOSTNAME_CHECK and text.strip() in ("", "https")
+        if name.lower().startswith(FOR_JAVA) and not is_known:
+            return name
+    return None
 
 
 def connect(servers: str, timeout_s: float, *, kind: str = "broker") -> str:
@@ -128,6 +155,8 @@ def sample(source: Source, count: int, timeout_s: float = TIMEOUT_S) -> list[byt
     from kafka import KafkaConsumer, TopicPartition
 
     brokers = look_up(source, timeout_s)
+    if brokers.cluster_id is None:
+        raise Failure(f"{brokers.address} was not asked: {brokers.untried} is left to Spark")
     partitions = [
         TopicPartition(topic, number)
         for topic, partition_count in brokers.topics.items()
@@ -189,7 +218,7 @@ def _explain(source: Source, address: str) -> Iterator[None]:
         ) from None
 
 
-def _security(source: Source) -> Iterator[tuple[str, str]]:
+def _security(source: Source) -> Iterator[tuple[str, str | bool]]:
     security = source.security
     if security.protocol in SASL:
         yield "sasl_mechanism", security.mechanism.value
@@ -202,6 +231,9 @@ def _security(source: Source) -> Iterator[tuple[str, str]]:
         yield "ssl_keyfile", security.cert_file
     if security.key_password is not None:
         yield "ssl_password", security.key_password
+    options = {name.lower(): text for name, text in source.options.items()}
+    if options.get(HOSTNAME_CHECK, "https").strip() == "":
+        yield "ssl_check_hostname", False
 
 
 @contextlib.contextmanager

@@ -122,8 +122,7 @@ def check_broker(pipeline: Pipeline) -> str:
     letters = pipeline.dead_letters.topic
     brokers = look_up(pipeline.source, letters=letters)
     if brokers.cluster_id is None:
-        mechanism = pipeline.source.security.mechanism.value
-        return f"{brokers.address} accepts connections ({mechanism} was not tried)"
+        return f"{brokers.address} accepts connections ({brokers.untried} was not tried)"
     if not brokers.topics:
         return (
             f"{brokers.address}, cluster {brokers.cluster_id}: source.pattern was not tried (only "

@@ -20,10 +20,10 @@ from kwire_pipeline.config.model import (
     Table,
 )
 from kwire_pipeline.config.values import (
+    WITH_USER,
     CatalogType,
     Evolution,
     Format,
-    Mechanism,
     Mode,
     Protocol,
     TableFormat,
@@ -72,7 +72,7 @@ def _security(security: Security) -> Iterator[Problem]:
                 f"source.security.{name}",
                 f"{protocol.value} has no login; expected protocol: SASL_SSL or SASL_PLAINTEXT",
             )
-    elif security.mechanism in (Mechanism.GSSAPI, Mechanism.OAUTHBEARER):
+    elif security.mechanism not in WITH_USER:
         for name in keys_in_use(security, ("username", "password")):
             yield (
                 f"source.security.{name}",

@@ -26,12 +26,12 @@ from kwire_pipeline.config.model import (
 from kwire_pipeline.config.passed_on import passed_on
 from kwire_pipeline.config.values import (
     NAME,
+    WITH_USER,
     CatalogType,
     Column,
     Envelope,
     Evolution,
     Format,
-    Mechanism,
     Mode,
     Protocol,
     Root,
@@ -93,7 +93,8 @@ def _source(pipeline: Pipeline) -> Iterator[Problem]:
     if source.start.offsets is not None and set(source.start.offsets) != set(source.topics):
         yield "source.start", "offsets are needed for each of source.topics, and for no other"
     sasl = security.protocol in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
-    needs_user = security.mechanism not in (Mechanism.GSSAPI, Mechanism.OAUTHBEARER)
+    has_own_login = any(name.lower() == "kafka.sasl.jaas.config" for name in source.options)
+    needs_user = security.mechanism in WITH_USER and not has_own_login
     if sasl and needs_user and (security.username is None or security.password is None):
         yield (
             "source.security.username",

@@ -117,6 +117,12 @@ class Mechanism(enum.Enum):
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
     GSSAPI = "GSSAPI"
+    AWS_MSK_IAM = "AWS_MSK_IAM"
+    """That of Amazon's library, which has to be in `spark.packages`."""
+
+
+WITH_USER: Final = (Mechanism.PLAIN, Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512)
+"""The mechanisms with a username and a password."""
 
 
 class Isolation(enum.Enum):

@@ -14,6 +14,11 @@ LOGIN_MODULES: Final = {
     Mechanism.SCRAM_SHA_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
     Mechanism.SCRAM_SHA_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+MSK_LOGIN: Final = {
+    "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
+"""The login that Amazon's documentation of its library gives; options may replace it."""
 
 
 def client(source: Source) -> dict[str, str]:
@@ -63,6 +68,8 @@ def _security(security: Security) -> dict[str, str]:
     properties["security.protocol"] = security.protocol.value
     if security.protocol in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL):
         properties["sasl.mechanism"] = security.mechanism.value
+        if security.mechanism is Mechanism.AWS_MSK_IAM:
+            properties |= MSK_LOGIN
         module = LOGIN_MODULES.get(security.mechanism)
         if module is not None and security.username is not None:
             user, password = map(_quote, (security.username, security.password or ""))

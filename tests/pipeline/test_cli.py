@@ -6,16 +6,19 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
+import attrs
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from kwire_pipeline import cli
+from kwire_pipeline import broker, cli
 from kwire_pipeline.broker import look_up
 from kwire_pipeline.commands.check import check_folder, check_transform, preflight
 from kwire_pipeline.config.load import Flag, load
-from kwire_pipeline.config.model import Source
+from kwire_pipeline.config.model import Security, Source
+from kwire_pipeline.config.values import Protocol
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.explain import launch_problem, run_on_spark, start_problem
 from tests.support.pipeline.orders import SMALLEST
@@ -158,6 +161,55 @@ def test_a_pattern_that_only_java_knows_is_left_to_spark(
     assert "ok    broker    b:1, cluster cluster: source.pattern was not tried" in (
         capsys.readouterr().out
     )
+
+
+JKS = {"kafka.ssl.truststore.location": "/a.jks", "kafka.ssl.truststore.password": "changeit"}
+NO_HOSTNAME = {"kafka.ssl.endpoint.identification.algorithm": ""}
+
+
+@pytest.mark.parametrize(
+    ("security", "options", "untried"),
+    [
+        ({"protocol": "SSL"}, JKS, "kafka.ssl.truststore.location"),
+        ({"protocol": "SASL_SSL"}, {"kafka.sasl.jaas.config": "a;"}, "kafka.sasl.jaas.config"),
+        ({"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM"}, {}, "AWS_MSK_IAM"),
+        ({"protocol": "SSL"}, {}, "TLS with Java's own authorities"),
+        ({"protocol": "SSL"}, NO_HOSTNAME, "TLS with Java's own authorities"),
+        ({"protocol": "SSL", "ca_file": "ca.pem"}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_security_that_only_java_has_is_left_to_spark(
+    file: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    security: dict[str, str],
+    options: dict[str, str],
+    untried: str | None,
+) -> None:
+    """A set-up with which Spark works must not fail for what Python's client cannot do."""
+
+    def no_answer(*_: object) -> NoReturn:
+        raise Failure("does not answer as a Kafka broker")
+
+    monkeypatch.setattr("kwire_pipeline.broker.connect", lambda *_: "b:1")
+    monkeypatch.setattr("kwire_pipeline.broker._metadata", no_answer)
+    flags = [
+        word for name, text in security.items() for word in (f"--source.security.{name}", text)
+    ]
+    flags += [word for pair in options.items() for word in ("--source.options", "=".join(pair))]
+    cli.main(["check", file, *flags])
+    output = capsys.readouterr().out
+    if untried is None:
+        assert "wrong broker    does not answer" in output
+    else:
+        assert f"ok    broker    b:1 accepts connections ({untried}" in output
+
+
+def test_check_of_host_names_is_off_for_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(bootstrap="b:1", options=NO_HOSTNAME, security=Security(protocol=Protocol.SSL))
+    assert dict(broker._security(source)) == {"ssl_check_hostname": False}
+    assert dict(broker._security(attrs.evolve(source, options={}))) == {}
 
 
 def test_a_pattern_that_matches_no_topic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,3 +126,14 @@ def test_client_logs_in_with_the_quoted_password() -> None:
     )
     assert client["ssl.truststore.location"] == "/ca.pem"
     assert client["bootstrap.servers"] == "b:1"
+
+
+def test_login_of_amazon_needs_no_options() -> None:
+    security = Security(protocol=Protocol.SASL_SSL, mechanism=Mechanism.AWS_MSK_IAM)
+    chosen = attrs.evolve(ORDERS.source, security=security)
+    client = source.client(chosen)
+    assert client["sasl.mechanism"] == "AWS_MSK_IAM"
+    assert client["sasl.jaas.config"] == "software.amazon.msk.auth.iam.IAMLoginModule required;"
+    assert client["sasl.client.callback.handler.class"].endswith("IAMClientCallbackHandler")
+    own = {"kafka.sasl.jaas.config": "x required;"}
+    assert source.client(attrs.evolve(chosen, options=own))["sasl.jaas.config"] == "x required;"
