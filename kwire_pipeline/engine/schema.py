@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from kwire_pipeline.config.values import Evolution
 from kwire_pipeline.errors import Refusal
@@ -29,6 +29,29 @@ def parse_ddl(ddl: str, key: str) -> StructType:
     if not isinstance(schema, StructType):
         raise Refusal(f"{key}: expected columns such as 'id STRING NOT NULL, n INT', not a type")
     return schema
+
+
+def sql_column(field: StructField) -> str:
+    """Return a column's name and type as SQL; the name may contain any sign."""
+    return f"{_quoted(field.name)} {sql_type(field.dataType)}"
+
+
+def sql_type(kind: DataType) -> str:
+    """Return a type as SQL. Spark's own text for it does not quote the names of fields."""
+    match kind:
+        case StructType():
+            fields = (f"{_quoted(f.name)}: {sql_type(f.dataType)}" for f in kind.fields)
+            return f"struct<{', '.join(fields)}>"
+        case ArrayType():
+            return f"array<{sql_type(kind.elementType)}>"
+        case MapType():
+            return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
 
 
 @attrs.frozen

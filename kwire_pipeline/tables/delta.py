@@ -14,11 +14,11 @@ from typing import Final
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Transform
 from kwire_pipeline.engine.offsets import Offsets, later
-from kwire_pipeline.engine.schema import Difference
+from kwire_pipeline.engine.schema import Difference, sql_column, sql_type
 from kwire_pipeline.engine.storage import Folder, jvm_of
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta_history import Version, current
@@ -81,7 +81,7 @@ class DeltaTable(Atomic):
                 "files away"
             )
         names = {field.name.lower() for field in schema.fields}
-        columns = [f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields]
+        columns = [sql_column(field) for field in schema.fields]
         columns += [
             f"`{name}` {kind} GENERATED ALWAYS AS ({expression})"
             for name, kind, expression in self._partitions
@@ -98,14 +98,14 @@ class DeltaTable(Atomic):
 
     def evolve(self, changes: Difference) -> None:
         if changes.added:
-            added = ", ".join(_column(field) for field in changes.added)
+            added = ", ".join(sql_column(field) for field in changes.added)
             self._spark.sql(f"ALTER TABLE {self.name} ADD COLUMNS ({added})")
         if changes.widened:
             self._set_property(WIDENING, "true")
         for field in changes.widened:
             self._spark.sql(
                 f"ALTER TABLE {self.name} ALTER COLUMN `{field.name}` TYPE "
-                f"{field.dataType.simpleString()}"
+                f"{sql_type(field.dataType)}"
             )
 
     def check_partitions(self) -> None:
@@ -307,10 +307,6 @@ def _mark(text: str | None) -> Mark | None:
     except ValueError:
         return None
     return mark_of(summary) if isinstance(summary, dict) else None
-
-
-def _column(field: StructField) -> str:
-    return f"`{field.name}` {field.dataType.simpleString()}"
 
 
 def partition_column(partition: Partition) -> tuple[str, str, str]:

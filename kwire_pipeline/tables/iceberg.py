@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Sort
 from kwire_pipeline.engine.offsets import Offsets, later
-from kwire_pipeline.engine.schema import Difference
+from kwire_pipeline.engine.schema import Difference, sql_column, sql_type
 from kwire_pipeline.engine.storage import jvm_of
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.tables.merge import merge_changes
@@ -108,7 +108,7 @@ class IcebergTable(Atomic):
     def create(self, schema: StructType) -> None:
         namespace = self.name.rpartition(".")[0]
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
-        columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields)
+        columns = ", ".join(map(sql_column, schema.fields))
         spec = ", ".join(map(str, self._partition_by))
         partitioned = f" PARTITIONED BY ({spec})" if spec else ""
         properties = listed_properties(self._properties)
@@ -122,13 +122,11 @@ class IcebergTable(Atomic):
 
     def evolve(self, changes: Difference) -> None:
         for field in changes.added:
-            self._spark.sql(
-                f"ALTER TABLE {self.name} ADD COLUMN `{field.name}` {field.dataType.simpleString()}"
-            )
+            self._spark.sql(f"ALTER TABLE {self.name} ADD COLUMN {sql_column(field)}")
         for field in changes.widened:
             self._spark.sql(
                 f"ALTER TABLE {self.name} ALTER COLUMN `{field.name}` TYPE "
-                f"{field.dataType.simpleString()}"
+                f"{sql_type(field.dataType)}"
             )
 
     def check_partitions(self) -> None:

@@ -3,18 +3,20 @@
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
+    ArrayType,
     DataType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
 )
 
 from kwire_pipeline.config.values import Evolution
-from kwire_pipeline.engine.schema import check, difference, parse_ddl
+from kwire_pipeline.engine.schema import check, difference, parse_ddl, sql_column
 from kwire_pipeline.errors import Refusal
 
 TABLE = StructType(
@@ -58,3 +60,11 @@ def test_another_type_is_refused_under_any_evolution() -> None:
     changes = difference(TABLE, rows(id=StringType()))
     with pytest.raises(Refusal, match="id is bigint in the table and string in the rows"):
         check(changes, Evolution.WIDEN, "t")
+
+
+def test_names_of_nested_fields_may_contain_any_sign(spark: SparkSession) -> None:
+    """Spark parses the column's SQL to the same column; its own text it does not."""
+    inner = StructType([StructField("unit-price", LongType()), StructField("a`b.c", StringType())])
+    kind = StructType([StructField("the parts", ArrayType(MapType(StringType(), inner)))])
+    (column,) = parse_ddl(sql_column(StructField("order-no", kind)), "sql").fields
+    assert column == StructField("order-no", kind)
