@@ -454,6 +454,34 @@ def test_topic_that_is_not_there_is_refused_in_a_sentence(
         Scene(spark, broker, unique("absent"), tmp_path).run()
 
 
+def test_pattern_goes_on_without_a_deleted_topic(scene: Scene) -> None:
+    """Its rows stay, and a topic of the same name is not taken for it."""
+    first = scene.topic
+    scene.produce(range(20))
+    scene.topic = f"{first}-b"
+    scene.create_topic()
+    scene.produce(range(20, 40))
+    source = attrs.evolve(scene.pipeline.source, topics=(), pattern=f"{first}.*")
+    strict = scene.pipeline = attrs.evolve(scene.pipeline, source=source)
+    scene.run()
+    scene.delete_topic()
+    scene.topic = first
+    scene.produce(range(40, 60))
+    with pytest.raises(Refusal, match="no longer among the pipeline's topics"):
+        scene.run()
+    lenient = attrs.evolve(source, fail_on_data_loss=False)
+    scene.pipeline = attrs.evolve(strict, source=lenient)
+    scene.run()
+    scene.check_each_once(range(60))
+    scene.pipeline = strict
+    scene.run()
+    assert scene.verify().is_clean
+    scene.topic = f"{first}-b"
+    scene.create_topic()
+    with pytest.raises(Refusal, match=f"topic {first}-b was deleted and recreated"):
+        scene.run()
+
+
 def test_pattern_that_java_does_not_read_is_refused_in_a_sentence(scene: Scene) -> None:
     source = attrs.evolve(scene.pipeline.source, topics=(), pattern="orders[")
     scene.pipeline = attrs.evolve(scene.pipeline, source=source)

@@ -57,7 +57,8 @@ class Beginning:
             self._check_deleted(stored.start, beginnings)
         if self.facts.checkpoint_batch is not None:
             return stored.start
-        return offsets.with_absent(stored.start, beginnings)
+        present = {name: stored.start[name] for name in stored.start.keys() & self.topics.keys()}
+        return offsets.with_absent(present, beginnings)
 
     def _choice(self, beginnings: Offsets) -> Offsets:
         """Return the offsets that the file chooses, for those partitions that it does."""
@@ -90,7 +91,7 @@ class Beginning:
             chosen={} if self.pipeline.source.start.at_end else chosen,
             former={} if stored is None else stored.start,
             is_same={
-                name: stored is None or stored.topics.get(name) in (None, topic.topic_id)
+                name: stored is None or stored.known_topics.get(name) in (None, topic.topic_id)
                 for name, topic in self.topics.items()
             },
         )

@@ -58,6 +58,8 @@ class Identity:
     cluster_id: str
     topics: Mapping[str, str]
     """The topic ids by name."""
+    deleted_topics: Mapping[str, str] = attrs.field(factory=dict)
+    """The ids of topics that were deleted, and with which the pipeline has gone on, by name."""
     table: str
     table_id: str
     dead_letters: str | None
@@ -85,6 +87,11 @@ class Identity:
 
     In that case, a row with one of a batch's offsets does not prove that the batch is written.
     """
+
+    @property
+    def known_topics(self) -> Mapping[str, str]:
+        """The ids of the topics that there are or were, by name."""
+        return {**self.deleted_topics, **self.topics}
 
     def dump(self) -> str:
         plain = attrs.asdict(self, recurse=False)
@@ -123,6 +130,8 @@ class Facts:
     """The topic ids in the newest marks, by name; only looked up if there is no checkpoint."""
     other_writers: Mapping[str, str] = attrs.field(factory=dict)
     """The topics that another pipeline writes to one of the tables, each with its name."""
+    may_lack_topics: bool = False
+    """True if a topic of the checkpoint may have been deleted since."""
     checkpoint_batch: int | None = None
     """The last batch in Spark's checkpoint of the stored identity."""
     table_batch: int | None = None
@@ -171,7 +180,7 @@ def decide(
             f"restore the checkpoint, or run with {ADOPT} or {FROM_START}"
         )
     _check_name(name, checkpoint, stored)
-    check_cluster(stored, facts.cluster_id, facts.topics)
+    check_cluster(stored, facts.cluster_id, facts.topics, may_lack=facts.may_lack_topics)
     _check_table(name, checkpoint, table, stored, facts)
     return Begin.CONTINUE
 
@@ -240,7 +249,7 @@ def verify_offsets(stored: Identity | None, facts: Facts, start: Offsets) -> Off
     former = stored.start if stored.verify_from is None else stored.verify_from
     return {
         topic: partitions
-        if stored.topics.get(topic) != facts.topics.get(topic)
+        if stored.known_topics.get(topic) != facts.topics.get(topic)
         else {p: min(o, former.get(topic, {}).get(p, o)) for p, o in partitions.items()}
         for topic, partitions in start.items()
     }
@@ -249,7 +258,8 @@ def verify_offsets(stored: Identity | None, facts: Facts, start: Offsets) -> Off
 def has_replacement(stored: Identity | None, facts: Facts) -> bool:
     """Return whether a topic was recreated since the identity was written."""
     return stored is not None and any(
-        stored.topics.get(name) not in (None, topic_id) for name, topic_id in facts.topics.items()
+        stored.known_topics.get(name) not in (None, topic_id)
+        for name, topic_id in facts.topics.items()
     )
 
 
@@ -279,20 +289,24 @@ def _refuse_cluster(stored: Identity, cluster_id: str) -> NoReturn:
     )
 
 
-def check_cluster(stored: Identity, cluster_id: str, topics: Mapping[str, str]) -> None:
+def check_cluster(
+    stored: Identity, cluster_id: str, topics: Mapping[str, str], *, may_lack: bool = False
+) -> None:
     """Raise Refusal if the cluster or a topic is not the one that the checkpoint belongs to.
 
-    ``topics`` maps names to topic ids.
+    ``topics`` maps names to topic ids. With ``may_lack``, topics may have been deleted.
     """
     if stored.cluster_id != cluster_id:
         _refuse_cluster(stored, cluster_id)
-    for topic, topic_id in sorted(stored.topics.items()):
-        if topic not in topics:
+    for topic in sorted(stored.topics):
+        if topic not in topics and not may_lack:
             raise Refusal(
                 f"topic {topic} is no longer among the pipeline's topics: restore it, or run "
-                f"with {ADOPT}"
+                f"with {ADOPT}; if it was deleted, a pattern goes on without it with "
+                "--source.fail_on_data_loss false"
             )
-        if topics[topic] != topic_id:
+    for topic, topic_id in sorted(stored.known_topics.items()):
+        if topics.get(topic, topic_id) != topic_id:
             raise Refusal(
                 f"topic {topic} was deleted and recreated, so the checkpoint's offsets are not "
                 f"its own: run with {ADOPT}, which reads the new one from its beginning, or "
@@ -305,6 +319,17 @@ def _refuse_letters(name: str, table: str, batch: int) -> NoReturn:
         f"the dead letters of pipeline {name} lack batch {batch}, which {table} has: undo the "
         f"rollback, or roll {table} back to the same time, or run with {FROM_START}"
     )
+
+
+def with_topics(stored: Identity, topics: Mapping[str, str]) -> Identity:
+    """Return the identity with the topics that there are now; those that are gone are noted."""
+    return attrs.evolve(stored, topics=topics, deleted_topics=deleted_topics(stored, topics))
+
+
+def deleted_topics(stored: Identity | None, topics: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids of the topics of an identity that are not among ``topics``, by name."""
+    known = {} if stored is None else stored.known_topics
+    return {name: topic_id for name, topic_id in known.items() if name not in topics}
 
 
 def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts: Facts) -> None:

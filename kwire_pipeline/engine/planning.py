@@ -27,7 +27,7 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     cluster = Cluster(spark, source.client(pipeline.source))
     try:
         topics = topics_of(pipeline, cluster)
-        facts = facts_of(pipeline.name, stored, folder, destinations, cluster, topics)
+        facts = facts_of(pipeline, stored, folder, destinations, cluster, topics)
     finally:
         cluster.close()
     if destinations.dead_letters is not None:

@@ -105,6 +105,15 @@ def set_session(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.ansi.enabled", "false")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.variant.allowDuplicateKeys", "true")
+    set_parallelism(spark)
+
+
+def set_parallelism(spark: SparkSession) -> None:
+    """Set the numbers of tasks that the user has not set to the number of cores.
+
+    The executors of a cluster arrive after the start, so each batch sets the numbers again, in the
+    session of its frame: Spark's checkpoint would keep those of the first batch.
+    """
     context = spark.sparkContext
     for key in PARTITIONS:
         if not context.getConf().contains(key):
@@ -140,8 +149,13 @@ def topics_of(pipeline: Pipeline, cluster: Cluster) -> dict[str, Topic]:
     return cluster.topics(names)
 
 
+def may_lack_topics(pipeline: Pipeline) -> bool:
+    """Return whether a topic of the pipeline may be deleted without a refusal."""
+    return pipeline.source.pattern is not None and not pipeline.source.fail_on_data_loss
+
+
 def facts_of(
-    name: str,
+    pipeline: Pipeline,
     stored: Identity | None,
     folder: Folder,
     destinations: Destinations,
@@ -149,7 +163,7 @@ def facts_of(
     topics: Mapping[str, Topic],
 ) -> Facts:
     """Return the state of the cluster and the tables at the start of a run."""
-    table, letters = destinations.table, destinations.dead_letters
+    name, table, letters = pipeline.name, destinations.table, destinations.dead_letters
     exists = table.exists()
     checkpoint_batch = table_batch = None
     lost = lost_batches(name, stored, folder, destinations)
@@ -172,6 +186,7 @@ def facts_of(
         and letters.has_letters(name, topics),
         written_topics=written_topics(name, destinations.tables) if stored is None else {},
         other_writers=other_writers(destinations.tables, name, topics),
+        may_lack_topics=may_lack_topics(pipeline),
         checkpoint_batch=checkpoint_batch,
         table_batch=table_batch,
         lost_rows=lost[0],
@@ -226,7 +241,7 @@ def open_run(
     shape = shape_of(pipeline, ddl)
     destinations = destinations_of(spark, pipeline)
     topics = topics_of(pipeline, cluster)
-    facts = facts_of(pipeline.name, stored, folder, destinations, cluster, topics)
+    facts = facts_of(pipeline, stored, folder, destinations, cluster, topics)
     begin = identity.decide(
         pipeline.name, pipeline.checkpoint, pipeline.table.name, stored, facts, intent
     )
@@ -250,8 +265,7 @@ def open_run(
             table.finish(pipeline.name)
     if begin is Begin.CONTINUE and stored is not None:
         current = attrs.evolve(
-            stored,
-            topics={**facts.topics, **stored.topics},
+            identity.with_topics(stored, facts.topics),
             start=start,
             schema=ddl or "",
             table_id=destinations.table.table_id(),
@@ -271,7 +285,7 @@ def open_run(
                     destinations=destinations,
                     cluster=cluster,
                     topics=topics,
-                    former_topics={} if stored is None else stored.topics,
+                    former_topics={} if stored is None else stored.known_topics,
                     given_up=given_up,
                 )
             )
@@ -283,6 +297,9 @@ def open_run(
             ),
             cluster_id=facts.cluster_id,
             topics=facts.topics,
+            deleted_topics=identity.deleted_topics(stored, facts.topics)
+            if begin is Begin.ADOPT
+            else {},
             table=pipeline.table.name,
             table_id=destinations.table.table_id(),
             dead_letters=pipeline.dead_letters.table,
@@ -469,6 +486,8 @@ class Run:
                 raise Stopped
             self._lease.check()
             self._check_topics()
+            for session in (self._spark, frame.sparkSession):
+                set_parallelism(session)
             result = self._writer.write(
                 frame, batch_id, may_be_repeated=batch_id == self._half_done
             )
@@ -514,9 +533,12 @@ class Run:
         """Raise Refusal if a topic was recreated; store new topics that match the pattern."""
         self._topics = topics_of(self._pipeline, self._cluster)
         current = {name: topic.topic_id for name, topic in self._topics.items()}
-        identity.check_cluster(self._identity, self._identity.cluster_id, current)
-        if current.keys() - self._identity.topics.keys():
-            self._identity = attrs.evolve(self._identity, topics=current)
+        may_lack = may_lack_topics(self._pipeline)
+        identity.check_cluster(
+            self._identity, self._identity.cluster_id, current, may_lack=may_lack
+        )
+        if current.keys() != self._identity.topics.keys():
+            self._identity = identity.with_topics(self._identity, current)
             self._opened.folder.write(identity.FILE, self._identity.dump())
 
     def mark(self, batch_id: int) -> Mark:

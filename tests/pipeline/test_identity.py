@@ -263,3 +263,24 @@ def test_rows_of_a_changed_topic_are_known_without_a_checkpoint() -> None:
 def test_a_damaged_file_is_refused_with_a_remedy(text: str) -> None:
     with pytest.raises(Refusal, match=r"pipeline.json beside the checkpoint is damaged: restore"):
         Identity.parse(text)
+
+
+def test_pattern_goes_on_without_a_deleted_topic_if_it_may_lose_records() -> None:
+    """The topic's return is noticed: its offsets are not those of the rows that are left."""
+    both = {"orders": "topic-id", "returns": "other-id"}
+    stored = attrs.evolve(STORED, topics=both)
+    with pytest.raises(Refusal, match=r"topic returns is no longer.*--source.fail_on_data_loss"):
+        decide(stored)
+    facts = attrs.evolve(FACTS, may_lack_topics=True)
+    assert decide(stored, facts) is Begin.CONTINUE
+    left = identity.with_topics(stored, FACTS.topics)
+    assert Identity.parse(left.dump()) == left
+    assert (left.topics, left.deleted_topics) == (FACTS.topics, {"returns": "other-id"})
+    assert decide(left) is Begin.CONTINUE
+    for may_lack in (False, True):
+        again = attrs.evolve(
+            FACTS, topics={**FACTS.topics, "returns": "new"}, may_lack_topics=may_lack
+        )
+        assert identity.has_replacement(left, again)
+        with pytest.raises(Refusal, match="topic returns was deleted and recreated"):
+            decide(left, again)

@@ -19,6 +19,7 @@ from kwire_pipeline.config.model import (
 )
 from kwire_pipeline.config.values import CatalogType, Mechanism, Protocol, TableFormat
 from kwire_pipeline.engine import session, source
+from kwire_pipeline.engine.query import set_parallelism
 
 ORDERS = Pipeline(
     name="orders",
@@ -137,3 +138,16 @@ def test_login_of_amazon_needs_no_options() -> None:
     assert client["sasl.client.callback.handler.class"].endswith("IAMClientCallbackHandler")
     own = {"kafka.sasl.jaas.config": "x required;"}
     assert source.client(attrs.evolve(chosen, options=own))["sasl.jaas.config"] == "x required;"
+
+
+def test_executors_that_arrive_later_get_tasks(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standalone cluster has two cores for Spark until its executors have registered."""
+    key = "spark.databricks.delta.snapshotPartitions"
+    for cores in (2, 64):
+        monkeypatch.setattr(SparkContext, "defaultParallelism", cores)
+        set_parallelism(spark)
+        assert spark.conf.get(key) == str(cores)
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1", "set by the user"
+    spark.conf.unset(key)
