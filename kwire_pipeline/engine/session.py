@@ -18,6 +18,7 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import CatalogType, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_limits
 from kwire_pipeline.engine.launch import launch
+from kwire_pipeline.engine.shipping import ship
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.explain import start_problem
 from kwire_pipeline.jars import jar_files
@@ -56,7 +57,7 @@ def configuration(pipeline: Pipeline, pyspark: str) -> Mapping[str, str]:
     chosen["spark.sql.extensions"] = extensions
     if {pipeline.key.format, pipeline.value.format} & {Format.AVRO, Format.AVRO_REGISTRY}:
         user |= avro_limits(user)
-    return {key: text for key, text in {**chosen, **user}.items() if text}
+    return {**{key: text for key, text in chosen.items() if text}, **user}
 
 
 def launch_configuration(chosen: Mapping[str, str]) -> dict[str, str]:
@@ -110,6 +111,7 @@ def open_session(pipeline: Pipeline) -> SparkSession:
     except (Py4JJavaError, PySparkException) as error:
         raise start_problem(error) from None
     set_warehouse(spark, pipeline)
+    ship(spark, pipeline.transform)
     return spark
 
 
