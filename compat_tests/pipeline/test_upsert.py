@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.scene import CRASHES, Crash, Scene
+from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.model import KeyFormat, ValueFormat
@@ -135,6 +137,24 @@ def test_status_counts_the_rows_that_readers_see(scene: Scene, spark: SparkSessi
     scene.run()
     assert read_status(spark, scene.pipeline).rows == 2
     check(scene, {"a": 3, "c": 2})
+
+
+def test_files_of_replaced_rows_are_compacted(scene: Scene, spark: SparkSession) -> None:
+    """Each batch of merge-on-read leaves files of deletes, which every reader applies."""
+    properties = {"write.merge.mode": "merge-on-read"}
+    table = attrs.evolve(scene.pipeline.table, properties=properties)
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    for number in range(4):
+        produce(scene, [("a", {"n": number}), ("c", {"n": number})])
+        scene.run()
+    deletes = spark.table(f"kwire.{scene.pipeline.table.name}.delete_files")
+    before = deletes.count()
+    assert before >= 3
+    lines = maintain_tables(spark, scene.pipeline, datetime.datetime.now(datetime.UTC))
+    assert any("delete files became" in line for line in lines)
+    deletes = spark.table(f"kwire.{scene.pipeline.table.name}.delete_files")
+    assert deletes.count() <= 1
+    check(scene, {"a": 3, "c": 3})
 
 
 def test_verify_finds_what_differs_from_the_last_changes(scene: Scene, spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ if another writer has added rows since. So two runs that hold the same lease, on
 pause, cannot both append a batch. Compaction does not count, because it adds no rows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from py4j.java_gateway import JavaObject
@@ -65,8 +65,22 @@ CONFLICTS: Final = (
 """Iceberg's words when rows were added, or when the snapshot to compare with has expired."""
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 """The prefix of settings that a SQL statement adds to its snapshot's summary."""
+POSITION: Final = 1
+"""The content of a file that deletes rows by position, in Iceberg's metadata."""
 WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
 """The summary keys in which writers that look for their last commit store their id."""
+
+TAG: Final = "writer-"
+"""The beginning of the names of tags that keep the newest snapshot of a writer."""
+
+
+def former_ids(pipeline_ids: Set[str], owners: Set[str]) -> Set[str]:
+    """Return the ids in marks that no run looks for: later ids of the same pipelines have marks.
+
+    ``owners`` are the ids with which pipelines write the table now. While one of them has no mark,
+    a former id may be that pipeline's.
+    """
+    return pipeline_ids - owners if owners <= pipeline_ids else set()
 
 
 def is_conflict(text: str) -> bool:
@@ -256,25 +270,54 @@ class IcebergTable(Atomic):
         return Size(rows=self.read().count(), files=row[0], bytes=row[1] or 0)
 
     def protect_marks(self) -> None:
-        """Tag the newest snapshot of each writer; Iceberg does not expire tagged snapshots."""
+        """Tag the newest snapshot of each writer; Iceberg does not expire tagged snapshots.
+
+        Former ids of pipelines lose their tags, so that the data of their snapshots is freed.
+        """
+        table = self._table()
         newest: dict[str, int] = {}
-        for snapshot in current(self._table()):
+        pipeline_ids = set()
+        for snapshot in current(table):
             summary = snapshot.summary()
             for key in WRITERS:
                 writer = summary.get(key)
                 if writer is not None:
-                    newest.setdefault(f"writer-{writer}", int(snapshot.snapshotId()))
-        for tag, snapshot_id in newest.items():
-            self._spark.sql(
-                f"ALTER TABLE {self.name} CREATE OR REPLACE TAG `{tag}` AS OF VERSION {snapshot_id}"
-            )
+                    newest.setdefault(str(writer), int(snapshot.snapshotId()))
+                    pipeline_ids |= {str(writer)} if key == PIPELINE else set()
+        former = former_ids(pipeline_ids, set(owners_of(table.properties()).values()))
+        tags = {str(name) for name in table.refs()}
+        for writer in sorted(former):
+            if f"{TAG}{writer}" in tags:
+                self._spark.sql(f"ALTER TABLE {self.name} DROP TAG `{TAG}{writer}`")
+        for writer, snapshot_id in newest.items():
+            if writer not in former:
+                self._spark.sql(
+                    f"ALTER TABLE {self.name} CREATE OR REPLACE TAG `{TAG}{writer}` "
+                    f"AS OF VERSION {snapshot_id}"
+                )
 
     def compact(self, upkeep: Upkeep) -> str:
         row = self._call(
             "rewrite_data_files",
             f"options => map('target-file-size-bytes', '{upkeep.target_file_bytes}')",
         )
-        return f"{row[0]} files became {row[1]}"
+        line = f"{row[0]} files became {row[1]}"
+        if not self._has_position_deletes():
+            return line
+        deletes = self._call(
+            "rewrite_position_delete_files", "options => map('rewrite-all', 'true')"
+        )
+        return f"{line}, {deletes[0]} delete files became {deletes[1]}"
+
+    def _has_position_deletes(self) -> bool:
+        """Return whether merge-on-read has left files that delete rows of others by position.
+
+        Compaction of the data leaves these files, and each read applies them. The deletion vectors
+        of format version 3 are no such files.
+        """
+        files = self._metadata("delete_files")
+        is_position = (F.col("content") == POSITION) & (F.col("file_format") != "PUFFIN")
+        return files.where(is_position).limit(1).count() > 0
 
     def expire(self, upkeep: Upkeep) -> list[str]:
         before = f"older_than => TIMESTAMP '{upkeep.expire_before:%Y-%m-%d %H:%M:%S}'"

@@ -7,7 +7,7 @@ from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta import partition_column
-from kwire_pipeline.tables.iceberg import is_whole
+from kwire_pipeline.tables.iceberg import former_ids, is_whole
 from kwire_pipeline.tables.merge import merge_statement
 from kwire_pipeline.tables.table import (
     Mark,
@@ -81,3 +81,10 @@ def test_partition_of_delta_by_time_is_a_generated_column() -> None:
     assert partition_column(Partition.parse("country")) == ("country", "", "country")
     with pytest.raises(Refusal, match="is not for Delta"):
         partition_column(Partition.parse("bucket(4, country)"))
+
+
+def test_snapshots_of_former_ids_may_expire() -> None:
+    """An adoption gives a pipeline another id; until its first batch the former one counts."""
+    assert former_ids({"1", "2", "3"}, {"2", "3"}) == {"1"}
+    assert former_ids({"1", "2"}, {"2", "3"}) == set()
+    assert former_ids({"1"}, set()) == {"1"}
