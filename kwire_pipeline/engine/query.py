@@ -5,10 +5,11 @@ written before the table gets the pipeline's name, so a run that ends in between
 """
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 from py4j.protocol import Py4JError
@@ -45,13 +46,34 @@ from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.table import Letters, Mark, Table, other_writers
 
+T = TypeVar("T")
 POLL_S: Final = 1
+PATIENCE_S: Final = 300
+"""The longest wait for brokers between two batches of a run at an interval."""
 PARTITIONS: Final = (
     "spark.sql.shuffle.partitions",
     "spark.databricks.delta.snapshotPartitions",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism",
 )
 """The numbers of tasks for a shuffle, for reading Delta's log, and for listing files."""
+
+
+def patiently(
+    ask: Callable[[], T],
+    patience_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Ask the brokers again while they fail; raise their Failure when the patience is over."""
+    end = clock() + patience_s
+    while True:
+        try:
+            return ask()
+        except Failure:
+            if clock() >= end:
+                raise
+        sleep(POLL_S)
 
 
 class Stopped(Exception):
@@ -481,9 +503,7 @@ class Run:
     def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch; store an error, because Spark passes on only its text."""
         try:
-            if self._control.is_stopping():
-                log_errors(self._spark, is_on=False)
-                raise Stopped
+            self._stop_if_asked()
             self._lease.check()
             self._check_topics()
             for session in (self._spark, frame.sparkSession):
@@ -529,9 +549,21 @@ class Run:
         except (Failure, Refusal, Py4JError) as error:
             self._control.warn(f"the offsets after batch {batch_id} are not committed: {error}")
 
+    def _stop_if_asked(self) -> None:
+        """Raise Stopped if the run is to end before its next batch."""
+        if self._control.is_stopping():
+            log_errors(self._spark, is_on=False)
+            raise Stopped
+
+    def _topics_now(self) -> dict[str, Topic]:
+        self._stop_if_asked()
+        return topics_of(self._pipeline, self._cluster)
+
     def _check_topics(self) -> None:
-        """Raise Refusal if a topic was recreated; store new topics that match the pattern."""
-        self._topics = topics_of(self._pipeline, self._cluster)
+        """Raise Refusal if a topic was recreated; store which topics match the pattern now."""
+        # Nothing repeats a run at an interval, and brokers may restart during it.
+        patience_s = 0 if self._pipeline.trigger.available_now else PATIENCE_S
+        self._topics = patiently(self._topics_now, patience_s)
         current = {name: topic.topic_id for name, topic in self._topics.items()}
         may_lack = may_lack_topics(self._pipeline)
         identity.check_cluster(
