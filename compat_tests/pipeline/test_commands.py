@@ -90,6 +90,22 @@ def test_verify_knows_compacted_topics(scene: Scene, spark: SparkSession) -> Non
         cluster.close()
 
 
+def test_run_maintains_its_tables_between_batches(scene: Scene, spark: SparkSession) -> None:
+    """A run that ends during it has written its batch, which the next run does not repeat."""
+    scene.with_limit(20)
+    often = attrs.evolve(scene.pipeline.maintenance, every=datetime.timedelta(0))
+    scene.pipeline = attrs.evolve(scene.pipeline, maintenance=often)
+    scene.produce(range(40))
+    with pytest.raises(Crash):
+        scene.run(crash=Place.DURING_MAINTAIN)
+    scene.run()
+    assert [batch.is_repeated for batch in scene.batches] == [False, True, False]
+    for table in (scene.pipeline.table.name, scene.pipeline.dead_letters.table):
+        assert spark.table(f"kwire.{table}.refs").where("type = 'TAG'").count() == 1
+    scene.check_each_once(range(40))
+    assert scene.verify().is_clean
+
+
 @pytest.mark.long
 def test_maintenance_keeps_marks_and_is_refused_beside_a_run(
     scene: Scene, spark: SparkSession

@@ -235,8 +235,10 @@ def test_rows_before_an_adoption_are_verified(scene: Scene, spark: SparkSession)
 def roll_back(scene: Scene, name: str) -> None:
     """Roll a table back to its first snapshot."""
     snapshots = scene.spark.table(f"kwire.{name}.snapshots").orderBy("committed_at")
-    first = snapshots.first()["snapshot_id"]
-    scene.spark.sql(f"CALL kwire.system.rollback_to_snapshot('{name}', {first})")
+    first = snapshots.first()
+    assert first is not None
+    snapshot_id = first["snapshot_id"]
+    scene.spark.sql(f"CALL kwire.system.rollback_to_snapshot('{name}', {snapshot_id})")
 
 
 def test_table_that_was_rolled_back_is_refused_and_adopted(scene: Scene) -> None:

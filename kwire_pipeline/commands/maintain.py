@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 
 from kwire_pipeline.commands.show import show
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
+from kwire_pipeline.engine import upkeep
+from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.lease import Lease, hold
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.table import Upkeep
 
 
 def maintain(pipeline: Pipeline) -> int:
@@ -50,20 +50,5 @@ def _maintain(
         raise Refusal(
             f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
         )
-    settings = pipeline.maintenance
-    upkeep = Upkeep(
-        now=now,
-        target_file_bytes=settings.target_file_bytes,
-        expire_before=now - settings.expire_after,
-        keep_snapshots=settings.keep_snapshots,
-        orphans_before=now - settings.orphans_after,
-    )
-    lines = []
-    for table in (state.destinations.table, state.destinations.dead_letters):
-        if table is not None and table.exists():
-            table.protect_marks()
-            compaction = table.compact(upkeep)
-            faults.reach(Place.DURING_MAINTAIN)
-            lease.check()
-            lines += [f"{table.name}: {line}" for line in (compaction, *table.expire(upkeep))]
-    return lines
+    tables = (state.destinations.table, state.destinations.dead_letters)
+    return upkeep.maintain(tables, upkeep.upkeep_of(pipeline.maintenance, now), lease.check, faults)

@@ -125,6 +125,11 @@ def duration(meaning: str, *, default: str) -> datetime.timedelta:
     return _field(key, read_duration(default))
 
 
+def optional_duration(meaning: str) -> datetime.timedelta | None:
+    """Declare a length of time that may be absent."""
+    return _field(Key(kind="duration", meaning=meaning, read=read_duration), None)
+
+
 def choice(meaning: str, *, default: E) -> E:
     """Declare a key whose value is one of an enum's values."""
     members = type(default)

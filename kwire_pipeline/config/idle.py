@@ -46,6 +46,8 @@ def idle(pipeline: Pipeline) -> Iterator[Problem]:
     if pipeline.metrics.port is None:
         for name in keys_in_use(pipeline.metrics):
             yield f"metrics.{name}", "it has no effect without metrics.port"
+    if pipeline.trigger.available_now and pipeline.maintenance.every is not None:
+        yield "maintenance.every", "it has no effect without a trigger at an interval"
     default = attrs.fields_dict(Pipeline)["min_bad_records"].default
     if pipeline.max_bad_share in (0, 1) and pipeline.min_bad_records != default:
         yield "min_bad_records", "it has no effect without a max_bad_share between 0 and 1"

@@ -19,6 +19,7 @@ from kwire_pipeline.config.declare import (
     mapping,
     named_sections,
     one_of,
+    optional_duration,
     optional_integer,
     optional_text,
     parsed_mapping,
@@ -275,8 +276,11 @@ class Metrics:
 
 @attrs.frozen(kw_only=True)
 class Maintenance:
-    """The work of `kwire-pipeline maintain`."""
+    """The maintenance of the tables."""
 
+    every: datetime.timedelta | None = optional_duration(
+        "How often a run at an interval does this work between two batches (default: never)."
+    )
     target_file_bytes: int = integer(
         "The size of files after compaction.", default=128 << 20, low=1 << 20
     )

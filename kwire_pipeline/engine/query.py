@@ -4,6 +4,7 @@ Rules of this file: nothing is written before `identity.decide` has agreed; the 
 written before the table gets the pipeline's name, so a run that ends in between can be continued.
 """
 
+import datetime
 import logging
 import time
 import uuid
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.engine import identity, losses, offsets, schema, source
+from kwire_pipeline.engine import identity, losses, offsets, schema, source, upkeep
 from kwire_pipeline.engine.adoption import Adoption, finish_newest
 from kwire_pipeline.engine.batch import Destinations, Result, Tolerance, Writer
 from kwire_pipeline.engine.beginning import Beginning
@@ -39,6 +40,7 @@ from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of, transform_hash
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.engine.upkeep import Schedule
 from kwire_pipeline.engine.written import Written
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.explain import problem_of
@@ -437,6 +439,7 @@ class Run:
         self._entries: dict[int, Offsets] = {}
         self._topics: Mapping[str, Topic] = {}
         self._written = Written.read(opened.folder)
+        self._upkeep_schedule = Schedule(pipeline.maintenance.every, time.monotonic())
         self._writer = Writer(
             shape=opened.shape,
             destinations=opened.destinations,
@@ -514,6 +517,7 @@ class Run:
             self._note(result)
             self._commit_batch(batch_id)
             self._on_result(result)
+            self._maintain()
         except Exception as error:
             self._error = error
             raise
@@ -530,6 +534,22 @@ class Run:
         self._tally.add(result.figures, result.reasons)
         with suppress(OSError, ValueError):
             self._control.report(result.figures)
+
+    def _maintain(self) -> None:
+        """Maintain the tables if that is due; a failure is reported, and the run goes on."""
+        if not self._upkeep_schedule.is_due(time.monotonic()):
+            return
+        now = datetime.datetime.now(datetime.UTC)
+        limits = upkeep.upkeep_of(self._pipeline.maintenance, now)
+        tables = self._opened.destinations.tables
+        try:
+            lines = upkeep.maintain(tables, limits, self._lease.check, self._control.faults)
+        except (Failure, Refusal) as error:
+            lines = [f"the tables are not maintained: {error}"]
+        except (Py4JError, PySparkException) as error:
+            lines = [f"the tables are not maintained: {problem_of(error)}"]
+        for line in lines:
+            self._control.warn(line)
 
     def _commit_start(self) -> None:
         """Commit the offsets at which this run begins, so that the lag is right at once."""

@@ -484,6 +484,11 @@ def test_partition_has_no_name_of_a_column(kind: str) -> None:
     ("flags", "error"),
     [
         ([("registry.url", "http://r")], "--registry.url: it has no effect without the format"),
+        (
+            [("maintenance.every", "1 day")],
+            "--maintenance.every: it has no effect without a trigger",
+        ),
+        ([("min_bad_records", "3")], "--min_bad_records: it has no effect without a max_bad_share"),
         ([("metrics.host", "0.0.0.0")], "--metrics.host: it has no effect without metrics.port"),
         ([("registry.timeout", "1 second")], "--registry.timeout: it has no effect without"),
         ([("value.subject", "s")], "--value.subject: json has none; it is for avro-registry"),

@@ -1,0 +1,57 @@
+"""The maintenance of tables: small files are joined, old snapshots and orphan files removed.
+
+Rules of this file: no batch is being written meanwhile, because files that are not committed yet
+look like orphans, and rows that change cannot be compacted. A batch that is written but not yet
+done in Spark's checkpoint keeps its mark, since the newest mark of each writer does not expire.
+"""
+
+import datetime
+from collections.abc import Callable, Iterable
+
+from kwire_pipeline.config.model import Maintenance
+from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
+from kwire_pipeline.tables.table import Letters, Upkeep
+
+
+def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
+    """Return the limits of maintenance at a time."""
+    return Upkeep(
+        now=now,
+        target_file_bytes=settings.target_file_bytes,
+        expire_before=now - settings.expire_after,
+        keep_snapshots=settings.keep_snapshots,
+        orphans_before=now - settings.orphans_after,
+    )
+
+
+def maintain(
+    tables: Iterable[Letters | None],
+    upkeep: Upkeep,
+    check_lease: Callable[[], None],
+    faults: Faults = NO_FAULTS,
+) -> list[str]:
+    """Maintain tables and return lines about what was done."""
+    lines = []
+    for table in tables:
+        if table is not None and table.exists():
+            table.protect_marks()
+            compaction = table.compact(upkeep)
+            faults.reach(Place.DURING_MAINTAIN)
+            check_lease()
+            lines += [f"{table.name}: {line}" for line in (compaction, *table.expire(upkeep))]
+    return lines
+
+
+class Schedule:
+    """The times at which something is due that is done every so often, first after that time."""
+
+    def __init__(self, every: datetime.timedelta | None, now_s: float) -> None:
+        self._every_s = None if every is None else every.total_seconds()
+        self._last_s = now_s
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether it is due; the next time is counted from now then."""
+        if self._every_s is None or now_s - self._last_s < self._every_s:
+            return False
+        self._last_s = now_s
+        return True
