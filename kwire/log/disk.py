@@ -341,13 +341,11 @@ class RealFile:
             os.close(fd)
 
     def _open(self) -> int:
-        if self._fd >= 0:
-            if not self._pins:
-                self._disk.descriptors.on_used(self)
-            return self._fd
-        self._closing = False
-        self._fd = self._disk.descriptor(self.path, os.O_RDWR)
-        self._disk.descriptors.on_used(self)
+        if self._fd < 0:
+            self._closing = False
+            self._fd = self._disk.descriptor(self.path, os.O_RDWR)
+        if not self._pins:
+            self._disk.descriptors.on_used(self)
         return self._fd
 
 
