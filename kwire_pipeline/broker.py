@@ -40,7 +40,7 @@ class Brokers:
     topics: dict[str, int]
     """The number of partitions of each topic; empty if only Spark understands the pattern."""
     untried: str = ""
-    """What only Java's client can do, if only the TCP connection was tried."""
+    """A feature that only Java's client has, if only the TCP connection was tried."""
 
 
 def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None = None) -> Brokers:

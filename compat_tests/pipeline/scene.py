@@ -20,7 +20,6 @@ from kwire_pipeline.commands.verify import prove
 from kwire_pipeline.config.model import DeadLetters, Limits, Pipeline, Source, Table, ValueFormat
 from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
-from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.key_proof import KeyProof
 from kwire_pipeline.engine.losses import NOTHING
@@ -28,6 +27,7 @@ from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.proof import Proof
 from kwire_pipeline.engine.query import Control, run_pipeline
+from kwire_pipeline.engine.reporting.figures import Batch, Tally
 
 SCHEMA = "id BIGINT NOT NULL, name STRING, at TIMESTAMP"
 

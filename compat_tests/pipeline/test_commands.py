@@ -57,7 +57,7 @@ def test_verify_counts_missing_and_repeated_offsets(scene: Scene, spark: SparkSe
 
 
 def test_verify_knows_how_many_rows_a_transform_makes(scene: Scene, spark: SparkSession) -> None:
-    """Of 20 records two are dead letters, 8 become no row, and 10 become two rows each."""
+    """Two of 20 records are dead letters, 8 become no row, and 10 become two rows each."""
     scene.pipeline = attrs.evolve(
         scene.pipeline, transform="compat_tests.pipeline.scene:halve_and_double"
     )

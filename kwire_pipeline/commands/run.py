@@ -6,13 +6,13 @@ from contextlib import ExitStack, contextmanager
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
-from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.losses import GIVE_UP, parse_given_up
-from kwire_pipeline.engine.metrics import Metrics
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control, run_pipeline
-from kwire_pipeline.engine.reports import Reporter
+from kwire_pipeline.engine.reporting.figures import Batch, Tally
+from kwire_pipeline.engine.reporting.metrics import Metrics
+from kwire_pipeline.engine.reporting.reports import Reporter
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.signals import StopRequest, exit_code, handle_with, stop_line

@@ -74,9 +74,9 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     raw = records_of(spark, pipeline, start, end)
     if is_by_key:
         return prove_keys(raw, pipeline, state, (start, end), compacted)
-    made = made_by_transform(raw, pipeline, state)
-    records = with_drops(raw, pipeline, state, made)
-    written, former = written_of(pipeline, state, (start, end), made, compacted), 0
+    row_counts = made_by_transform(raw, pipeline, state)
+    records = with_drops(raw, pipeline, state, row_counts)
+    written, former = written_of(pipeline, state, (start, end), row_counts, compacted), 0
     if state.identity.has_replaced_topic:
         written, former = proof.with_timestamps_of(written, raw)
     result = proof.compare(records, written, compacted)
@@ -106,18 +106,18 @@ def made_by_transform(raw: DataFrame, pipeline: Pipeline, state: State) -> DataF
 
 
 def with_drops(
-    raw: DataFrame, pipeline: Pipeline, state: State, made: DataFrame | None
+    raw: DataFrame, pipeline: Pipeline, state: State, row_counts: DataFrame | None
 ) -> DataFrame:
     """Return the offsets of records, and whether the pipeline drops or ignores each record.
 
-    ``made`` has the number of rows by record, if there is a transform, which may make none. If old
-    dead letters may have expired, also return whether the record is a dead letter.
+    ``row_counts`` has the number of rows by record, if there is a transform, which may make none.
+    If old dead letters may have expired, also return whether the record is a dead letter.
     """
     drops = any(each.action is Action.DROP for each in pipeline.expectations.values())
     letters = state.destinations.dead_letters
     may_lack_old = letters is not None and letters.may_lack_old()
     ignores = pipeline.table.tombstones is Tombstones.IGNORE
-    if not drops and not may_lack_old and not ignores and made is None:
+    if not drops and not may_lack_old and not ignores and row_counts is None:
         return raw.select(*SPOT, F.lit(False).alias("dropped"))
     shape = known_shape(pipeline, state)
     is_dropped = F.col(frames.CLASS).isin(frames.DROPPED, frames.IGNORED)
@@ -128,9 +128,9 @@ def with_drops(
         is_letter.alias("expired"),
         (F.col(frames.CLASS) == frames.GOOD).alias("good"),
     )
-    if made is not None:
+    if row_counts is not None:
         is_omitted = F.col("good") & F.col("made").isNull()
-        records = records.join(made, list(SPOT), "left")
+        records = records.join(row_counts, list(SPOT), "left")
         records = records.withColumn("dropped", F.col("dropped") | is_omitted)
     return records.select(*SPOT, "dropped", "expired")
 
@@ -212,20 +212,20 @@ def written_of(
     pipeline: Pipeline,
     state: State,
     bounds: tuple[Offsets, Offsets],
-    made: DataFrame | None,
+    row_counts: DataFrame | None,
     compacted: Sequence[str],
 ) -> DataFrame:
     """Return the offsets and timestamps in the table and the dead letters.
 
-    ``made`` has the number of rows by record, if there is a transform; ``compacted`` are topics
-    that may lack records.
+    ``row_counts`` has the number of rows by record, if there is a transform; ``compacted`` are
+    topics that may lack records.
     """
     table, letters = state.destinations.table, state.destinations.dead_letters
     spot, timestamp = origin_of(pipeline).spot, f"{pipeline.table.origin_prefix}timestamp"
     columns = [F.col(f"`{name}`") for name in (*spot, timestamp)]
     written = table.read().select(*columns).toDF(*SPOT, "timestamp")
-    if made is not None:
-        written = proof.per_record(written, made, compacted)
+    if row_counts is not None:
+        written = proof.per_record(written, row_counts, compacted)
     if letters is not None:
         written = written.unionAll(letters.read().select(*SPOT, "timestamp"))
     return written.where(proof.within(*bounds))

@@ -385,20 +385,20 @@ def read_options(value: Plain) -> dict[str, str]:
     return {name: Secret(t) if is_secret(name, t) else t for name, t in options.items()}
 
 
-def revealed(values: Mapping[str, Plain], cls: type) -> dict[str, Plain]:
+def reveal(values: Mapping[str, Plain], cls: type) -> dict[str, Plain]:
     """Return a section's values in which those of public keys are no secrets."""
     own = own_keys(cls)
-    return {name: _revealed(value, own.get(name)) for name, value in values.items()}
+    return {name: _reveal(value, own.get(name)) for name, value in values.items()}
 
 
-def _revealed(value: Plain, key: Key | None) -> Plain:
+def _reveal(value: Plain, key: Key | None) -> Plain:
     if key is not None and key.section is not None and isinstance(value, Mapping):
-        return revealed(value, key.section)
+        return reveal(value, key.section)
     if key is None or not key.is_public:
         return value
     if isinstance(value, str):
         return str(value)
-    return [_revealed(item, key) for item in value] if isinstance(value, list) else value
+    return [_reveal(item, key) for item in value] if isinstance(value, list) else value
 
 
 def choices(values: Sequence[str]) -> str:

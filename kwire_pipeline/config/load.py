@@ -20,7 +20,7 @@ from kwire_pipeline.config.declare import (
     keys,
     own_keys,
     read_section,
-    revealed,
+    reveal,
 )
 from kwire_pipeline.config.document import (
     ConfigError,
@@ -63,7 +63,7 @@ def build(
     document: Document, flags: Sequence[Flag] = (), environment: Mapping[str, str] | None = None
 ) -> Pipeline:
     """Return the configuration of a document, overridden by flags."""
-    top = revealed(overlay_flags(document.top, flags, environment or {}), Pipeline)
+    top = reveal(overlay_flags(document.top, flags, environment or {}), Pipeline)
     paths = {_path(flag.key) for flag in flags}
     builder = _Builder(FilePath(document.name).parent)
     pipeline = builder.section(Pipeline, top, ())

@@ -18,7 +18,12 @@ from pyspark.sql import functions as F
 
 from kwire_pipeline.config.values import Action
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
-from kwire_pipeline.engine.figures import MAX_REASONS, OTHER_REASONS, Batch, merged_reasons
+from kwire_pipeline.engine.reporting.figures import (
+    MAX_REASONS,
+    OTHER_REASONS,
+    Batch,
+    merged_reasons,
+)
 from kwire_pipeline.engine.schemas import Schemas
 from kwire_pipeline.engine.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.errors import Failure, Refusal
@@ -115,18 +120,18 @@ class Writer:
             letters = self.destinations.dead_letters
             if counts.dead_letters and letters is not None:
                 letters.check_sizes(frames.misfits(batch, shape), mark)
-            with own._made(batch, counts) as made:
-                is_repeated, reasons = own._write(batch, made, counts, mark, may_be_repeated)
+            with own._output_of(batch, counts) as output:
+                is_repeated, reasons = own._write(batch, output, counts, mark, may_be_repeated)
         finally:
             batch.unpersist()
         figures = Batch(
             batch_id=batch_id,
-            rows=made.row_count,
+            rows=output.row_count,
             dead_letters=counts.dead_letters,
             dropped=counts.dropped,
             deletions=counts.deletions,
             ignored=counts.ignored,
-            omitted=made.omitted,
+            omitted=output.omitted,
             unmet=counts.unmet,
             bytes=counts.bytes,
             offsets=mark.ranges.count,
@@ -163,7 +168,7 @@ class Writer:
             )
 
     @contextmanager
-    def _made(self, batch: DataFrame, counts: Counts) -> Iterator["Made"]:
+    def _output_of(self, batch: DataFrame, counts: Counts) -> Iterator["Output"]:
         """Make the rows, or changes by key, during a block.
 
         What a transform makes is kept and counted, because it may make no row of a record, or
@@ -171,22 +176,22 @@ class Writer:
         """
         transform = self.destinations.transform
         if self.shape.changes.keys:
-            made = all_changes(batch, self.shape, transform)
+            rows = all_changes(batch, self.shape, transform)
         else:
-            made = frames.rows(batch, self.shape)
-            made = made if transform is None else transform(made)
+            rows = frames.rows(batch, self.shape)
+            rows = rows if transform is None else transform(rows)
         if transform is None:
-            yield Made(frame=made, row_count=counts.good, omitted=0)
+            yield Output(frame=rows, row_count=counts.good, omitted=0)
             return
-        made = made.persist()
+        rows = rows.persist()
         try:
-            row_count, record_count = count_rows(made, self.shape)
-            yield Made(frame=made, row_count=row_count, omitted=counts.good - record_count)
+            row_count, record_count = count_rows(rows, self.shape)
+            yield Output(frame=rows, row_count=row_count, omitted=counts.good - record_count)
         finally:
-            made.unpersist()
+            rows.unpersist()
 
     def _write(
-        self, batch: DataFrame, made: "Made", counts: Counts, mark: Mark, may_be_repeated: bool
+        self, batch: DataFrame, output: "Output", counts: Counts, mark: Mark, may_be_repeated: bool
     ) -> tuple[bool, Mapping[str, int]]:
         """Write rows, then dead letters; return whether either already existed, and the reasons."""
         table, letters = self.destinations.table, self.destinations.dead_letters
@@ -198,7 +203,7 @@ class Writer:
             if may_be_repeated and table.has_batch(mark, by_rows=self.by_rows):
                 is_repeated = True
             else:
-                self._write_rows(made.frame, mark)
+                self._write_rows(output.frame, mark)
         self.faults.reach(Place.AFTER_TABLE)
         self.check_lease()
         if counts.dead_letters and letters is not None:
@@ -212,14 +217,14 @@ class Writer:
         self.faults.reach(Place.AFTER_DEAD_LETTERS)
         return is_repeated, reasons
 
-    def _write_rows(self, made: DataFrame, mark: Mark) -> None:
+    def _write_rows(self, rows: DataFrame, mark: Mark) -> None:
         """Append the rows, or apply the last change of each key."""
         table, keys = self.destinations.table, self.shape.changes.keys
         if not keys:
-            table.append(made, mark)
+            table.append(rows, mark)
             return
         # A merge reads its changes twice.
-        changes = last_changes(made, self.shape).persist()
+        changes = last_changes(rows, self.shape).persist()
         try:
             if self.destinations.transform is not None:
                 check_no_null(changes, keys)
@@ -229,8 +234,8 @@ class Writer:
 
 
 @attrs.frozen(kw_only=True)
-class Made:
-    """What a batch writes to the table."""
+class Output:
+    """The rows and changes that a batch writes to the table."""
 
     frame: DataFrame
     row_count: int
@@ -276,9 +281,9 @@ def count(batch: DataFrame, shape: Shape) -> Counts:
     )
 
 
-def count_rows(made: DataFrame, shape: Shape) -> tuple[int, int]:
+def count_rows(output: DataFrame, shape: Shape) -> tuple[int, int]:
     """Return the numbers of rows that a transform made, and of the records that they are from."""
-    rows = made.where(~F.col(DELETES)) if DELETES in made.columns else made
+    rows = output.where(~F.col(DELETES)) if DELETES in output.columns else output
     spot = [F.col(f"`{name}`") for name in shape.origin[:3]]
     row = rows.agg(F.count(F.lit(1)), F.count_distinct(*spot)).collect()[0]
     return row[0], row[1]

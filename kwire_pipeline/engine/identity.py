@@ -328,8 +328,8 @@ def with_topics(stored: Identity, topics: Mapping[str, str]) -> Identity:
 
 def deleted_topics(stored: Identity | None, topics: Mapping[str, str]) -> dict[str, str]:
     """Return the ids of the topics of an identity that are not among ``topics``, by name."""
-    known = {} if stored is None else stored.known_topics
-    return {name: topic_id for name, topic_id in known.items() if name not in topics}
+    former = {} if stored is None else stored.known_topics
+    return {name: topic_id for name, topic_id in former.items() if name not in topics}
 
 
 def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts: Facts) -> None:

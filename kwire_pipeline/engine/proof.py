@@ -123,12 +123,12 @@ def made_of(rows: DataFrame) -> DataFrame:
     return rows.groupBy(*SPOT).agg(F.count(F.lit(1)).alias("made"))
 
 
-def per_record(rows: DataFrame, made: DataFrame, compacted: Sequence[str] = ()) -> DataFrame:
+def per_record(rows: DataFrame, row_counts: DataFrame, compacted: Sequence[str] = ()) -> DataFrame:
     """Return one row for each record whose rows a table has completely, and two if it has more.
 
-    A record of which the table has too few rows gets none. A record that is not in ``made`` would
-    become no row today, so each of its rows counts, unless its topic is ``compacted`` and may have
-    removed it.
+    A record of which the table has too few rows gets none. A record that is not in ``row_counts``
+    would become no row today, so each of its rows counts, unless its topic is ``compacted`` and may
+    have removed it.
     """
     copies = rows.groupBy(*SPOT, "timestamp").agg(F.count(F.lit(1)).alias("copies"))
     number = (
@@ -139,7 +139,7 @@ def per_record(rows: DataFrame, made: DataFrame, compacted: Sequence[str] = ()) 
         .otherwise(F.lit(2))
     )
     times = F.array_repeat(F.lit(1), number.cast("int"))
-    counted = copies.join(made, list(SPOT), "left").withColumn("times", F.explode(times))
+    counted = copies.join(row_counts, list(SPOT), "left").withColumn("times", F.explode(times))
     return counted.select(*SPOT, "timestamp")
 
 

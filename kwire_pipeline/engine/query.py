@@ -26,7 +26,6 @@ from kwire_pipeline.engine.beginning import Beginning
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
-from kwire_pipeline.engine.figures import Batch, Tally
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
 from kwire_pipeline.engine.lease import Files, Lease
 from kwire_pipeline.engine.offline import (
@@ -38,6 +37,7 @@ from kwire_pipeline.engine.offline import (
 )
 from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of, transform_hash
+from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upkeep import Schedule
@@ -300,19 +300,7 @@ def open_run(
         )
     else:
         if begin is Begin.ADOPT:
-            finish_newest(
-                Adoption(
-                    spark=spark,
-                    pipeline=pipeline,
-                    folder=folder,
-                    shape=shape,
-                    destinations=destinations,
-                    cluster=cluster,
-                    topics=topics,
-                    former_topics={} if stored is None else stored.known_topics,
-                    given_up=given_up,
-                )
-            )
+            finish_letters(spark, folder, shape, beginning)
         has_replaced_topic = begin is Begin.ADOPT and identity.has_replacement(stored, facts)
         current = Identity(
             name=pipeline.name,
@@ -341,6 +329,24 @@ def open_run(
         )
     current = carry_out(folder, current, destinations.tables)
     return Opened(folder=folder, identity=current, shape=shape, destinations=destinations)
+
+
+def finish_letters(spark: SparkSession, folder: Folder, shape: Shape, beginning: Beginning) -> None:
+    """Write the dead letters that the newest batch of an adopted table lacks."""
+    stored = beginning.stored
+    finish_newest(
+        Adoption(
+            spark=spark,
+            pipeline=beginning.pipeline,
+            folder=folder,
+            shape=shape,
+            destinations=beginning.destinations,
+            cluster=beginning.cluster,
+            topics=beginning.topics,
+            former_topics={} if stored is None else stored.known_topics,
+            given_up=beginning.given_up,
+        )
+    )
 
 
 def carry_out(folder: Files, current: Identity, tables: Sequence[Letters]) -> Identity:

@@ -33,14 +33,14 @@ def parse_ddl(ddl: str, key: str) -> StructType:
 
 def sql_column(field: StructField) -> str:
     """Return a column's name and type as SQL; the name may contain any sign."""
-    return f"{_quoted(field.name)} {sql_type(field.dataType)}"
+    return f"{_quote(field.name)} {sql_type(field.dataType)}"
 
 
 def sql_type(kind: DataType) -> str:
     """Return a type as SQL. Spark's own text for it does not quote the names of fields."""
     match kind:
         case StructType():
-            fields = (f"{_quoted(f.name)}: {sql_type(f.dataType)}" for f in kind.fields)
+            fields = (f"{_quote(f.name)}: {sql_type(f.dataType)}" for f in kind.fields)
             return f"struct<{', '.join(fields)}>"
         case ArrayType():
             return f"array<{sql_type(kind.elementType)}>"
@@ -49,7 +49,7 @@ def sql_type(kind: DataType) -> str:
     return kind.simpleString()
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     escaped = name.replace("`", "``")
     return f"`{escaped}`"
 

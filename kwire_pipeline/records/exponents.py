@@ -21,7 +21,7 @@ NOT_ZERO: Final = r"[^\x00-+\--0:-\x7f]"
 EXPONENT: Final = f"[eE][+-]?0*{NOT_ZERO}{DIGIT}{{3}}"
 """An exponent of four or more digits."""
 SUSPECT: Final = rf"[eE][+-]?{DIGIT}*(?:{DIGIT}{{4}}|\\u)|\\u00(?:2[bBdD]|3[0-9]|[46]5)"
-"""What every number below contains: one quick search finds most texts harmless."""
+"""A part of every number below: one quick search finds most texts harmless."""
 ESCAPED: Final = r"(?s)\\."
 STRING: Final = "\"[^\"]*\"|'[^']*'"
 """A string without escapes; Spark also accepts the second form."""
@@ -39,13 +39,13 @@ def has_decimal(kind: DataType) -> bool:
 def is_huge(text: Column, schema: StructType) -> Column:
     """Return the condition that a JSON text has a number with a huge exponent."""
     bare = F.regexp_replace(F.regexp_replace(text, ESCAPED, ""), STRING, '""')
-    return text.rlike(SUSPECT) & (bare.rlike(BARE) | text.rlike(quoted(schema)))
+    return text.rlike(SUSPECT) & (bare.rlike(BARE) | text.rlike(quoted_pattern(schema)))
 
 
-def quoted(schema: StructType) -> str:
+def quoted_pattern(schema: StructType) -> str:
     """Return the pattern of huge numbers in quotes at the places of a schema's DECIMALs."""
     names = sorted(_names(schema))
-    places = [rf"""["'](?:{"|".join(map(_spelled, names))})["']\s*:\s*"""] if names else []
+    places = [rf"""["'](?:{"|".join(map(_spelling, names))})["']\s*:\s*"""] if names else []
     if _has_nameless(schema):
         places.append(r"[:\[,]\s*")
     return f"(?:{'|'.join(places)}){QUOTED}"
@@ -76,7 +76,7 @@ def _has_nameless(kind: DataType) -> bool:
     return False
 
 
-def _spelled(name: str) -> str:
+def _spelling(name: str) -> str:
     """Return the pattern of a name in JSON, where each character may be escaped."""
     return "".join(_escaped_or_not(character) for character in name)
 

@@ -9,14 +9,14 @@ from pyspark.sql import functions as F
 
 from kwire_pipeline.config.values import Format
 from kwire_pipeline.engine.batch import Destinations, Tolerance, Writer, by_reason
-from kwire_pipeline.engine.figures import (
+from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.engine.parts import RAW_DDL
+from kwire_pipeline.engine.reporting.figures import (
     MAX_REASONS,
     OTHER_REASONS,
     Tally,
     merged_reasons,
 )
-from kwire_pipeline.engine.offsets import Ranges
-from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
@@ -86,7 +86,7 @@ def test_share_of_0_accepts_no_bad_record(dead_letters: int, is_exceeded: bool) 
 def test_rows_of_a_transform_are_counted_as_it_makes_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Of three records one becomes no row, and one becomes two."""
+    """One of three records becomes no row, and one becomes two."""
     shape = Shape(format=Format.STRING)
     texts = [b"none", b"one", b"two two"]
     raw = spark.createDataFrame(

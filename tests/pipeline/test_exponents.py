@@ -31,7 +31,7 @@ def is_huge(text: str, schema: StructType = ORDER) -> bool:
     bare = re.sub(exponents.STRING, '""', re.sub(exponents.ESCAPED, "", text))
     return any(
         re.search(pattern, searched)
-        for pattern, searched in ((exponents.BARE, bare), (exponents.quoted(schema), text))
+        for pattern, searched in ((exponents.BARE, bare), (exponents.quoted_pattern(schema), text))
     )
 
 

@@ -273,14 +273,14 @@ def test_pattern_goes_on_without_a_deleted_topic_if_it_may_lose_records() -> Non
         decide(stored)
     facts = attrs.evolve(FACTS, may_lack_topics=True)
     assert decide(stored, facts) is Begin.CONTINUE
-    left = identity.with_topics(stored, FACTS.topics)
-    assert Identity.parse(left.dump()) == left
-    assert (left.topics, left.deleted_topics) == (FACTS.topics, {"returns": "other-id"})
-    assert decide(left) is Begin.CONTINUE
+    current = identity.with_topics(stored, FACTS.topics)
+    assert Identity.parse(current.dump()) == current
+    assert (current.topics, current.deleted_topics) == (FACTS.topics, {"returns": "other-id"})
+    assert decide(current) is Begin.CONTINUE
     for may_lack in (False, True):
         again = attrs.evolve(
             FACTS, topics={**FACTS.topics, "returns": "new"}, may_lack_topics=may_lack
         )
-        assert identity.has_replacement(left, again)
+        assert identity.has_replacement(current, again)
         with pytest.raises(Refusal, match="topic returns was deleted and recreated"):
-            decide(left, again)
+            decide(current, again)

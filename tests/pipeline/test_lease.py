@@ -7,36 +7,7 @@ import pytest
 
 from kwire_pipeline.engine.lease import BEAT_S, FILE, PATIENCE_S, Holder, Lease, hold
 from kwire_pipeline.errors import Failure, Refusal
-
-
-class Files:
-    """The files of a folder, in memory."""
-
-    url = "lake/checkpoint"
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-        self.is_there = False
-
-    def exists(self) -> bool:
-        return self.is_there
-
-    def delete_empty(self) -> None:
-        self.is_there = bool(self.texts)
-
-    def read(self, name: str) -> str | None:
-        return self.texts.get(name)
-
-    def write(self, name: str, text: str) -> None:
-        self.texts[name] = text
-
-    def create(self, name: str, text: str) -> bool:
-        self.is_there = True
-        return self.texts.setdefault(name, text) is text
-
-    def delete(self, name: str) -> None:
-        del self.texts[name]
-
+from tests.support.pipeline.files import Files
 
 ELSEWHERE = Holder(lease_id="other", host="elsewhere", process=1, process_start="5")
 

@@ -307,7 +307,7 @@ def test_errors_between_keys_of_the_table(old: str, new: str, error: str) -> Non
     "warehouse", ["s3a://lake/t", "S3://lake", "gs://l", "abfss://l@a.net/t", "wasb://l", "oss://l"]
 )
 def test_hadoop_catalog_in_an_object_store_is_refused(warehouse: str) -> None:
-    """Of two commits at the same time, the store would lose the first."""
+    """The store would lose the first of two commits at the same time."""
     (line,) = errors(edit("warehouse: lake", f'warehouse: "{warehouse}"'))
     assert line.startswith("orders.yaml:4: table.catalog.type: a hadoop catalog loses commits")
     option = ("table.catalog.options", f"warehouse={warehouse}")

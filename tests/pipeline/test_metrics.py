@@ -5,8 +5,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from kwire_pipeline.engine.figures import Batch
-from kwire_pipeline.engine.metrics import Metrics
+from kwire_pipeline.engine.reporting.figures import Batch
+from kwire_pipeline.engine.reporting.metrics import Metrics
 from kwire_pipeline.errors import Refusal
 
 

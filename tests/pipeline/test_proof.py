@@ -54,10 +54,10 @@ def test_rows_of_a_former_topic_neither_repeat_nor_hide_a_record(spark: SparkSes
 
 def test_rows_that_a_transform_makes_are_counted_by_record(spark: SparkSession) -> None:
     """It makes two rows of 0, 1 and 2, one of 3, and none of 5; compaction has removed 9."""
-    made = made_of(frame(spark, [0, 0, 1, 1, 2, 2, 3]))
+    row_counts = made_of(frame(spark, [0, 0, 1, 1, 2, 2, 3]))
     rows = frame(spark, [0, 0, 1, 2, 2, 2, 3, 5, 5]).unionAll(frame(spark, [9, 9], "c"))
     rows = rows.withColumn("timestamp", F.timestamp_seconds(F.lit(9)))
-    written = per_record(rows, made, ["c"])
+    written = per_record(rows, row_counts, ["c"])
     counts = {
         (r.topic, r.offset): r["count"]
         for r in written.groupBy("topic", "offset").count().collect()

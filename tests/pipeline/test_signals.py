@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kwire_pipeline.commands.run import end_of
-from kwire_pipeline.engine.figures import Tally
+from kwire_pipeline.engine.reporting.figures import Tally
 from kwire_pipeline.signals import StopRequest, handle_with, keep_handlers
 from tests.support.pipeline.orders import SMALLEST
 

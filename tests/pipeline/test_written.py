@@ -3,7 +3,7 @@
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.written import FILE, Written
 from kwire_pipeline.tables.table import Mark
-from tests.pipeline.test_lease import Files
+from tests.support.pipeline.files import Files
 
 
 class Table:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from kwire_pipeline.config.values import Progress
-from kwire_pipeline.engine.figures import Batch, Tally
+from kwire_pipeline.engine.reporting.figures import Batch, Tally
 
 CLEAR = "\r\x1b[2K"
 

@@ -9,7 +9,7 @@ from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from kwire_pipeline.engine.figures import Batch
+from kwire_pipeline.engine.reporting.figures import Batch
 from kwire_pipeline.errors import Refusal
 
 PREFIX: Final = "kwire_pipeline_"
