@@ -155,7 +155,7 @@ class Scene:
         return attrs.evolve(self.pipeline, name="others", table=table, checkpoint=checkpoint)
 
     def lose_checkpoint(self) -> None:
-        shutil.rmtree(self.folder / "checkpoint")
+        shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
 
     def rows(self) -> list[Row]:
         return destinations_of(self.spark, self.pipeline).table.read().collect()

@@ -54,6 +54,8 @@ def restored_version(version: Version, history: Sequence[Version]) -> int | None
     time = version.parameters.get("timestamp")
     if time is None:
         return None
-    until = datetime.datetime.fromisoformat(time).replace(tzinfo=None)
+    until = datetime.datetime.fromisoformat(time)
+    if until.tzinfo is not None:
+        until = until.astimezone().replace(tzinfo=None)
     earlier = [each.number for each in history if each.at <= until and each is not version]
     return max(earlier, default=None)

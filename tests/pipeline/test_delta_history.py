@@ -37,6 +37,8 @@ def test_restore_to_a_time_counts_the_versions_until_then() -> None:
     history = [write(0), write(1), write(2)]
     assert numbers(*history, restore(3, timestamp="2026-11-25 12:01:30.0")) == [0, 1, 3]
     assert numbers(*history, restore(3, timestamp="2026-11-25 12:02:00")) == [0, 1, 2, 3]
+    zoned = (START + datetime.timedelta(seconds=90)).astimezone(datetime.UTC).isoformat()
+    assert numbers(*history, restore(3, timestamp=zoned)) == [0, 1, 3]
 
 
 def test_history_without_its_old_versions_ends_there() -> None:
