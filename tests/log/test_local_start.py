@@ -4,6 +4,7 @@ import pytest
 
 from kwire.errors import OffsetOutOfRange
 from kwire.log.config import LogConfig
+from kwire.log.formats import names
 from kwire.log.partition_log import Elsewhere, PartitionLog, create
 from kwire.log.retention_plan import Deletion, plan
 from kwire.types import TopicPartition
@@ -91,3 +92,20 @@ async def test_retention_removes_only_what_was_copied(autojump_clock) -> None:
         log.copied_end = log.segments[2].base_offset
         await logs.retain(log)
         assert (log.log_start, log.local_start) == (0, log.copied_end)
+
+
+async def test_log_start_that_only_remote_storage_has_is_stored(autojump_clock) -> None:
+    """Invariant 39: no name of a segment on this disk tells it."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await create_log(logs)
+        for _ in range(6):
+            append(log, [b"v" * 100], timestamp_ms=0, now_ms=0)
+        log.high_watermark = log.end_offset
+        log.advance_log_start(1)
+        log.copied_end = log.segments[2].base_offset
+        await logs.retain(log)
+        await logs.flush(log)
+        await logs.keep_starts([log])
+        assert (log.log_start, log.local_start) == (1, log.copied_end)
+        assert b"\nt 0 1\n" in disk.read(names.LOG_STARTS)

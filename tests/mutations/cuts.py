@@ -36,11 +36,19 @@ MUTATIONS = (
         test="tests/log/test_truncation.py",
     ),
     Mutation(
-        name="start-offset-of-an-emptied-log-is-not-stored",
+        name="start-offset-below-the-segments-on-disk-is-not-stored",
         invariants=(39,),
         path="kwire/log/directories/directory.py",
         old="is_unnamed = log_start != log.segments[0].base_offset",
         new="is_unnamed = log_start > log.segments[0].base_offset",
+        test="tests/log/test_local_start.py",
+    ),
+    Mutation(
+        name="start-offset-of-an-emptied-log-is-not-stored",
+        invariants=(39,),
+        path="kwire/log/flush_state.py",
+        old="return self.cut_offset is not None or any(",
+        new="return any(",
         test="tests/log/test_truncation.py",
     ),
     Mutation(

@@ -432,11 +432,11 @@ def _of_a_segment(file: str) -> bool:
 def _log_start(log: PartitionLog) -> int | None:
     """Return the log start, or None if the name of the first segment already gives it.
 
-    The log start is below the first segment while everything is about to be cut, because a power
-    loss may come before the name of the next segment is durable. It is also returned until a cut or
-    the removal of old segments is synced: a power loss can bring their files back, or take the name
-    of the new segment. It is never above the offset of a cut that is about to be made: recovery
-    would remove records that are appended there.
+    The log start is below the first segment if remote storage has the records between the two. It
+    is also returned from the beginning of a cut, or of the removal of old segments, until that is
+    synced: a power loss can bring their files back, or take the name of the new segment. It is
+    never above the offset of a cut that is about to be made: recovery would remove records that are
+    appended there.
     """
     cut_offset = log.flush_state.cut_offset
     log_start = log.log_start if cut_offset is None else min(log.log_start, cut_offset)
