@@ -116,7 +116,10 @@ async def _flush_indexes(logs: LogManager, log: PartitionLog) -> None:
     assert log.flush_state.indexed_end >= base_offset
 
 
-async def test_log_is_free_for_a_change_once_no_thread_works_on_it(autojump_clock) -> None:
+@pytest.mark.parametrize("wait", [BusyLogs.wait_idle, BusyLogs.wait_threads])
+async def test_log_is_free_for_a_change_once_no_thread_works_on_it(
+    autojump_clock, wait: Callable[[BusyLogs, PartitionLog], Awaitable[None]]
+) -> None:
     """Invariant 83: a truncation or deletion would meet the flush, or the write that follows it."""
     async with running(SimDisk()) as logs:
         log = logs.create("t", ID, 0, LogConfig())
@@ -127,12 +130,12 @@ async def test_log_is_free_for_a_change_once_no_thread_works_on_it(autojump_cloc
         assert flush is not None
         busy.flushes[log] = RunningFlush(flush)
 
-        async def wait() -> None:
-            await busy.wait_idle(log)
+        async def wait_and_tell() -> None:
+            await wait(busy, log)
             idle.set()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
+            nursery.start_soon(wait_and_tell)
             await trio.testing.wait_all_tasks_blocked()
             busy.writes[log] = write
             busy.flushes.pop(log).ended.set()

@@ -161,6 +161,42 @@ async def test_records_appended_and_synced_during_the_switch_are_moved(
         assert new_end >= old_end
 
 
+async def test_records_that_the_switch_cannot_copy_at_once_are_moved(autojump_clock) -> None:
+    """Many records are appended, but not synced, during the last sync of the future replica."""
+    config = attrs.evolve(CONFIG, segment_bytes=1 << 20)
+    async with running(SimDisk(), SimDisk(), config=config) as logs:
+        log, values = create(logs, config), list[bytes]()
+        busy, target = logs.services[log.disk].busy, logs.directories[1]
+        sync_count = 0
+
+        def add(count: int) -> None:
+            for _ in range(count):
+                values.append(b"%4000d" % len(values))
+                append(log, values[-1:])
+
+        async def run(call: Callable[[], None]) -> None:
+            nonlocal sync_count
+            await trio.lowlevel.checkpoint()
+            future = target.futures.get(log.partition)
+            if future is not None and log in busy.cuts:
+                if call == getattr(future.flush_state.running, "run", None):
+                    sync_count += 1
+                    add(1 if sync_count == 1 else 10 if sync_count == 2 else 0)
+                    if sync_count == 1:  # So that the future replica is synced once more.
+                        log.flush_state.flush()
+                elif len(values) == 3:
+                    add(1)
+            call()
+
+        add(3)
+        logs.threads.stand_in = run
+        logs.moves.request(log, target)
+        await trio.sleep(10)
+        assert len(values) == 15
+        assert current(logs).disk is target.disk
+        assert [value for _, value in content(current(logs))] == values
+
+
 @pytest.mark.parametrize("seed", range(60))
 async def test_moved_log_equals_the_log_after_any_changes(autojump_clock, seed: int) -> None:
     """Truncations by a new leader, deletions, rolls and appends go on during the copy."""

@@ -4,9 +4,10 @@ from random import Random
 
 import pytest
 
+from kwire.log.flush_state import CLOSED_MAX
 from kwire.log.partition_log import PartitionLog
 from simulation.disk import SimDisk
-from tests.support.log.batches import append, content
+from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.restart import CONFIG, reopen
 
 SEEDS = range(30)
@@ -47,6 +48,22 @@ def test_clean_stop_syncs_a_truncation_after_a_flush_of_older_records(offset: in
         assert reopened.end_offset == offset
         assert content(reopened) == content(log)
         assert reopened.epochs.entries() == log.epochs.entries()
+
+
+def test_flush_of_older_records_syncs_the_segment_that_a_truncation_ended() -> None:
+    """Invariants 78 and 85: later flushes need not, once further segments have followed."""
+    disk = SimDisk()
+    log = fill(disk)
+    log.truncate_to(5)
+    flush_below(log, 2)
+    log.roll(TIME_MS)
+    for n in range(4 * CLOSED_MAX):
+        append(log, [b"new %d" % n], epoch=9)
+    log.flush_state.flush()
+    recovery_point = log.flush_state.stored_recovery_point(log.end_offset)
+    for seed in SEEDS:
+        reopened = reopen(disk.power_loss(Random(seed)), recovery_point=recovery_point)
+        assert content(reopened) == content(log)
 
 
 def test_queued_truncation_is_synced_by_the_next_flush() -> None:

@@ -398,7 +398,8 @@ MUTATIONS = (
         path="kwire/log/directories/busy_logs.py",
         old="while log in self.flushes or log in self.writes:",
         new="while log in self.flushes:",
-        test="tests/log/test_flushes.py",
+        test="tests/log/test_flushes.py"
+        "::test_log_is_free_for_a_change_once_no_thread_works_on_it[wait_threads]",
     ),
     Mutation(
         name="torn-topic-id-is-adopted",

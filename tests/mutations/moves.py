@@ -59,7 +59,7 @@ MUTATIONS = (
         path=MOVE,
         old="            future.end_offset == log.end_offset == log.writer.written_offset\n",
         new="            log.end_offset == log.writer.written_offset\n",
-        test=f"{TEST}::test_records_appended_and_synced_during_the_switch_are_moved",
+        test=f"{TEST}::test_records_that_the_switch_cannot_copy_at_once_are_moved",
     ),
     Mutation(
         name="truncation-before-a-slice-goes-unnoticed",
