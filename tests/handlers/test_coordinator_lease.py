@@ -3,7 +3,7 @@
 Another broker may lead their partitions and have acknowledged newer commits and generations.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,6 +37,11 @@ class Member:
 
     def end_lease(self) -> None:
         self.lease.end = self.node.broker.replicas.now()
+
+    def suspend_machine(self) -> None:
+        """Let the lease end during a suspension, which the clock of deadlines does not count."""
+        self.lease.end = self.node.broker.replicas.now() + 1000
+        self.lease.suspended_s = lambda: 2000.0
 
     def renew_lease(self) -> None:
         self.lease.keep(self.node.broker.replicas.now())
@@ -138,7 +143,20 @@ async def test_groups_are_not_listed_by_a_broker_whose_session_may_have_ended(
         assert await subject.list() == 0
 
 
-async def test_join_that_waits_is_refused_when_the_lease_ends(autojump_clock: Any) -> None:
+async def test_join_that_would_wait_is_refused_at_once_after_the_lease(autojump_clock: Any) -> None:
+    """Invariant 72: no rebalance begins whose end only the successor could decide."""
+    async with member() as subject:
+        subject.end_lease()
+        with trio.fail_after(1):
+            assert (await subject.node.join(version=3)).error_code == REFUSED
+        subject.renew_lease()
+        assert await subject.heartbeat() == 0, "the group is stable"
+
+
+@pytest.mark.parametrize("end", [Member.end_lease, Member.suspend_machine])
+async def test_join_that_waits_is_refused_when_the_lease_ends(
+    autojump_clock: Any, end: Callable[[Member], None]
+) -> None:
     """Invariant 72: the successor has the group's next generation, not this broker."""
     async with member() as subject:
         codes: list[int] = []
@@ -150,7 +168,7 @@ async def test_join_that_waits_is_refused_when_the_lease_ends(autojump_clock: An
         async with trio.open_nursery() as nursery:
             nursery.start_soon(join_second)
             await trio.sleep(1)
-            subject.end_lease()
+            end(subject)
             await trio.sleep(100)
             assert codes == [], "no deadline takes effect after the lease"
             subject.node.groups.service.resign_all()

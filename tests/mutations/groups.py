@@ -278,7 +278,7 @@ MUTATIONS = (
         old="if shard is None or self.log.is_lease_over:",
         new="if shard is None:",
         test="tests/handlers/test_coordinator_lease.py"
-        "::test_group_request_is_refused_until_the_lease_is_renewed",
+        "::test_join_that_would_wait_is_refused_at_once_after_the_lease",
     ),
     Mutation(
         name="list-no-groups-after-the-lease",
