@@ -144,7 +144,7 @@ MUTATIONS = (
         path=_TRANSITIONS,
         old="    return expected.id == transaction.producer_id or (\n",
         new="    return True or (\n",
-        test=_MACHINE,
+        test=f"{_TESTS}::test_producer_of_another_transactional_id_is_fenced",
     ),
     Mutation(
         name="retry-of-a-start-bumps-the-epoch-again",

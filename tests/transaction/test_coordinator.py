@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 
+from kwire.coordinator import loading
 from kwire.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
@@ -75,9 +76,10 @@ async def test_markers_wait_until_the_decision_is_committed(autojump_clock: obje
 
 @pytest.mark.parametrize("commit", [True, False])
 async def test_coordinator_that_takes_over_finishes_what_was_decided(
-    commit: bool, autojump_clock: object
+    commit: bool, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 59."""
+    """Invariant 59: also if other tasks run between the replay and the end of the load."""
+    monkeypatch.setattr(loading, "SLICE_SECONDS", 0.0)
     async with world() as subject:
         producer = await subject.init()
         await subject.add(producer, T0, U0)
@@ -100,6 +102,18 @@ async def test_coordinator_that_takes_over_finishes_what_was_decided(
         await subject.start()
         await subject.settle()
         assert len(subject.brokers.requests) == sent, "a complete transaction has no markers left"
+
+
+async def test_producer_of_another_transactional_id_is_fenced(autojump_clock: object) -> None:
+    """Invariant 54: its epoch is that of the id's own producer, or its last one."""
+    async with world() as subject:
+        other = await subject.init("another")
+        for _ in range(2):
+            own = await subject.init()
+            with pytest.raises(ProducerFenced):
+                await subject.init(producer=Producer(other.id, own.epoch))
+            with pytest.raises(ProducerFenced):
+                await subject.init(producer=Producer(other.id, own.epoch - 1))
 
 
 async def test_open_transaction_goes_on_under_the_next_coordinator(autojump_clock: object) -> None:
