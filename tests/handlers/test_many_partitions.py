@@ -63,8 +63,12 @@ async def test_other_tasks_run_during_a_large_produce() -> None:
 
 
 async def test_other_tasks_run_during_a_produce_of_large_batches() -> None:
-    """Invariant 10: the cost of a batch depends on its bytes."""
+    """Invariant 10: the cost of a batch depends on its bytes.
+
+    The records are not checked: the check of such batches, in threads, gives other tasks turns too.
+    """
     subject = await large()
+    subject.replicas.checks_records = False
     batches = [("t", n, one_batch(bytes(900_000))) for n in range(16)]
 
     async def work() -> None:
