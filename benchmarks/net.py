@@ -30,7 +30,6 @@ import trio
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kwire.codec.apis import ListenerType
-from kwire.codec.compile import decoder
 from kwire.codec.frame import request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.handlers.dispatch import Dispatcher
@@ -143,15 +142,8 @@ async def measure_service(
 async def measure(connections: int, requests: int) -> None:
     dispatcher = Dispatcher(services_of(), ListenerType.BROKER)
     handler = Handler(HeartbeatRequest, heartbeat, lambda request, error: None)
-    route = dispatcher.route(18, 0)
-    dispatcher.routes[KEY, VERSION] = attrs.evolve(
-        route,
-        handler=handler,
-        decode=decoder(HeartbeatRequest, VERSION),
-        widen=None,
-        narrow=None,
-        is_flexible=True,
-    )
+    route = dispatcher.route(KEY, VERSION)
+    dispatcher.routes[KEY, VERSION] = attrs.evolve(route, handler=handler)
     service = NetServer()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0).port
     cpu_s = await measure_service(
