@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 ACCEPT_BATCH: Final = 8
 """Connections accepted in one turn of the loop; the next turn handles their first requests."""
 EXHAUSTED_PAUSE_S: Final = 0.25
+REPORT_S: Final = 10.0
+"""The shortest time between two log lines about pauses."""
 OnAccepted = Callable[[Listener, socket.socket, str, int], None]
 """Called with each accepted socket, and the host and port of its peer."""
 
@@ -41,6 +43,8 @@ class Acceptor:
     _rate: Rate = attrs.field(init=False)
     _closed: ParkingLot = attrs.field(factory=ParkingLot)
     _relimited: ParkingLot = attrs.field(factory=ParkingLot)
+    _reported_at: float = attrs.field(init=False, default=float("-inf"))
+    """The time when a pause was last logged."""
 
     def __attrs_post_init__(self) -> None:
         self._rate = Rate(self.admission.node.max_connection_creation_rate)
@@ -69,7 +73,7 @@ class Acceptor:
             except OSError as error:
                 if error.errno == errno.EBADF:
                     return
-                logger.warning("accept paused listener=%s reason=%s", listener.name, error)
+                self._report_pause(listener, error)
                 await trio.sleep(EXHAUSTED_PAUSE_S)
 
     async def _wait_room(self, listener: Listener) -> None:
@@ -80,7 +84,7 @@ class Acceptor:
                 with trio.move_on_after(delay_s):
                     await self._relimited.park()
             elif self._is_short_of_descriptors(listener):
-                logger.warning("accept paused listener=%s reason=descriptors", listener.name)
+                self._report_pause(listener, "descriptors")
                 while self._is_short_of_descriptors(listener):
                     with trio.move_on_after(EXHAUSTED_PAUSE_S):
                         await self._closed.park()
@@ -90,6 +94,12 @@ class Acceptor:
                 if listener.protected and not self._is_full_itself(listener):
                     self.close_oldest()
                 await self._closed.park()
+
+    def _report_pause(self, listener: Listener, reason: object) -> None:
+        """Log a pause, unless one was logged a moment ago: a flood causes several a second."""
+        if self.now() - self._reported_at >= REPORT_S:
+            self._reported_at = self.now()
+            logger.warning("accept paused listener=%s reason=%s", listener.name, reason)
 
     def _is_short_of_descriptors(self, listener: Listener) -> bool:
         """Return whether only descriptors reserved for files are left."""

@@ -308,7 +308,9 @@ async def test_connection_creation_rate_is_limited(autojump_clock: trio.testing.
 
 
 async def test_exhausted_descriptors_pause_the_accept_loop(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running() as node:
         node.listen()
@@ -334,6 +336,7 @@ async def test_exhausted_descriptors_pause_the_accept_loop(
         assert await echo(client, b"fine") == b"fine"
         assert await echo(late, b"late") == b"late"
         assert tries[4] - tries[0] >= 1.0, "the accept loop pauses, it does not spin"
+        assert caplog.text.count("accept paused") == 1
         for each in (client, late):
             await each.stream.aclose()
 
