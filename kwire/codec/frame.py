@@ -13,7 +13,7 @@ from struct import error as struct_error
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kwire.codec.apis import BY_KEY
-from kwire.codec.compile import Part, decoder, encoder, encoder_in_steps
+from kwire.codec.compile import Encoder, Part, decoder, encoder, encoder_in_steps
 from kwire.codec.primitives import Buffer, MalformedError, read_uvarint, unknown_tags
 from kwire.codec.schema import spec_of
 
@@ -93,9 +93,17 @@ def read_header(frame: Buffer) -> tuple[RequestHead, int]:
 
 def response_parts(api_key: int, version: int, correlation_id: int, response: object) -> list[Part]:
     """Return the parts of a response, starting with its size; record batches are separate parts."""
+    encode = encoder(type(response), version)
+    return encode_response(encode, response_head(api_key, version), correlation_id, response)
+
+
+def encode_response(
+    encode: Encoder[Body], head: Struct, correlation_id: int, response: Body
+) -> list[Part]:
+    """Return the same parts as :func:`response_parts`, for a known encoder and head."""
     parts: list[Part] = []
-    encoder(type(response), version)(response, parts)
-    add_head(parts, response_head(api_key, version), correlation_id)
+    encode(response, parts)
+    _add_head(parts, head, correlation_id)
     return parts
 
 
@@ -105,11 +113,11 @@ def response_parts_in_steps(
     """Build the parts of a large response in small steps, which the caller runs in slices."""
     parts: list[Part] = []
     yield from encoder_in_steps(type(response), version)(response, parts)
-    add_head(parts, response_head(api_key, version), correlation_id)
+    _add_head(parts, response_head(api_key, version), correlation_id)
     return parts
 
 
-def add_head(parts: list[Part], head: Struct, correlation_id: int) -> None:
+def _add_head(parts: list[Part], head: Struct, correlation_id: int) -> None:
     """Put the size and the header before the parts of a body."""
     size = sum(map(len, parts)) + head.size - _INT32.size
     body = parts[0] if parts else None

@@ -16,7 +16,7 @@ from kwire.codec.compile import Decoder, Encoder, Part, decoder, decoder_in_step
 from kwire.codec.element_count import has_more_elements
 from kwire.codec.frame import (
     Body,
-    add_head,
+    encode_response,
     leading_int32,
     read_header,
     request_header_version,
@@ -286,10 +286,7 @@ class ConnectionRequests:
                 return await run_in_slices(
                     response_parts_in_steps(key, version, correlation_id, response)
                 )
-            parts: list[Part] = []
-            route.encode(response, parts)
-            add_head(parts, route.head, correlation_id)
-            return parts
+            return encode_response(route.encode, route.head, correlation_id, response)
         except BaseException:
             route.handler.discard(response)
             raise

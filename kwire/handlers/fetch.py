@@ -76,12 +76,13 @@ async def _answer(
         watch.remove(_removed_partitions(request))
     limit = context.byte_limit(FETCHED) if options.reader == CONSUMER else None
     if limit is not None:
-        excess_ms = limit.excess_ms(replicas.now())
+        now = replicas.now()
+        excess_ms = limit.excess_ms(now)
         if excess_ms:
             replicas.sessions.cancel(fetch_context)
             session_id = fetch_context.session_id
             return FetchResponse(session_id=session_id, throttle_time_ms=excess_ms)
-        max_bytes = min(options.max_bytes, limit.available_bytes(replicas.now()))
+        max_bytes = min(options.max_bytes, limit.available_bytes(now))
         min_bytes = min(options.min_bytes, max_bytes)
         options = options._replace(max_bytes=max_bytes, min_bytes=min_bytes)
     reading = await read_partitions(replicas, fetch_context, options, watch, request.max_wait_ms)
@@ -93,8 +94,9 @@ async def _answer(
         topics = await run_by_size(_grouping_by_topic(sent), len(sent), TURN_PARTITIONS)
         response = FetchResponse(session_id=session_id, responses=topics)
         if limit is not None:
-            limit.record(reading.total_bytes, replicas.now())
-            response.throttle_time_ms = limit.excess_ms(replicas.now())
+            now = replicas.now()
+            limit.record(reading.total_bytes, now)
+            response.throttle_time_ms = limit.excess_ms(now)
         if reading.refused:
             _add_hints(context, reading, response)
     except BaseException:
