@@ -50,5 +50,5 @@ def _maintain(
         raise Refusal(
             f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
         )
-    tables = (state.destinations.table, state.destinations.dead_letters)
-    return upkeep.maintain(tables, upkeep.upkeep_of(pipeline.maintenance, now), lease.check, faults)
+    limits = upkeep.upkeep_of(pipeline.maintenance, now)
+    return upkeep.maintain(state.destinations.tables, limits, lease.check, faults)

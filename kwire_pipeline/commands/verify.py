@@ -80,12 +80,11 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     if state.identity.has_replaced_topic:
         written, former = proof.with_timestamps_of(written, raw)
     result = proof.compare(records, written, compacted)
-    tables = (state.destinations.table, state.destinations.dead_letters)
     return attrs.evolve(
         result,
         former=former,
         letter_copies=copies_of(state),
-        other_writers=other_writers(filter(None, tables), pipeline.name, topics),
+        other_writers=other_writers(state.destinations.tables, pipeline.name, topics),
     )
 
 

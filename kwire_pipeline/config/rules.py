@@ -26,6 +26,7 @@ from kwire_pipeline.config.model import (
 from kwire_pipeline.config.passed_on import passed_on
 from kwire_pipeline.config.values import (
     NAME,
+    ONE_PUT,
     WITH_USER,
     CatalogType,
     Column,
@@ -41,9 +42,7 @@ from kwire_pipeline.config.values import (
     Transform,
 )
 
-OBJECT_STORES: Final = {
-    *("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "adl", "oss", "cosn", "obs"),
-}
+OBJECT_STORES: Final = {*ONE_PUT, "abfs", "abfss", "wasb", "wasbs", "adl"}
 """The schemes of stores in which a rename does not fail if its target exists."""
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 """The columns that each row has, each prefixed with `table.origin_prefix`."""

@@ -355,3 +355,6 @@ class Trigger:
 
 
 AVAILABLE_NOW: Final = "available-now"
+
+ONE_PUT: Final = ("s3a", "s3", "s3n", "gs", "oss", "cosn", "obs")
+"""The schemes of object stores in which a file appears whole, in one request, when it is closed."""

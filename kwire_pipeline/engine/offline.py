@@ -94,8 +94,7 @@ def check_definition(
         return
     letters = DeadLetters(table=stored.dead_letters, topic=stored.letter_topic)
     former = destinations_of(spark, attrs.evolve(pipeline, dead_letters=letters))
-    tables = [each for each in (former.table, former.dead_letters) if each is not None]
-    if has_part(stored, folder.at(checkpoint_name(stored.pipeline_id)), tables):
+    if has_part(stored, folder.at(checkpoint_name(stored.pipeline_id)), former.tables):
         raise Refusal(
             f"a batch of pipeline {pipeline.name} is half done, and this file classifies its "
             "records differently (schema, columns, omit, expectations, transform or dead_letters): "

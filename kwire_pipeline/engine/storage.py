@@ -16,6 +16,7 @@ from py4j.java_gateway import JavaClass, JavaObject, JavaPackage, JVMView
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from kwire_pipeline.config.values import ONE_PUT
 from kwire_pipeline.errors import Failure
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ SCRATCH: Final = ".tmp"
 WHOLE: Final = ".new"
 """The suffix of a whole file that is about to replace another one."""
 LOCAL: Final = "file"
-ONE_PUT: Final = ("s3a", "s3", "s3n", "gs", "oss", "cosn", "obs")
-"""The schemes of object stores in which a file appears whole, in one request, when it is closed."""
 ONE_RENAME: Final = (LOCAL, "hdfs", "viewfs")
 """The schemes in which a rename replaces a file in one step; elsewhere Hadoop deletes it first."""
 RAW_LOCAL_CONTEXT: Final = "org.apache.hadoop.fs.local.RawLocalFs"

@@ -25,7 +25,7 @@ def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
 
 
 def maintain(
-    tables: Iterable[Letters | None],
+    tables: Iterable[Letters],
     upkeep: Upkeep,
     check_lease: Callable[[], None],
     faults: Faults = NO_FAULTS,
@@ -33,7 +33,7 @@ def maintain(
     """Maintain tables and return lines about what was done."""
     lines = []
     for table in tables:
-        if table is not None and table.exists():
+        if table.exists():
             table.protect_marks()
             compaction = table.compact(upkeep)
             faults.reach(Place.DURING_MAINTAIN)

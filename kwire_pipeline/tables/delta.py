@@ -138,7 +138,7 @@ class DeltaTable(Atomic):
         Raise Refusal if the batch was rolled back: its transaction is still there, so Delta would
         skip the batch if it were written again.
         """
-        last = self._last_transaction(mark.pipeline_id)
+        last = self.last_batch(mark.pipeline_id)
         if last is None or last < mark.batch_id:
             return False
         if mark.batch_id in self._undone(mark.pipeline_id):
@@ -152,15 +152,12 @@ class DeltaTable(Atomic):
         """Do nothing: a version is visible as soon as it is committed."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
-        return self._last_transaction(pipeline_id)
+        """Return the last batch in the log; RESTORE does not take it back."""
+        version = self._snapshot().transactions().get(pipeline_id)
+        return int(version.get()) if version.isDefined() else None
 
     def rolled_back(self, pipeline_id: str) -> int | None:
         return max(self._undone(pipeline_id), default=None)
-
-    def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Return whether the table's log ends before a batch that was written."""
-        last = self._last_transaction(mark.pipeline_id)
-        return last is None or last < mark.batch_id
 
     def _undone(self, pipeline_id: str) -> set[int]:
         """Return the batches whose versions RESTORE has undone."""
@@ -279,11 +276,6 @@ class DeltaTable(Atomic):
             )
             for row in rows
         ]
-
-    def _last_transaction(self, pipeline_id: str) -> int | None:
-        """Return the last batch in the log; RESTORE does not take it back."""
-        version = self._snapshot().transactions().get(pipeline_id)
-        return int(version.get()) if version.isDefined() else None
 
     def _snapshot(self) -> JavaObject:
         """Return the newest state of Delta's log."""

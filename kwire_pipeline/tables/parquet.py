@@ -167,11 +167,6 @@ class ParquetTable(Atomic):
         """Return None: a folder has no earlier versions."""
         return None
 
-    def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Return whether the folder was replaced by an older one; it has only the last commit."""
-        last = self.last_batch(mark.pipeline_id)
-        return last is None or last < mark.batch_id
-
     def has_letters(self, pipeline: str, topics: Collection[str]) -> bool:
         """Return whether the pipeline has a commit; `finish` may still have to move its files."""
         pipeline_id = self.owners().get(pipeline)

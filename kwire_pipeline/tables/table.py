@@ -406,7 +406,9 @@ class Atomic:
         return self.has_batch(mark, by_rows=False)
 
     def lacks(self: Letters, mark: Mark, *, by_rows: bool) -> bool:
-        return not self.has_batch(mark, by_rows=by_rows)
+        """Return whether the table ends before a batch that was written."""
+        last = self.last_batch(mark.pipeline_id)
+        return last is None or last < mark.batch_id
 
     def has_letters(self: Letters, pipeline: str, topics: Collection[str]) -> bool:
         if pipeline not in self.owners():
