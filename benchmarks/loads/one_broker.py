@@ -85,12 +85,16 @@ class Load:
         with self.client() as client:
             for number in range(batches):
                 data = batch([New(None, bytes(size))], timestamp_ms=timestamp(number))
-                part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=data)
-                topic_data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
-                request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic_data])
-                while error := self.produce(client, request):
-                    assert error in STARTING, error
-                    time.sleep(0.05)
+                self.append(client, topic, data)
+
+    def append(self, client: WireClient, topic: str, data: bytes) -> None:
+        """Append a batch to a topic, once its broker serves it."""
+        part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=data)
+        topic_data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
+        request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic_data])
+        while error := self.produce(client, request):
+            assert error in STARTING, error
+            time.sleep(0.05)
 
     def produce(self, client: WireClient, request: ProduceRequest) -> int:
         """Send a request of one partition and return its error code."""
@@ -345,12 +349,7 @@ class Load:
                 keys = range(number * 100, number * 100 + 100)
                 entries = [New(b"key-%d" % (key % 20_000), bytes(1_000)) for key in keys]
                 data = batch(entries, timestamp_ms=int(time.time() * 1000))
-                part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=data)
-                topic_data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
-                request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic_data])
-                while error := self.produce(client, request):
-                    assert error in STARTING, error
-                    time.sleep(0.05)
+                self.append(client, topic, data)
         return topic
 
     def compaction_of_200_mb(self) -> Callable[[], object]:

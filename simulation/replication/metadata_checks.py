@@ -276,9 +276,8 @@ def durable_end(disk: SimDisk) -> int:
         if offset is not None and name.endswith(".checkpoint"):
             end_offset = max(end_offset, offset)
         elif offset is not None and name.endswith(LOG):
-            with suppress(
-                CorruptMessage
-            ):  # A loss of power can tear the tail, or fill it with zeros.
+            # A loss of power can tear the tail, or fill it with zeros.
+            with suppress(CorruptMessage):
                 for position, header in headers(durable):
                     batch = slice(position, position + header.size)
                     if durable[batch] != cached[batch]:
