@@ -2,8 +2,9 @@
 
 Rules: a stage that could not run is a failure, never a skip; every stage runs even when an
 earlier one failed, so that one run shows all failures; a failed stage leaves its files; the short
-run names the stages left out. With several lanes, as many stages run at the same time, and the
-output of each comes at its end: many of the long stages wait for most of their time.
+run names the stages left out. With several lanes, as many stages run at the same time, the last
+ones of the list first because they take longest, and the output of each comes at its end: many of
+the long stages wait for most of their time.
 """
 
 import argparse
@@ -76,7 +77,6 @@ STAGES = [
             *(f"--ignore={path}" for path in WITH_APACHE),
         ],
     ),
-    Stage("long compat", [*PYTEST, "compat_tests", "--broker=kwire", "-m", "long"], long=True),
     *(
         Stage(
             f"nemesis {mode}",
@@ -111,7 +111,12 @@ STAGES = [
     Stage(
         "java clients", [*PYTHON, "-m", "compat_tests.java_old.run", "--broker=kwire"], long=True
     ),
-    Stage("compat kafka", [*PYTEST, "compat_tests", "--broker=kafka"], long=True),
+    Stage(
+        "long compat",
+        [*PYTEST, *PARALLEL, "compat_tests", "--broker=kwire", "-m", "long"],
+        long=True,
+    ),
+    Stage("compat kafka", [*PYTEST, *PARALLEL, "compat_tests", "--broker=kafka"], long=True),
 ]
 
 
@@ -128,9 +133,10 @@ def main() -> int:
     subprocess.run([*PYTHON, "scripts/speedups.py"], cwd=ROOT, check=False)
     started = time.monotonic()
     live = arguments.lanes == 1
+    started_in_order = chosen if live else chosen[::-1]
     with ThreadPoolExecutor(arguments.lanes) as lanes:
-        outcomes = list(lanes.map(lambda stage: run(stage, live=live), chosen))
-    results = [(stage, *outcome) for stage, outcome in zip(chosen, outcomes, strict=True)]
+        outcomes = list(lanes.map(lambda stage: run(stage, live=live), started_in_order))
+    results = [(s, *outcome) for s, outcome in zip(started_in_order, outcomes, strict=True)]
     print(f"\nwhat ran, in {time.monotonic() - started:.0f} s:")
     for stage, passed, summary, seconds in results:
         print(f"  {'ok  ' if passed else 'FAIL'} {stage.name:14} {seconds:6.1f} s  {summary}")

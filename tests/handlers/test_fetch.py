@@ -431,7 +431,7 @@ async def test_late_fetch_of_a_follower_that_was_started_again_keeps_no_file():
 @pytest.mark.parametrize(
     "place",
     [
-        "kwire.handlers.dispatch.add_head",
+        "kwire.handlers.dispatch.encode_response",
         "kwire.replica.fetch_sessions.FetchSessions.finishing",
         "kwire.replica.replicas.ReplicaService.on_follower_fetched",
     ],
