@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kwire.configs.broker import BrokerConfig
     from kwire.node.server import Server
+    from kwire.node.service_manager import ServiceManager
 
 logger = logging.getLogger(__name__)
 
@@ -196,9 +197,12 @@ async def _until_signal(
     from kwire.node.server import make_node
 
     server = make_node(config, this_computer(), cluster_id)
+    manager = _service_manager()
 
     def stop() -> None:
         logger.info("signal number=%d", signals.received)
+        if manager is not None:
+            manager.tell(STOPPING="1")
         server.stop()
 
     token = trio.lowlevel.current_trio_token()
@@ -210,6 +214,8 @@ async def _until_signal(
             if metrics_port is not None:
                 await show(nursery, server, metrics_host, metrics_port)
             nursery.start_soon(_announce, server, ready)
+            if manager is not None:
+                nursery.start_soon(manager.follow, server)
             if write is not None:
                 from kwire.node.supervisor_link import follow_supervisor
 
@@ -219,6 +225,15 @@ async def _until_signal(
     finally:
         gc.callbacks.remove(on_collection)
         signals.notify(None)
+
+
+def _service_manager() -> "ServiceManager | None":
+    """Return the service manager that started this process, such as systemd, if it wants news."""
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None
+    from kwire.node.service_manager import connect_service_manager
+
+    return connect_service_manager()
 
 
 async def show(nursery: "trio.Nursery", server: "Server", host: str | None, port: int) -> int:

@@ -1,0 +1,1 @@
+"""Installing kwire as a user does."""
