@@ -1,9 +1,10 @@
-"""Quotas on the bytes that clients produce and consume, as librdkafka sees them (KIP-13)."""
+"""Quotas on bytes, as librdkafka sees them (KIP-13), and on connections (KIP-612)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from confluent_kafka import TopicPartition
 
 from compat_tests.confluent_kafka.clients import consumer, create, deliver, poll, producer
 from compat_tests.harness.broker import Broker, make_broker
+from compat_tests.harness.wait import eventually
 from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
-from kwire.testing.wire import WireClient
+from kwire.codec.messages.api_versions import ApiVersionsRequest
+from kwire.testing.wire import Closed, WireClient
 
 RATE = 100_000
 RECORDS = [bytes(5_000)] * 80
@@ -34,19 +37,49 @@ def strict(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
 
 
 def set_quota(broker: Broker, client_id: str, quota: str, rate: float) -> None:
+    host, port = broker.address.split(":")
+    with WireClient(host, int(port)) as client:
+        change_quota(client, ("client-id", client_id), quota, rate)
+
+
+def change_quota(
+    client: WireClient, entity: tuple[str, str], quota: str, rate: float | None
+) -> None:
+    """Set a quota of an entity, given by type and name, or remove it."""
     entry = AlterClientQuotasRequest.EntryData
     request = AlterClientQuotasRequest(
         entries=[
             entry(
-                entity=[entry.EntityData(entity_type="client-id", entity_name=client_id)],
-                ops=[entry.OpData(key=quota, value=rate, remove=False)],
+                entity=[entry.EntityData(entity_type=entity[0], entity_name=entity[1])],
+                ops=[entry.OpData(key=quota, value=rate or 0.0, remove=rate is None)],
             )
         ],
         validate_only=False,
     )
-    host, port = broker.address.split(":")
-    with WireClient(host, int(port)) as client:
-        assert [e.error_code for e in client.call(request, 1).entries] == [0]
+    assert [e.error_code for e in client.call(request, 1).entries] == [0]
+
+
+def test_address_over_its_rate_of_connections_is_disconnected(strict: Broker) -> None:
+    """KIP-612: a client that reconnects again and again is slowed down, open connections go on."""
+    host, port = strict.address.split(":")
+    with WireClient(host, int(port)) as operator:
+        change_quota(operator, ("ip", host), "connection_creation_rate", 5.0)
+        assert 5 <= count_answered(host, int(port), 20) <= 15
+        change_quota(operator, ("ip", host), "connection_creation_rate", None)
+        free = "no limit any more"
+        eventually(lambda: count_answered(host, int(port), 20) == 20, free)
+
+
+def count_answered(host: str, port: int, count: int) -> int:
+    """Open connections all at once; return on how many of them a request is answered."""
+    answered = 0
+    with ExitStack() as stack:
+        clients = [stack.enter_context(WireClient(host, port)) for _ in range(count)]
+        for client in clients:
+            with suppress(Closed, OSError):
+                client.call(ApiVersionsRequest(), 0)
+                answered += 1
+    return answered
 
 
 def test_producer_keeps_to_its_quota_and_others_do_not_wait(strict: Broker, topic: str) -> None:

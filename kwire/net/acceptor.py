@@ -2,11 +2,12 @@
 
 A connection over the limits of its listener or the node waits in the kernel's backlog, as does a
 connection that would take a descriptor reserved for files. A connection over its address's limit is
-closed at once.
+closed at once; one over its address's rate is closed a little later, and not read until then.
 """
 
 import errno
 import logging
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -16,6 +17,8 @@ import attrs
 import trio
 from trio.lowlevel import ParkingLot, wait_readable
 
+from kwire.lazy_heap import LazyHeap
+from kwire.net.address_rates import AddressRates
 from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
 from kwire.net.listener import Listener
 
@@ -26,6 +29,10 @@ ACCEPT_BATCH: Final = 8
 EXHAUSTED_PAUSE_S: Final = 0.25
 REPORT_S: Final = 10.0
 """The shortest time between two log lines about pauses."""
+THROTTLED_MAX: Final = 1000
+"""The most connections over their address's rate that are open; further ones are closed at once."""
+_MAPPED: Final = "::ffff:"
+"""The prefix of an IPv4 address that connected to an IPv6 socket."""
 OnAccepted = Callable[[Listener, socket.socket, str, int], None]
 """Called with each accepted socket, and the host and port of its peer."""
 
@@ -38,8 +45,13 @@ class Acceptor:
     now: Callable[[], float]
     close_oldest: Callable[[], None]
     """Closes an unprotected connection, so that a protected listener can accept one."""
+    rates: AddressRates
     last_descriptor: int = UNLIMITED
     """Connections wait in the kernel while the next descriptor would be above this."""
+    _throttled: LazyHeap[socket.socket] = attrs.field(factory=LazyHeap)
+    """Connections over their address's rate, by the time when they are closed."""
+    _next_close: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """The scope in which :meth:`close_throttled` sleeps."""
     _rate: Rate = attrs.field(init=False)
     _closed: ParkingLot = attrs.field(factory=ParkingLot)
     _relimited: ParkingLot = attrs.field(factory=ParkingLot)
@@ -75,6 +87,28 @@ class Acceptor:
                     return
                 self._report_pause(listener, error)
                 await trio.sleep(EXHAUSTED_PAUSE_S)
+
+    async def close_throttled(self) -> None:
+        """Close the connections over their address's rate when their time is up, until cancelled.
+
+        An address that connects again and again is slowed down like this.
+        """
+        try:
+            while True:
+                with trio.CancelScope(deadline=self._throttled.first_key) as self._next_close:
+                    await trio.sleep_forever()
+                for sock in self._throttled.pop_up_to(self.now()):
+                    sock.close()
+        finally:
+            for sock in self._throttled.pop_up_to(math.inf):
+                sock.close()
+
+    def _close_later(self, sock: socket.socket, deadline: float) -> None:
+        if len(self._throttled) >= THROTTLED_MAX:
+            sock.close()
+            return
+        self._throttled.push(sock, deadline)
+        self._next_close.deadline = min(self._next_close.deadline, deadline)
 
     async def _wait_room(self, listener: Listener) -> None:
         """Wait until the limits allow one more connection."""
@@ -122,9 +156,15 @@ class Acceptor:
             except (BlockingIOError, ConnectionError):
                 return
             host, port, *_ = peer
+            if host.startswith(_MAPPED) and "." in host:
+                host = host[len(_MAPPED) :]
             if self.admission.is_address_full(host):
                 logger.info("connection refused listener=%s peer=%s: too many", listener.name, host)
                 sock.close()
+                continue
+            throttle_s = self.rates.throttle_s(host, self.now())
+            if throttle_s > 0:
+                self._close_later(sock, self.now() + throttle_s)
                 continue
             self._rate.take()
             listener.rate.take()

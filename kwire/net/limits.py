@@ -37,6 +37,8 @@ class Limits:
     socket_send_buffer_bytes: int = -1
     socket_listen_backlog_size: int = 50
     queued_max_request_bytes: int = -1
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
 
 
 @attrs.define(eq=False, repr=False)

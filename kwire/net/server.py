@@ -19,6 +19,7 @@ from trio.lowlevel import ParkingLot
 from kwire.log.threads import DiskThreads
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Metrics
 from kwire.net.acceptor import Acceptor
+from kwire.net.address_rates import AddressRates, Quotas
 from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.limits import Admission, Limits, Rate
@@ -58,7 +59,9 @@ class NetServer:
     _opened: ParkingLot = attrs.field(factory=ParkingLot)
 
     def __attrs_post_init__(self) -> None:
-        self.acceptor = Acceptor(Admission(self.limits), self.now, self._close_oldest)
+        limits = self.limits
+        rates = AddressRates(limits.quota_window_num, limits.quota_window_size_seconds)
+        self.acceptor = Acceptor(Admission(limits), self.now, self._close_oldest, rates)
         self._memory = RequestMemory(_request_memory_limit(self.limits), self.now)
         self.metrics.register_function(REQUEST_MEMORY, lambda: self._memory.used)
 
@@ -101,6 +104,10 @@ class NetServer:
                 listener.rate.per_second = limits.max_connection_creation_rate
         self.acceptor.relimit(limits)
 
+    def limit_addresses(self, quotas: Quotas) -> None:
+        """Limit the rates at which addresses open connections, as these quotas say."""
+        self.acceptor.rates.quotas = quotas
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled, then close every socket."""
         try:
@@ -110,6 +117,7 @@ class NetServer:
                 nursery.start_soon(self._close_idle)
                 nursery.start_soon(self._coalescer.run)
                 nursery.start_soon(self._closing.run)
+                nursery.start_soon(self.acceptor.close_throttled)
                 task_status.started()
                 await trio.sleep_forever()
         finally:

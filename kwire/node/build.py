@@ -44,6 +44,8 @@ def limits(config: BrokerConfig) -> Limits:
         socket_send_buffer_bytes=_buffer(config, "socket.send.buffer.bytes"),
         socket_listen_backlog_size=max(config.socket_listen_backlog_size, _BACKLOG_AT_LEAST),
         queued_max_request_bytes=config.queued_max_request_bytes,
+        quota_window_num=config.quota_window_num,
+        quota_window_size_seconds=config.quota_window_size_seconds,
     )
 
 

@@ -18,6 +18,7 @@ import trio
 from kwire.clock import NodeClock, SystemClock
 from kwire.log.disk import Disks, RealDisks, raise_descriptor_limit
 from kwire.metrics import Metrics
+from kwire.net.address_rates import Quotas
 from kwire.net.connection_pool import Network
 from kwire.net.limits import Limits, last_descriptor
 from kwire.net.listener import Address, ForConnection
@@ -47,6 +48,9 @@ class Listeners(Protocol):
 
     def relimit(self, limits: Limits) -> None:
         """Change the limits on connections and on their rate; open connections stay open."""
+
+    def limit_addresses(self, quotas: Quotas) -> None:
+        """Limit the rates at which addresses open connections, as these quotas say."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled, then release every address."""

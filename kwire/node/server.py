@@ -95,6 +95,8 @@ class Server:
 
     def _on_image_published(self, delta: MetadataDelta) -> None:
         self.core.current.image = delta.after
+        if delta.quotas:
+            self.core.net.limit_addresses(delta.after.quotas)
         if self.core.controller.has_decided(delta.after.applied.offset):
             for line in change_lines(delta):
                 logger.info(line)

@@ -10,7 +10,8 @@ Pure state; the caller passes the time. Rules of throttled replicas, as in Kafka
 * The rate is the number of bytes in the last ``replication.quota.window.num`` windows, divided by
   the time since the oldest of these windows began, but at least by one window.
 
-The quotas of clients have the same rate, but divide by all full windows at least.
+The quotas of clients have the same rate, but divide by all full windows at least. The quotas of
+addresses count connections in place of bytes.
 """
 
 from collections import deque

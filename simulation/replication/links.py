@@ -18,6 +18,7 @@ from kwire.codec.compile import Part
 from kwire.codec.frame import Body, read_response, request_frame
 from kwire.codec.schema import spec_of
 from kwire.log.region import FileRegion
+from kwire.net.address_rates import Quotas
 from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
@@ -161,6 +162,9 @@ class SimListeners:
         self.wire.closed.notify()
 
     def relimit(self, limits: Limits) -> None:
+        """Do nothing, because simulated connections have no limits."""
+
+    def limit_addresses(self, quotas: Quotas) -> None:
         """Do nothing, because simulated connections have no limits."""
 
     def close(self) -> None:

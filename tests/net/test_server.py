@@ -12,13 +12,14 @@ import pytest
 import trio
 import trio.testing
 
+from kwire.net import acceptor
 from kwire.net.acceptor import ACCEPT_BATCH
 from kwire.net.connection import TURN_FRAMES
 from kwire.net.limits import Limits, last_descriptor
 from kwire.net.readiness import HANG_UPS
 from kwire.net.server import CLOSE_BATCH
 from kwire.testing.wire import Closed, TrioWireClient
-from tests.support.net.node import Node, echo, frames_of, running, settle
+from tests.support.net.node import Echo, Node, echo, frames_of, running, settle
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 
@@ -232,6 +233,26 @@ async def test_connections_over_an_address_limit_are_refused(
             await client.stream.aclose()
 
 
+async def test_ipv4_client_of_a_socket_for_every_address_has_its_ipv4_address() -> None:
+    """A limit on 127.0.0.1, and a line that names it, are about such a client too."""
+    hosts = []
+
+    def session(listener: str, host: str) -> Echo:
+        hosts.append(host)
+        return Echo()
+
+    limits = Limits(max_connections_per_ip_overrides={"127.0.0.1": 1})
+    async with running(limits) as node:
+        port = node.service.bind("A", "", 0).port
+        node.service.accept("A", session)
+        first, second = await node.connect(port), await node.connect(port)
+        assert await echo(first, b"in") == b"in"
+        assert await second.is_closed()
+        for client in (first, second):
+            await client.stream.aclose()
+    assert hosts == ["127.0.0.1"]
+
+
 async def test_connections_over_the_nodes_limit_wait() -> None:
     """invariant 102."""
     async with running(Limits(max_connections=2)) as node:
@@ -305,6 +326,50 @@ async def test_connection_creation_rate_is_limited(autojump_clock: trio.testing.
         assert trio.current_time() - started >= 1.9
         for client in clients:
             await client.stream.aclose()
+
+
+async def test_address_over_its_rate_is_disconnected_a_little_later(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 102: its other connections go on, and the rate allows new ones after a while."""
+    async with running(Limits(quota_window_num=2)) as node:
+        node.listen()
+        node.service.limit_addresses({(("ip", "127.0.0.1"),): {"connection_creation_rate": 2.0}})
+        started = trio.current_time()
+        clients = [await node.connect() for _ in range(4)]
+        for client in clients[:2]:
+            assert await echo(client, b"in") == b"in"
+        await clients[2].send_bytes(frames_of(b"never answered"))
+        assert await clients[2].is_closed()
+        assert await clients[3].is_closed()
+        assert 0.4 <= trio.current_time() - started <= 1.0
+        assert await echo(clients[0], b"fine") == b"fine"
+        await trio.sleep(2)
+        late = await node.connect()
+        assert await echo(late, b"in again") == b"in again"
+        node.service.limit_addresses({})
+        many = [await node.connect() for _ in range(10)]
+        for client in many:
+            assert await echo(client, b"free") == b"free"
+        for client in (*clients, late, *many):
+            await client.stream.aclose()
+
+
+async def test_connections_over_a_rate_are_closed_with_the_node(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "THROTTLED_MAX", 1)
+    async with running(Limits(quota_window_num=2)) as node:
+        node.listen()
+        node.service.limit_addresses({(("ip", None),): {"connection_creation_rate": 1.0}})
+        first, second, third = [await node.connect() for _ in range(3)]
+        assert await echo(first, b"in") == b"in"
+        started = trio.current_time()
+        assert await third.is_closed()
+        assert trio.current_time() == started, "a flood is not kept open"
+    assert await second.is_closed()
+    for client in (first, second, third):
+        await client.stream.aclose()
 
 
 async def test_exhausted_descriptors_pause_the_accept_loop(

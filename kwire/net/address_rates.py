@@ -1,0 +1,60 @@
+"""The rates at which addresses may open connections, which operators set as quotas (KIP-612).
+
+Pure state; the caller passes the time. Rules, as in Kafka: each node limits each address that has a
+quota (``connection_creation_rate``) of its own or by default. The rate is measured over
+``quota.window.num`` windows, so an address may first open the connections of all full windows at
+once. A connection over the rate does not count; it is closed after the time in which the rate falls
+back to the quota, but after one window at the latest.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from kwire.raftmeta.metadata.image import QuotaEntity
+from kwire.replica.throttles import RateLimit
+
+CREATED: Final = "connection_creation_rate"
+ADDRESSES_MAX: Final = 10_000
+"""The number of addresses whose rates are remembered; those of more addresses start over."""
+
+Quotas = Mapping[QuotaEntity, Mapping[str, float]]
+
+
+@attrs.define(eq=False, repr=False)
+class AddressRates:
+    """The rates of the addresses that connect to one node."""
+
+    window_count: int = 11
+    window_s: float = 1.0
+    quotas: Quotas = attrs.field(init=False, factory=dict)
+    _rates: dict[str, RateLimit] = attrs.field(init=False, factory=dict)
+
+    def throttle_s(self, address: str, now: float) -> float:
+        """Count a new connection; return 0, or the seconds until it is to be closed."""
+        if not self.quotas:
+            return 0.0
+        allowed = self._find_quota(address)
+        if allowed is None:
+            return 0.0
+        rate = self._rates.get(address)
+        if rate is None:
+            if len(self._rates) >= ADDRESSES_MAX:
+                self._rates.clear()
+            full_windows = max(self.window_count - 1, 1)
+            rate = RateLimit(allowed, self.window_count, self.window_s, full_windows)
+            self._rates[address] = rate
+        rate.bytes_per_s = allowed
+        rate.record(1, now)
+        excess_ms = rate.excess_ms(now)
+        if excess_ms:
+            rate.record(-1, now)
+        return min(excess_ms / 1000, self.window_s)
+
+    def _find_quota(self, address: str) -> float | None:
+        for name in (address, None):
+            quota = self.quotas.get((("ip", name),), {}).get(CREATED)
+            if quota is not None:
+                return quota
+        return None
