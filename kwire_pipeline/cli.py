@@ -9,7 +9,6 @@ flags take precedence: ``--source.bootstrap HOST:PORT``.
 import argparse
 import functools
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -44,13 +43,16 @@ class Command:
     """The command's own flags with their meanings; they are false by default."""
     texts: tuple[tuple[str, str], ...] = ()
     """The flags that take a text, with their meanings."""
+    places: tuple[tuple[str, str], ...] = ()
+    """The arguments after FILE, with their meanings."""
+    needs_brokers: bool = True
+    """False for a command that uses neither brokers nor tables."""
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
     "init": Command("Write a first FILE, with comments, to be edited."),
     "check": Command(
         "Say what is wrong with FILE, Java, pyspark, folders, brokers and topics; write nothing.",
-        (("--no-spark", "leave out the sample of records, which needs a JVM"),),
     ),
     "plan": Command("Show every key in force and the packages of the session; write nothing."),
     "run": Command(
@@ -73,6 +75,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "verify": Command("Check that each committed offset is once in the table or dead letters."),
     "replay": Command("Put dead letters through today's schema and expectations."),
+    "test": Command(
+        "Turn samples of records into rows and dead letters, and compare them with expected ones.",
+        (("--write", "write the results that a sample does not name into its file"),),
+        places=(("samples", "a folder of samples, or one; see docs/pipeline.md"),),
+        needs_brokers=False,
+    ),
     "maintain": Command("Compact small files, expire snapshots, remove orphan files."),
 }
 HEAD_TEXT: Final = "Turn topics of Kafka into a table, each record once."
@@ -99,8 +107,6 @@ def parser() -> Parser:
         if key.section is None and key.sections is None
     )
     for name, command in COMMANDS.items():
-        if not is_available(name):
-            continue
         inner = commands.add_parser(
             name,
             help=command.meaning,
@@ -110,6 +116,8 @@ def parser() -> Parser:
             allow_abbrev=False,
         )
         inner.add_argument("file", metavar="FILE", help="the pipeline, in YAML")
+        for place, meaning in command.places:
+            inner.add_argument(place, metavar=place.upper(), help=meaning)
         for option, meaning in command.options:
             inner.add_argument(
                 option, action="store_true", help=meaning, dest=argument_name(option)
@@ -133,11 +141,6 @@ def parser() -> Parser:
 def argument_name(option: str) -> str:
     """Return the parameter name under which a command receives its own flag."""
     return {"--json": "as_json"}.get(option, option.removeprefix("--").replace("-", "_"))
-
-
-def is_available(name: str) -> bool:
-    """Return whether a command has its module."""
-    return importlib.util.find_spec(f"kwire_pipeline.commands.{name}") is not None
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Flag]]:
@@ -244,11 +247,9 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
     if name == "check":
         write(f"ok    file      {options.file}")
         code = module.check(pipeline, environment, write)
-        if code == 0 and not options.no_spark and is_available("sample"):
-            code = importlib.import_module("kwire_pipeline.commands.sample").sample(pipeline)
         return code
-    preflight(pipeline, environment)
-    own = (*COMMANDS[name].options, *COMMANDS[name].texts)
+    preflight(pipeline, environment, needs_brokers=COMMANDS[name].needs_brokers)
+    own = (*COMMANDS[name].options, *COMMANDS[name].texts, *COMMANDS[name].places)
     names = [argument_name(option) for option, _ in own]
     call = functools.partial(getattr(module, name), pipeline)
     command = functools.partial(call, **{n: getattr(options, n) for n in names})

@@ -87,13 +87,16 @@ def release_of(pyspark: str) -> Release:
     return RELEASES[minor]
 
 
-def packages(pyspark: str, pipeline: Pipeline) -> tuple[str, ...]:
+def packages(pyspark: str, pipeline: Pipeline, *, connector: bool = True) -> tuple[str, ...]:
     """Return the Maven coordinates for a session: the pipeline's, then the user's.
 
     If jars are configured, they contain the pipeline's packages, so only the user's are returned.
+    Only a session that reads and writes topics needs the ``connector``.
     """
     check_packages(pyspark, pipeline)
     own = () if pipeline.spark.jars else own_packages(pyspark, pipeline)
+    if not connector:
+        own = tuple(name for name in own if name != kafka_source(pyspark))
     return tuple(dict.fromkeys((*own, *pipeline.spark.packages)))
 
 

@@ -187,7 +187,7 @@ def test_avro_of_a_registry_is_read_by_the_schema_of_each_record(scene: Scene) -
     log.unlink()
     assert run(command("run", file), log) == 1
     assert "cannot be reached: connection refused; is it running?" in log.read_text()
-    assert run(command("check", file, "--no-spark"), log) == 2
+    assert run(command("check", file), log) == 2
 
 
 def test_letters_of_a_schema_that_is_registered_later_are_replayed(

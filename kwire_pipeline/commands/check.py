@@ -24,6 +24,8 @@ from kwire_pipeline.registry import Client, UnknownSchema
 REGISTRY: Final = "registry"
 GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has already started Java."""
+WITHOUT_BROKERS: Final = ("pyspark", "java", "transform", REGISTRY)
+"""The checks for a command that uses neither brokers nor tables."""
 STANDALONE: Final = "spark://"
 Check: TypeAlias = Callable[[], str]
 """Returns a description of what is right; raises Refusal or Failure."""
@@ -47,10 +49,17 @@ def check(
     return code
 
 
-def preflight(pipeline: Pipeline, environment: Mapping[str, str]) -> None:
-    """Raise a set-up's first problem at once, instead of having Spark find it after a minute."""
-    for _, run in checks(pipeline, environment):
-        run()
+def preflight(
+    pipeline: Pipeline, environment: Mapping[str, str], *, needs_brokers: bool = True
+) -> None:
+    """Raise a set-up's first problem at once, instead of having Spark find it after a minute.
+
+    A command that does not need brokers does not need the master, the folders and the tables
+    either.
+    """
+    for name, run in checks(pipeline, environment):
+        if needs_brokers or name in WITHOUT_BROKERS:
+            run()
 
 
 def checks(pipeline: Pipeline, environment: Mapping[str, str]) -> Iterator[tuple[str, Check]]:

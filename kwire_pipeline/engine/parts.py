@@ -144,15 +144,18 @@ def _table(
     return ParquetTable(spark, url, origin, partition_by=partition_by)
 
 
-def rows_schema(spark: SparkSession, shape: Shape, destinations: Destinations) -> StructType:
+Transform = Callable[[DataFrame], DataFrame]
+
+
+def rows_schema(spark: SparkSession, shape: Shape, transform: Transform | None) -> StructType:
     """Return the schema of the rows by analysis alone; raise Refusal for what cannot run."""
     raw = spark.createDataFrame([], RAW_DDL)
     if shape.expectations:
         plain = frames.classify(raw, attrs.evolve(shape, expectations={}))
         check_expectations(plain, shape)
     frame = frames.rows(frames.classify(raw, shape), shape)
-    if destinations.transform is not None:
-        frame = destinations.transform(frame)
+    if transform is not None:
+        frame = transform(frame)
     names = {name.lower() for name in frame.columns}
     lost = [
         column

@@ -41,7 +41,7 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
         lines.append("a batch is half done: a run finishes it first")
     if stored is not None and stored.pending_deletion:
         lines.append("a run first deletes the rows, as one with --from-start has begun to")
-    rows = rows_schema(spark, shape, destinations)
+    rows = rows_schema(spark, shape, destinations.transform)
     if not destinations.table.exists():
         columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in rows.fields)
         return [*lines, f"a run creates {pipeline.table.name} ({columns})"]

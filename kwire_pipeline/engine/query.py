@@ -380,7 +380,7 @@ def prepare_tables(
     spark: SparkSession, pipeline: Pipeline, shape: Shape, destinations: Destinations
 ) -> None:
     """Create the tables, or change their columns as far as the configuration allows."""
-    rows = rows_schema(spark, shape, destinations)
+    rows = rows_schema(spark, shape, destinations.transform)
     table, letters = destinations.table, destinations.dead_letters
     if letters is not None:
         letters.check_ready()

@@ -38,11 +38,13 @@ AT_LAUNCH: Final = (
 """The beginnings of keys that have an effect only while spark-submit starts the JVM."""
 
 
-def configuration(pipeline: Pipeline, pyspark: str) -> Mapping[str, str]:
+def configuration(pipeline: Pipeline, pyspark: str, *, connector: bool = True) -> Mapping[str, str]:
     """Return Spark's configuration; the user's settings win, but extensions are appended."""
     user = dict(pipeline.spark.conf)
     chosen = dict(DEFAULTS)
-    chosen["spark.jars.packages"] = ",".join(versions.packages(pyspark, pipeline))
+    chosen["spark.jars.packages"] = ",".join(
+        versions.packages(pyspark, pipeline, connector=connector)
+    )
     chosen["spark.jars"] = ",".join(jar_files(pipeline.spark.jars))
     extensions = user.pop("spark.sql.extensions", "")
     match pipeline.table.format:
@@ -89,13 +91,14 @@ def iceberg_catalog(pipeline: Pipeline) -> dict[str, str]:
     return chosen | {f"{prefix}.{key}": text for key, text in catalog.options.items()}
 
 
-def open_session(pipeline: Pipeline) -> SparkSession:
+def open_session(pipeline: Pipeline, *, connector: bool = True) -> SparkSession:
     """Open a session on the pipeline's master, Spark's own, or local[*].
 
-    Raises Refusal for options that Spark rejects, and Failure for problems that a rerun may cure.
+    Without the ``connector`` it reads and writes no topics. Raises Refusal for options that Spark
+    rejects, and Failure for problems that a rerun may cure.
     """
     chosen = {"spark.app.name": f"kwire-pipeline {pipeline.name}"}
-    chosen |= configuration(pipeline, versions.installed_pyspark())
+    chosen |= configuration(pipeline, versions.installed_pyspark(), connector=connector)
     if pipeline.spark.master is not None:
         chosen["spark.master"] = pipeline.spark.master
     launch(SparkConf().setAll(list(launch_configuration(chosen).items())))

@@ -278,7 +278,7 @@ def test_a_command_on_spark_is_refused_before_spark_starts(
 def test_plan_shows_what_is_in_force(
     file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_: None)
+    monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_, **__: None)
     monkeypatch.setattr("kwire_pipeline.commands.plan.changes", lambda pipeline: ["creates it"])
     monkeypatch.setenv("WHERE", "opensesame")
     flags = ["--checkpoint", "${WHERE}", "--source.options", "kafka.client.rack=${WHERE}"]
@@ -569,7 +569,7 @@ def test_command_on_spark_shows_no_secret(
         def stop(self) -> None:
             pass
 
-    monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_: None)
+    monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_, **__: None)
     monkeypatch.setattr("kwire_pipeline.commands.maintain.open_session", lambda _: Session())
     monkeypatch.setattr(
         "kwire_pipeline.commands.maintain.maintain_tables",

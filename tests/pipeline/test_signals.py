@@ -21,7 +21,7 @@ ENDS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 WITHOUT_BROKER = """\
 import sys
 from kwire_pipeline import cli
-cli.preflight = lambda *_: None
+cli.preflight = lambda *_, **__: None
 sys.exit(cli.main(sys.argv[1:]))
 """
 # A Java that starts until the test closes the pipe.

@@ -1,0 +1,50 @@
+"""`kwire-pipeline test FILE SAMPLES`: try a pipeline on samples of records, without brokers.
+
+Each sample prints one line, and one for each difference. Samples run in one local session, one
+after the other; nothing is written but, with ``--write``, results that a sample does not name.
+"""
+
+import tempfile
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.engine.query import set_session
+from kwire_pipeline.engine.session import open_session
+from kwire_pipeline.engine.trial import Trial, without_tables
+from kwire_pipeline.errors import Refusal
+from kwire_pipeline.samples import Results, differences, fill_in, find_samples, read_sample
+
+
+def test(pipeline: Pipeline, samples: str, *, write: bool) -> int:
+    """Run the samples of a folder; raise Refusal if results differ from what they name."""
+    topic = pipeline.source.topics[0] if pipeline.source.topics else "topic"
+    cases = [read_sample(path, topic) for path in find_samples(samples)]
+    local = without_tables(pipeline)
+    spark = open_session(local, connector=False)
+    wrong = 0
+    try:
+        set_session(spark)
+        with tempfile.TemporaryDirectory() as scratch:
+            trial = Trial.prepare(spark, local, scratch)
+            for sample in cases:
+                results = trial.run(sample)
+                if write and (names := fill_in(sample, results)):
+                    print(f"wrote  {sample.path.stem}: {' and '.join(names)}; look at them")
+                    sample = read_sample(sample.path, topic)
+                lines = list(differences(sample, results))
+                print(f"{'wrong' if lines else 'ok   '}  {sample.path.stem}: {in_words(results)}")
+                for line in lines:
+                    print(f"       {line}")
+                wrong += bool(lines)
+    finally:
+        spark.stop()
+    if wrong:
+        raise Refusal(f"{wrong} of {len(cases)} samples differ: correct the pipeline or the sample")
+    return 0
+
+
+def in_words(results: Results) -> str:
+    rows, letters = len(results.rows), len(results.letters)
+    return (
+        f"{rows} {'row' if rows == 1 else 'rows'}, "
+        f"{letters} dead {'letter' if letters == 1 else 'letters'}"
+    )
