@@ -198,14 +198,14 @@ def _list_differences(
     if expected is None:
         yield f"{name} are not named in the file; they are {dump(real, indent=None)}"
         return
-    for number, (one, other) in enumerate(zip(expected, real, strict=False)):
-        for field, value in one.items():
+    for number, (expected_item, item) in enumerate(zip(expected, real, strict=False)):
+        for field, value in expected_item.items():
             place = f"{name}[{number}].{field}"
-            if field not in other:
-                yield f"{place}: there are only {', '.join(other)}"
-            elif not is_equal(value, other[field], (field,), times):
-                is_, is_to_be = dump(other[field], indent=None), dump(value, indent=None)
-                yield f"{place} is {is_}, expected {is_to_be}"
+            if field not in item:
+                yield f"{place}: there are only {', '.join(item)}"
+            elif not is_equal(value, item[field], (field,), times):
+                text = dump(item[field], indent=None)
+                yield f"{place} is {text}, expected {dump(value, indent=None)}"
     for number in range(len(real), len(expected)):
         yield f"{name}[{number}] is missing: {dump(expected[number], indent=None)}"
     for number in range(len(expected), len(real)):
@@ -226,7 +226,7 @@ def is_equal(expected: Json, real: Json, field: Field, times: frozenset[Field]) 
     if isinstance(expected, list) and isinstance(real, list):
         pairs = zip(expected, real, strict=False)
         return len(expected) == len(real) and all(
-            is_equal(one, other, (*field, "*"), times) for one, other in pairs
+            is_equal(expected_item, item, (*field, "*"), times) for expected_item, item in pairs
         )
     if field in times and expected is not None and real is not None:
         moment = parse_time(expected)
