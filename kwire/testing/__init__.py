@@ -1,1 +1,47 @@
-"""A broker in its own process and a raw protocol client, for tests of Kafka applications."""
+"""Brokers for the tests of Kafka applications, in the test's own process.
+
+``with Broker() as broker`` runs one, ``with Cluster(3) as cluster`` several, in a thread;
+``async with open_broker() as broker`` and ``open_cluster`` in a trio loop. :class:`BrokerProcess`
+is a broker in a process of its own. Everything that fails raises :class:`BrokerError`.
+
+Rule: the modules are imported on first use, because pytest imports this package at its start for
+the plugin (:mod:`kwire.testing.pytest_plugin`), also for tests that need no broker.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kwire.testing.broker import Broker, Cluster
+    from kwire.testing.clock import MockTime
+    from kwire.testing.errors import BrokerError
+    from kwire.testing.nodes import LocalCluster, open_broker, open_cluster
+    from kwire.testing.process import BrokerProcess
+
+__all__ = [
+    "Broker",
+    "BrokerError",
+    "BrokerProcess",
+    "Cluster",
+    "LocalCluster",
+    "MockTime",
+    "open_broker",
+    "open_cluster",
+]
+
+_MODULES = {
+    "Broker": "broker",
+    "BrokerError": "errors",
+    "BrokerProcess": "process",
+    "Cluster": "broker",
+    "LocalCluster": "nodes",
+    "MockTime": "clock",
+    "open_broker": "nodes",
+    "open_cluster": "nodes",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,114 +1,167 @@
-"""A real broker in its own process, for tests that need one: start, kill, restart.
+"""A broker in this process, and a cluster, for programs with or without an event loop.
 
-The process ends with the context in which it was started; its whole log output is kept.
+Rules: the nodes run in a thread with its own trio loop, all nodes of a cluster in one. Every method
+blocks until it is done, so that a program that runs asyncio or trio calls a method that waits for
+the program's own clients in a thread: ``await asyncio.to_thread(broker.wait_lag, "group")``.
 """
 
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Self
 
-import attrs
-
-from kwire.testing.wire import WireClient
-
-READY: Final = "kwire ready on "
-STOP_S: Final = 30.0
-
-
-class NotReady(Exception):
-    """The broker exited before it was ready; the text is the end of its log."""
+from kwire.net.listener import Address
+from kwire.testing.errors import BrokerError
+from kwire.testing.loop_thread import LoopThread
+from kwire.testing.nodes import LocalCluster, open_nodes
 
 
-@attrs.define(eq=False, repr=False)
-class BrokerProcess:
-    """One broker process; after ``start`` its address is ``host`` and ``port``."""
+class _Threaded:
+    """The nodes of one test broker, in a thread; a context manager that may be entered once."""
 
-    directory: Path
-    overrides: Mapping[str, str] = attrs.field(factory=dict)
-    host: str = ""
-    port: int = 0
-    """Any free port at the first start; a restart uses the same port."""
-    log_lines: list[str] = attrs.field(factory=list)
-    """The lines of its log."""
-    _process: subprocess.Popen[str] | None = None
-    _reader: threading.Thread | None = None
+    def __init__(self, open_nodes: Callable[[], AbstractAsyncContextManager[LocalCluster]]) -> None:
+        self._loop = LoopThread(open_nodes, "kwire broker")
+        self._opened: LocalCluster | None = None
 
-    def start(self) -> None:
-        """Start the process and wait until it reports that it is ready."""
-        arguments = [f"--override=log.dirs={self.directory}", f"--port={self.port}"]
-        arguments += [f"--override={key}={value}" for key, value in self.overrides.items()]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "kwire", "serve", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
-        self._reader.start()
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(READY):
-                self.host, _, port = line[len(READY) :].strip().rpartition(":")
-                self.port = int(port)
-                return
-        self.stop()
-        raise NotReady("\n".join(self.log_lines[-20:]))
+    def __enter__(self) -> Self:
+        if self._opened is not None:
+            raise BrokerError("a broker is a context manager for one use; create another one")
+        self._opened = self._loop.start()
+        return self
 
-    def stop(self) -> int:
-        """Send SIGTERM, wait for the process to exit and return the exit code."""
-        return self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL, so that nothing is flushed, and wait for the process to exit."""
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stop the process if it is running, and start it with the same data and port."""
-        self.stop()
-        self.start()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.stop()
+        if self._loop.failure is not None and error is None:
+            raise BrokerError(f"the broker has failed: {self._loop.failure!r}") from (
+                self._loop.failure
+            )
 
     @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+    def _nodes(self) -> LocalCluster:
+        if self._opened is None:
+            raise BrokerError("the broker does not run yet: use it in a with statement")
+        return self._opened
 
-    def client(self) -> WireClient:
-        """Return a raw connection to the broker."""
-        return WireClient(self.host, self.port)
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses for clients, as in ``bootstrap.servers``."""
+        return self._nodes.bootstrap_servers
 
-    def _listen(self, process: subprocess.Popen[str]) -> None:
-        assert process.stderr is not None
-        self.log_lines.extend(line.rstrip("\n") for line in process.stderr)
+    @property
+    def log_lines(self) -> list[str]:
+        """The newest 10,000 lines of the broker's log."""
+        return self._nodes.log_lines
 
-    def _end(self, how: signal.Signals) -> int:
-        process, reader = self._process, self._reader
-        if process is None or reader is None:
-            return 0
-        process.send_signal(how)
+    @property
+    def log_line_count(self) -> int:
+        """The number of all lines that the broker has logged."""
+        return self._nodes.log.count
+
+    # Topics ---------------------------------------------------------------------------------
+    def create_topic(
+        self, name: str, partitions: int = 1, *, replication_factor: int = -1, **settings: object
+    ) -> None:
+        """Create a topic and wait until every node serves it.
+
+        ``settings`` are the topic's, with underscores: ``cleanup_policy="compact"``. Raises
+        BrokerError, such as for a topic that exists.
+        """
+        self._loop.call(self._nodes.add_topic, name, partitions, replication_factor, settings)
+
+    def delete_topics(self, *names: str) -> None:
+        """Delete topics; one that does not exist is skipped."""
+        self._loop.call(self._nodes.delete_topics, *names)
+
+    @contextmanager
+    def topic(
+        self, partitions: int = 1, *, replication_factor: int = -1, **settings: object
+    ) -> Iterator[str]:
+        """Create a topic with a unique name for the context, and delete it at the end."""
+        name = f"topic-{uuid.uuid4().hex[:12]}"
+        self._loop.call(self._nodes.add_topic, name, partitions, replication_factor, settings)
         try:
-            code = process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
-        reader.join()
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
-        self._process = self._reader = None
-        return code
+            yield name
+        finally:
+            self.delete_topics(name)
+
+    def reset(self) -> None:
+        """Delete all topics, groups and transactions, and settings changed at run time.
+
+        Connections of clients stay open.
+        """
+        self._loop.call(self._nodes.reset)
 
 
-@contextmanager
-def broker(directory: Path, **overrides: str) -> Iterator[BrokerProcess]:
-    """Run a broker during the context; ``num_partitions="4"`` sets ``num.partitions``."""
-    named = {name.replace("_", "."): value for name, value in overrides.items()}
-    process = BrokerProcess(directory, named)
-    try:
-        process.start()
-        yield process
-    finally:
-        process.stop()
+class Broker(_Threaded):
+    """One broker: ``with Broker(num_partitions=4) as broker: ...``.
+
+    The keyword arguments are Kafka's settings, with underscores for dots. ``data`` is the directory
+    of the data, which is kept; by default they are in memory, and removed. ``port`` 0 is any free
+    port. Raises BrokerError with the reason if the broker cannot start.
+    """
+
+    def __init__(
+        self, *, port: int = 0, data: Path | str | None = None, **settings: object
+    ) -> None:
+        super().__init__(partial(open_nodes, 1, settings, port=port, data=data))
+
+    @property
+    def address(self) -> Address:
+        """The host and the port for clients."""
+        return self._nodes.address
+
+    def stop(self) -> None:
+        """Shut the broker down cleanly, until :meth:`start`; data and port are kept."""
+        self._loop.call(self._nodes.stop)
+
+    def kill(self) -> None:
+        """End the broker as ``kill -9`` does, until :meth:`start`; data and port are kept."""
+        self._loop.call(self._nodes.kill)
+
+    def start(self) -> None:
+        """Start the broker again, after :meth:`stop` or :meth:`kill`."""
+        self._loop.call(self._nodes.start)
+
+    def restart(self) -> None:
+        """Stop the broker and start it again, with the same data and port."""
+        self._loop.call(self._nodes.restart)
+
+
+class Cluster(_Threaded):
+    """Several nodes, each a broker and a controller: ``with Cluster(3) as cluster: ...``.
+
+    Nodes have the ids 1, 2, 3; topics get three replicas, of which two must be in sync. The keyword
+    arguments are Kafka's settings, as for :class:`Broker`.
+    """
+
+    def __init__(self, count: int = 3, **settings: object) -> None:
+        super().__init__(partial(open_nodes, count, settings))
+
+    @property
+    def addresses(self) -> list[Address]:
+        """The hosts and ports for clients, in the order of the nodes."""
+        return self._nodes.addresses
+
+    def stop(self, node: int) -> None:
+        """Shut a node down cleanly, until :meth:`start`; its data and port are kept."""
+        self._loop.call(self._nodes.stop, node)
+
+    def kill(self, node: int) -> None:
+        """End a node as ``kill -9`` does, until :meth:`start`; its data and port are kept."""
+        self._loop.call(self._nodes.kill, node)
+
+    def start(self, node: int) -> None:
+        """Start a node again, after :meth:`stop` or :meth:`kill`."""
+        self._loop.call(self._nodes.start, node)
+
+    def restart(self, node: int) -> None:
+        """Stop a node and start it again, with the same data and port."""
+        self._loop.call(self._nodes.restart, node)

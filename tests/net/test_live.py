@@ -19,7 +19,7 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.handlers import served_on
-from kwire.testing.broker import BrokerProcess, broker
+from kwire.testing.process import BrokerProcess
 from kwire.testing.wire import Closed, WireClient
 from tests.support.codec.message_json import to_json
 
@@ -40,7 +40,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Start a broker like the recorded one: node 1 with topics c0 to c3."""
     directory = tmp_path_factory.mktemp("live") / "data"
-    with broker(directory, auto_create_topics_enable="false") as process:
+    with BrokerProcess(directory, auto_create_topics_enable=False) as process:
         with process.client() as client:
             topics = [
                 CreateTopicsRequest.CreatableTopic(
@@ -52,7 +52,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             assert [topic.error_code for topic in created.topics] == [0] * 4
             coordinate(client)
         yield process
-        assert process.alive, process.log_lines[-20:]
+        assert process.is_alive, process.log_lines[-20:]
         bugs = [
             line for line in process.log_lines if "Traceback" in line or "request failed" in line
         ]
@@ -208,7 +208,7 @@ def test_slow_readers_do_not_delay_other_clients(live: BrokerProcess) -> None:
     request = bytes.fromhex(recorded["apiversions-v0"]["sent"][0])
     slow = []
     for _ in range(100):
-        client = socket.create_connection((live.host, live.port))
+        client = socket.create_connection(live.address)
         client.sendall(request * 20)
         slow.append(client)
     check_alive(live)

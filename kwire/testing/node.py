@@ -1,0 +1,152 @@
+"""One node of a test broker: the product's own node, started, stopped and killed in this process.
+
+Rules: ``make_node`` builds it, as for ``kwire serve``. A restart uses the same port and data. A
+killed node closes its sockets and writes nothing more, as after ``kill -9``.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+import trio
+
+from kwire.cluster.layout import HOST, Member, Plan
+from kwire.codec.apis import ListenerType
+from kwire.codec.frame import read_response, request_frame
+from kwire.codec.schema import Request
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import ConfigError
+from kwire.errors import KafkaError
+from kwire.handlers.dispatch import Dispatcher
+from kwire.net.listener import Address
+from kwire.node.environment import Environment
+from kwire.node.run import leaves
+from kwire.node.server import Server, make_node
+from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.storage_format.directories import CannotOpenError, format_node
+from kwire.testing.errors import BrokerError
+from kwire.testing.log_lines import LogLines
+from kwire.testing.settings import CLIENTS, node_config
+from kwire.testing.wire import key_of
+from kwire.types import uuid_bytes
+
+Resp = TypeVar("Resp")
+
+
+@attrs.define(eq=False, repr=False)
+class LocalNode:
+    """One node and the directory with its data, which outlives a stop."""
+
+    plan: Plan
+    """The nodes of the cluster; a single node formats itself."""
+    member: Member
+    data: Path
+    settings: Mapping[str, str]
+    environment: Callable[[], Environment]
+    log: LogLines
+    port: int = attrs.field(init=False)
+    """The clients' port; 0 until the first start if any free one may be used."""
+    server: Server | None = None
+    """The running node; None while it is stopped."""
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _ended: trio.Event = attrs.field(factory=trio.Event)
+
+    def __attrs_post_init__(self) -> None:
+        self.port = self.member.port
+
+    @property
+    def id(self) -> int:
+        return self.member.id
+
+    @property
+    def address(self) -> Address:
+        """The clients' address; it stays the same after the first start."""
+        return Address(HOST, self.port)
+
+    @property
+    def running(self) -> Server:
+        """The running node; raises BrokerError while it is stopped."""
+        if self.server is None:
+            raise BrokerError(f"node {self.id} is stopped; call start() first")
+        return self.server
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata in force on the running node."""
+        return self.running.services.current.image
+
+    def _config(self) -> BrokerConfig:
+        return node_config(self.plan, self.member, self.port, self.data, self.settings)
+
+    def format(self) -> None:
+        """Format the data directory as one of a quorum of several nodes."""
+        config = self._config()
+        own_id = uuid_bytes(self.plan.directory_ids[self.id])
+        lines = format_node(
+            config,
+            self.plan.cluster_id,
+            ignore_formatted=False,
+            how=self.plan.initial_controllers,
+            random_bytes=lambda count: own_id[:count],
+        )
+        for _ in lines:
+            pass
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Start the node and return once it can answer every request; raise BrokerError."""
+        if self.server is not None:
+            raise BrokerError(f"node {self.id} is running already")
+        config = self._config()
+        self._scope, self._ended = trio.CancelScope(), trio.Event()
+        with self.log.writing():
+            try:
+                server = make_node(config, self.environment())
+                await nursery.start(self._run, server)
+            except (CannotOpenError, ConfigError, OSError) as error:
+                raise BrokerError(f"the broker cannot start: {error}") from error
+            except BaseExceptionGroup as group:
+                first = next(leaves(group))
+                if isinstance(first, CannotOpenError | KafkaError | OSError):
+                    raise BrokerError(f"the broker cannot start: {first}") from first
+                raise
+        self.port = server.address.port
+
+    async def _run(
+        self, server: Server, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        self.server = server
+        try:
+            with self._scope:
+                await server.run(task_status)
+        finally:
+            self.server = None
+            self._ended.set()
+
+    def stop(self) -> None:
+        """Begin a clean shutdown, if the node runs; see :meth:`wait_ended`."""
+        if self.server is not None:
+            self.server.stop()
+
+    def kill(self) -> None:
+        """End the node without a shutdown, if it runs; see :meth:`wait_ended`."""
+        if self.server is not None:
+            self._scope.cancel()
+
+    async def wait_ended(self) -> None:
+        """Wait until the node has released its port and its data, if it runs."""
+        if self.server is not None:
+            await self._ended.wait()
+
+    async def call(self, request: Request[Resp], version: int) -> Resp:
+        """Answer a request inside the node, without a connection."""
+        requests = Dispatcher(self.running.services, ListenerType.BROKER).for_connection(
+            CLIENTS, self.address.host
+        )
+        key = key_of(request)
+        frame = request_frame(key, version, 1, "kwire.testing", request)
+        parts = await requests.answer(memoryview(frame)[4:])
+        assert parts is not None
+        data = b"".join(map(bytes, parts))  # Only a Fetch is answered with regions of files.
+        response: Resp = read_response(key, version, data[4:])[1]
+        return response

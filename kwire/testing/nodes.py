@@ -1,0 +1,308 @@
+"""The nodes of a test broker in this trio loop: :func:`open_broker` and :func:`open_cluster`.
+
+Rules: the nodes are ready when every one of them can answer every request and knows all others.
+Whatever happens in the context, the nodes are ended and their temporary data are removed.
+"""
+
+import errno
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.cluster.layout import NODES_AT_MOST, Member, Plan, folder_of
+from kwire.cluster.ports import free_ports
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest
+from kwire.errors import BY_CODE, UnknownServerError, UnknownTopicOrPartition, kafka_name
+from kwire.net.listener import Address
+from kwire.node.environment import Environment, this_computer
+from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.testing.clock import MockTime
+from kwire.testing.errors import BrokerError
+from kwire.testing.folders import temporary_folder
+from kwire.testing.log_lines import LogLines
+from kwire.testing.node import LocalNode
+from kwire.testing.resets import reset_configs, reset_quotas
+from kwire.testing.settings import kafka_settings, setting_texts
+from kwire.types import random_uuid, uuid_text
+
+READY_S: Final = 30.0
+"""The time limit of a cluster's start; it takes about half a second."""
+_ATTEMPTS: Final = 3
+"""Starts of a cluster, if another program takes one of the ports that were free."""
+_TOPIC_TIMEOUT_MS: Final = 30_000
+
+
+@attrs.define(eq=False, repr=False)
+class LocalCluster:
+    """The nodes of one test broker. A broker is a cluster of one node; its id is 1."""
+
+    nodes: Mapping[int, LocalNode]
+    """The nodes by id, whether or not they run."""
+    log: LogLines
+    _nursery: trio.Nursery
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The clients' addresses, as in ``bootstrap.servers``."""
+        return ",".join(f"{host}:{port}" for host, port in self.addresses)
+
+    @property
+    def addresses(self) -> list[Address]:
+        return [node.address for node in self.nodes.values()]
+
+    @property
+    def address(self) -> Address:
+        """The address of the first node."""
+        return self.addresses[0]
+
+    @property
+    def log_lines(self) -> list[str]:
+        """The newest 10,000 lines that the nodes logged."""
+        return list(self.log.lines)
+
+    # Nodes ----------------------------------------------------------------------------------
+    async def start(self, node: int | None = None) -> None:
+        """Start one stopped node, or all of them, and wait until all running nodes are ready."""
+        stopped = [each for each in self._select(node) if each.server is None]
+        errors: list[BrokerError] = []
+        with trio.move_on_after(READY_S) as limit:
+            async with trio.open_nursery() as starting:
+                for each in stopped:
+                    starting.start_soon(self._start_node, each, starting, errors)
+            if not errors:
+                await self.wait_everywhere(self._knows_running)
+        if errors:
+            raise errors[0]
+        if limit.cancelled_caught:
+            raise BrokerError(f"the nodes are not ready after {READY_S:g} s: see log_lines")
+
+    async def _start_node(
+        self, node: LocalNode, starting: trio.Nursery, errors: list[BrokerError]
+    ) -> None:
+        """Start a node; give up the starts of the others if it fails."""
+        try:
+            await node.start(self._nursery)
+        except BrokerError as error:
+            errors.append(error)
+            starting.cancel_scope.cancel()
+
+    def _knows_running(self, image: MetadataImage) -> bool:
+        unfenced = {broker.id for broker in image.live_brokers()}
+        return all(node.server is None or node.id in unfenced for node in self.nodes.values())
+
+    async def stop(self, node: int | None = None) -> None:
+        """Shut one node down cleanly, or all of them; their data and ports are kept."""
+        nodes = self._select(node)
+        for each in nodes:
+            each.stop()
+        for each in nodes:
+            await each.wait_ended()
+
+    async def kill(self, node: int | None = None) -> None:
+        """End one node as ``kill -9`` does, or all of them; their data and ports are kept."""
+        nodes = self._select(node)
+        for each in nodes:
+            each.kill()
+        for each in nodes:
+            await each.wait_ended()
+
+    async def restart(self, node: int | None = None) -> None:
+        """Stop one node or all of them, and start them again with the same data and ports."""
+        await self.stop(node)
+        await self.start(node)
+
+    def _select(self, node: int | None) -> list[LocalNode]:
+        if node is None:
+            return list(self.nodes.values())
+        if node not in self.nodes:
+            raise BrokerError(
+                f"there is no node {node}; the ids are {', '.join(map(str, self.nodes))}"
+            )
+        return [self.nodes[node]]
+
+    @property
+    def running(self) -> list[LocalNode]:
+        """The running nodes; raises BrokerError if there are none."""
+        running = [node for node in self.nodes.values() if node.server is not None]
+        if not running:
+            raise BrokerError("the broker is stopped; call start() first")
+        return running
+
+    async def wait_everywhere(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Wait until the metadata in force on every running node meet a condition."""
+        for node in self.running:
+            await node.running.core.publisher.wait_for(condition)
+
+    # Topics ---------------------------------------------------------------------------------
+    async def create_topic(
+        self, name: str, partitions: int = 1, *, replication_factor: int = -1, **settings: object
+    ) -> None:
+        """Create a topic and wait until every node serves it; raise BrokerError.
+
+        ``settings`` are the topic's, with underscores: ``cleanup_policy="compact"``.
+        """
+        await self.add_topic(name, partitions, replication_factor, settings)
+
+    async def add_topic(
+        self, name: str, partitions: int, replication_factor: int, settings: Mapping[str, object]
+    ) -> None:
+        """Create a topic as :meth:`create_topic` does, with the settings in one mapping."""
+        shape = CreateTopicsRequest.CreatableTopic
+        topic = shape(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[
+                shape.CreatableTopicConfig(name=key, value=value)
+                for key, value in setting_texts(settings).items()
+            ],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=_TOPIC_TIMEOUT_MS)
+        (result,) = (await self.running[0].call(request, 7)).topics
+        if result.error_code:
+            why = result.error_message or error_name(result.error_code)
+            raise BrokerError(f"cannot create the topic {name}: {why}")
+        await self.wait_everywhere(lambda image: image.topic(name) is not None)
+
+    async def delete_topics(self, *names: str) -> None:
+        """Delete topics; one that does not exist is skipped."""
+        states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
+        request = DeleteTopicsRequest(topics=states, timeout_ms=_TOPIC_TIMEOUT_MS)
+        for result in (await self.running[0].call(request, 6)).responses:
+            if result.error_code and result.error_code != UnknownTopicOrPartition.code:
+                why = result.error_message or error_name(result.error_code)
+                raise BrokerError(f"cannot delete the topic {result.name}: {why}")
+        await self.wait_everywhere(lambda image: all(image.topic(name) is None for name in names))
+
+    async def reset(self) -> None:
+        """Delete all topics, groups and transactions, and settings and quotas set at run time.
+
+        Groups and transactions go with the internal topics that store them. Connections of clients
+        stay open.
+        """
+        image = self.running[0].image
+        await self.delete_topics(*image.topic_ids)
+        for request in (reset_configs(image), reset_quotas(image)):
+            if request is not None:
+                await self.running[0].call(request, 1)
+
+
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error code."""
+    return kafka_name(BY_CODE.get(code, UnknownServerError))
+
+
+@asynccontextmanager
+async def open_broker(
+    *,
+    port: int = 0,
+    data: Path | str | None = None,
+    clock: MockTime | None = None,
+    **settings: object,
+) -> AsyncIterator[LocalCluster]:
+    """Run a broker in this trio loop during the context.
+
+    ``settings`` are Kafka's, with underscores: ``num_partitions=4``. ``data`` is the directory of
+    the data, which is kept; by default they are in memory, and removed. With ``clock``, which must
+    also be trio's clock, the test controls the broker's time. Raises BrokerError.
+    """
+    async with open_nodes(1, settings, port=port, data=data, clock=clock) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def open_cluster(
+    count: int = 3, *, clock: MockTime | None = None, **settings: object
+) -> AsyncIterator[LocalCluster]:
+    """Run a cluster of ``count`` nodes in this trio loop; see :func:`open_broker`."""
+    async with open_nodes(count, settings, clock=clock) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def open_nodes(
+    count: int,
+    arguments: Mapping[str, object],
+    *,
+    port: int = 0,
+    data: Path | str | None = None,
+    clock: MockTime | None = None,
+) -> AsyncIterator[LocalCluster]:
+    """Run nodes as :func:`open_broker` does; ``port`` and ``data`` are those of a single one."""
+    if not 1 <= count <= NODES_AT_MOST:
+        raise BrokerError(f"a cluster has from 1 to {NODES_AT_MOST} nodes, not {count}")
+    settings, log = kafka_settings(arguments), LogLines()
+    error: Exception | None = None
+    with log.attach(), temporary_folder() as folder:
+        directory = None if data is None else Path(data)
+        async with trio.open_nursery() as nursery:
+
+            def new_nodes(attempt: int) -> LocalCluster:
+                place = directory or folder / str(attempt)
+                make = partial(_new_node, place, settings, partial(this_computer, clock=clock), log)
+                plan = _plan(count, port)
+                return LocalCluster({m.id: make(plan, m) for m in plan.members}, log, nursery)
+
+            try:
+                cluster = await _start(new_nodes)
+                try:
+                    yield cluster
+                finally:
+                    await (cluster.kill() if data is None else cluster.stop())
+            except Exception as caught:  # noqa: BLE001  Raised below: the nursery would wrap it.
+                error = caught
+            nursery.cancel_scope.cancel()
+    if error is not None:
+        raise error
+
+
+def _plan(count: int, port: int) -> Plan:
+    """Return new nodes; only the ports of several controllers must be decided before they run."""
+    controller_ports = free_ports(count) if count > 1 else (0,)
+    members = tuple(Member(i + 1, port, number) for i, number in enumerate(controller_ports))
+    ids = {member.id: uuid_text(random_uuid(os.urandom)) for member in members}
+    return Plan(uuid_text(random_uuid(os.urandom)), port, members, ids)
+
+
+def _new_node(
+    place: Path,
+    settings: Mapping[str, str],
+    environment: Callable[[], Environment],
+    log: LogLines,
+    plan: Plan,
+    member: Member,
+) -> LocalNode:
+    if len(plan.members) == 1:
+        return LocalNode(plan, member, place, settings, environment, log)
+    node = LocalNode(plan, member, folder_of(place, member.id), settings, environment, log)
+    node.format()
+    return node
+
+
+async def _start(new_nodes: Callable[[int], LocalCluster]) -> LocalCluster:
+    """Start nodes; try again if another program has taken one of the free ports meanwhile."""
+    attempt = 0
+    while True:
+        cluster = new_nodes(attempt)
+        try:
+            await cluster.start()
+        except BrokerError as error:
+            await cluster.kill()
+            attempt += 1
+            if attempt == _ATTEMPTS or len(cluster.nodes) == 1 or not _is_port_taken(error):
+                raise
+        else:
+            return cluster
+
+
+def _is_port_taken(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error is not None and error.errno == errno.EADDRINUSE

@@ -1,0 +1,49 @@
+"""Mistakes in the brokers for users' tests."""
+
+from typing import Final
+
+from tests.mutations.table import Mutation
+
+BROKER: Final = "tests/testing/test_broker.py"
+MUTATIONS = (
+    Mutation(
+        name="typo-in-a-setting-of-a-test-broker",
+        invariants=(),
+        path="kwire/testing/settings.py",
+        old="        if broker_key(name) is None:\n",
+        new="        if not name:\n",
+        test=f"{BROKER}::test_a_wrong_setting_is_one_clear_error",
+    ),
+    Mutation(
+        name="log-of-a-test-broker-among-the-applications",
+        invariants=(),
+        path="kwire/testing/log_lines.py",
+        old="            _LOGGER.propagate = False\n",
+        new="            _LOGGER.propagate = True\n",
+        test=f"{BROKER}::test_the_log_is_the_brokers_own",
+    ),
+    Mutation(
+        name="log-of-a-test-broker-in-that-of-another",
+        invariants=(),
+        path="kwire/testing/log_lines.py",
+        old="        if _CURRENT.get() is self:\n",
+        new="        if _CURRENT.get() is not None:\n",
+        test=f"{BROKER}::test_brokers_of_one_process_share_nothing",
+    ),
+    Mutation(
+        name="groups-of-a-test-broker-survive-its-reset",
+        invariants=(),
+        path="kwire/testing/nodes.py",
+        old="        await self.delete_topics(*image.topic_ids)\n",
+        new='        await self.delete_topics(*(n for n in image.topic_ids if n[:2] != "__"))\n',
+        test=f"{BROKER}::test_reset_deletes_topics_groups_and_transactions_and_keeps_connections",
+    ),
+    Mutation(
+        name="thread-of-a-test-broker-outlives-it",
+        invariants=(),
+        path="kwire/testing/loop_thread.py",
+        old="            self._thread.join()\n",
+        new="",
+        test=f"{BROKER}::test_threads_descriptors_and_directories_are_gone_at_the_end",
+    ),
+)

@@ -1,0 +1,80 @@
+"""Requests of a client to a test broker, over one connection each."""
+
+import time
+
+from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+from kwire.codec.messages.init_producer_id import InitProducerIdRequest
+from kwire.codec.messages.list_groups import ListGroupsRequest
+from kwire.codec.messages.list_transactions import ListTransactionsRequest
+from kwire.codec.messages.metadata import MetadataRequest
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.produce import ProduceRequest
+from kwire.net.listener import Address
+from kwire.records.build import New, batch
+from kwire.testing.wire import WireClient
+
+GROUP, TRANSACTION = 0, 1
+
+
+def partition_counts(address: Address) -> dict[str, int]:
+    """Return the number of partitions of each topic, according to Metadata."""
+    with WireClient(*address) as client:
+        topics = client.call(MetadataRequest(topics=None), 12).topics
+    return {topic.name: len(topic.partitions) for topic in topics if topic.name is not None}
+
+
+def produce(client: WireClient, topic: str, value: bytes = b"value", *, acks: int = -1) -> int:
+    """Produce one record to partition 0; return the error code."""
+    data = ProduceRequest.TopicProduceData
+    partition = data.PartitionProduceData(
+        index=0, records=batch([New(None, value)], timestamp_ms=1_700_000_000_000)
+    )
+    request = ProduceRequest(
+        acks=acks, timeout_ms=5000, topic_data=[data(name=topic, partition_data=[partition])]
+    )
+    response = client.call(request, 9)
+    code: int = response.responses[0].partition_responses[0].error_code
+    return code
+
+
+def find_coordinator(client: WireClient, kind: int, key: str) -> None:
+    """Wait until the coordinator of a group or transactional id can be asked."""
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+    while client.call(request, 4).coordinators[0].error_code:
+        time.sleep(0.001)
+
+
+def commit(client: WireClient, group: str, topic: str, offset: int) -> None:
+    """Commit an offset of partition 0."""
+    find_coordinator(client, GROUP, group)
+    shape = OffsetCommitRequest.OffsetCommitRequestTopic
+    spot = shape.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    request = OffsetCommitRequest(
+        group_id=group, member_id="", topics=[shape(name=topic, partitions=[spot])]
+    )
+    while client.call(request, 9).topics[0].partitions[0].error_code:
+        time.sleep(0.001)
+
+
+def groups(client: WireClient) -> list[str]:
+    return [group.group_id for group in client.call(ListGroupsRequest(), 4).groups]
+
+
+def begin_transactional_id(client: WireClient, transactional_id: str) -> None:
+    """Register a transactional id with its coordinator."""
+    find_coordinator(client, TRANSACTION, transactional_id)
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=10_000,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    while client.call(request, 4).error_code:
+        time.sleep(0.001)
+
+
+def transactional_ids(client: WireClient) -> list[str]:
+    listed = client.call(ListTransactionsRequest(), 0).transaction_states
+    return [state.transactional_id for state in listed]
