@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.mutations.table import Mutation
 
+PLUGIN: Final = "tests/testing/test_pytest_plugin.py"
 BROKER: Final = "tests/testing/test_broker.py"
 MUTATIONS = (
     Mutation(
@@ -45,5 +46,21 @@ MUTATIONS = (
         old="            self._thread.join()\n",
         new="",
         test=f"{BROKER}::test_threads_descriptors_and_directories_are_gone_at_the_end",
+    ),
+    Mutation(
+        name="report-has-the-log-of-earlier-tests",
+        invariants=(),
+        path="kwire/testing/pytest_plugin.py",
+        old="            self._counts[broker] = broker.log_line_count\n",
+        new="            self._counts[broker] = 0\n",
+        test=f"{PLUGIN}::test_the_report_of_a_failed_test_has_the_log_since_its_begin",
+    ),
+    Mutation(
+        name="plugin-imports-brokers-for-every-run",
+        invariants=(),
+        path="kwire/testing/pytest_plugin.py",
+        old="import pytest\n\nif TYPE_CHECKING:\n",
+        new="import pytest\n\nimport kwire.testing.broker\n\nif TYPE_CHECKING:\n",
+        test=f"{PLUGIN}::test_nothing_is_imported_before_a_broker_is_used",
     ),
 )

@@ -1,0 +1,134 @@
+"""The pytest plugin: fixtures with brokers, which need no conftest.
+
+``kafka`` is the session's broker, ``kafka_fresh`` a test's own one, ``kafka_cluster`` the session's
+three nodes; ``kafka_topic`` and ``kafka_topic_factory`` create topics with unique names and delete
+them. The report of a failed test shows what its brokers logged meanwhile.
+
+Rule: pytest imports this module at its start, so it imports nothing of kwire before a fixture is
+used. With pytest-xdist each worker has brokers of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from kwire.testing.broker import Broker, Cluster
+
+    B = TypeVar("B", Broker, Cluster)
+
+LINES_MAX: Final = 200
+"""The log lines in the report of a failed test."""
+
+
+class Brokers:
+    """The brokers that fixtures have opened, with the count of log lines before the test."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Broker | Cluster, int] = {}
+
+    @contextmanager
+    def watching(self, broker: B) -> Iterator[B]:
+        with broker:
+            self._counts[broker] = 0
+            try:
+                yield broker
+            finally:
+                del self._counts[broker]
+
+    def begin_test(self) -> None:
+        for broker in self._counts:
+            self._counts[broker] = broker.log_line_count
+
+    def log_sections(self) -> Iterator[tuple[str, str]]:
+        """Yield the title and the text of what each broker has logged since the test began."""
+        for broker, before in self._counts.items():
+            count = min(broker.log_line_count - before, LINES_MAX)
+            if count > 0:
+                title = f"log of the broker at {broker.bootstrap_servers}"
+                yield title, "\n".join(broker.log_lines[-count:])
+
+
+# Any: arguments of `Broker` by name, each with a type of its own.
+Settings: TypeAlias = Mapping[str, Any]
+_BROKERS: Final = pytest.StashKey[Brokers]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_BROKERS] = Brokers()
+    config.addinivalue_line(
+        "markers",
+        "kafka_settings(**settings): settings of the broker of kafka_fresh, as num_partitions=4",
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[_BROKERS].begin_test()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections += item.config.stash[_BROKERS].log_sections()
+    return report
+
+
+@pytest.fixture(scope="session")
+def kafka_settings() -> Settings:
+    """The settings of the session's brokers: none. Override this fixture to have others."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_settings: Settings, pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """A broker that serves all tests of the session; use topics with unique names."""
+    from kwire.testing.broker import Broker
+
+    with pytestconfig.stash[_BROKERS].watching(Broker(**kafka_settings)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_fresh(kafka_settings: Settings, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A new broker for this test alone, with the settings of its ``kafka_settings`` marker."""
+    from kwire.testing.broker import Broker
+
+    settings = dict(kafka_settings)
+    for marker in reversed(list(request.node.iter_markers("kafka_settings"))):
+        settings.update(marker.kwargs)
+    with request.config.stash[_BROKERS].watching(Broker(**settings)) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(kafka_settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """A cluster of three nodes for all tests of the session; restart the nodes that you stop."""
+    from kwire.testing.broker import Cluster
+
+    with pytestconfig.stash[_BROKERS].watching(Cluster(3, **kafka_settings)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_topic_factory(kafka: Broker) -> Iterator[Callable[..., str]]:
+    """A function that creates a topic and returns its name; the topics are deleted at the end.
+
+    It takes the arguments of ``Broker.topic``: the number of partitions, and settings.
+    """
+    with ExitStack() as topics:
+        yield lambda *arguments, **settings: topics.enter_context(
+            kafka.topic(*arguments, **settings)
+        )
+
+
+@pytest.fixture
+def kafka_topic(kafka_topic_factory: Callable[..., str]) -> str:
+    """The unique name of a new topic with one partition, on the broker of ``kafka``."""
+    return kafka_topic_factory()

@@ -1,0 +1,188 @@
+"""The pytest plugin, in runs of pytest of its own."""
+
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., pytest.RunResult]
+pytest_plugins = ["pytester"]
+PLUGIN = ("-p", "kwire.testing.pytest_plugin")
+CLIENT = """
+from confluent_kafka import Consumer, Producer
+
+def send_and_read(servers, topic):
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce(topic, b"value")
+    assert producer.flush(10) == 0
+    settings = {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    message = consumer.poll(10)
+    consumer.close()
+    return message.value()
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs pytest on a module in a process of its own."""
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makepyfile(client=CLIENT)
+
+    def run_module(source: str, *arguments: str) -> pytest.RunResult:
+        pytester.makepyfile(source)
+        return pytester.runpytest_subprocess(*PLUGIN, *arguments, timeout=120)
+
+    return run_module
+
+
+def test_one_broker_serves_the_session_with_unique_topics(run: Run) -> None:
+    result = run("""
+        from client import send_and_read
+
+        addresses, topics = set(), set()
+
+        def test_one(kafka, kafka_topic):
+            addresses.add(kafka.address)
+            topics.add(kafka_topic)
+            assert send_and_read(kafka.bootstrap_servers, kafka_topic) == b"value"
+
+        def test_other(kafka, kafka_topic, kafka_topic_factory):
+            addresses.add(kafka.address)
+            topics.update({kafka_topic, kafka_topic_factory(3, cleanup_policy="compact")})
+            assert len(addresses) == 1 and len(topics) == 3
+
+        def test_topics_are_deleted(kafka):
+            from confluent_kafka.admin import AdminClient
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+            assert not topics & set(admin.list_topics(timeout=10).topics)
+    """)
+    result.assert_outcomes(passed=3)
+
+
+def test_a_fresh_broker_is_the_tests_own_with_its_settings(run: Run) -> None:
+    result = run(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def kafka_settings():
+            return {"num_partitions": 2}
+
+        @pytest.mark.kafka_settings(num_partitions=5)
+        def test_with_settings(kafka_fresh, kafka):
+            assert kafka_fresh.address != kafka.address
+            assert [count(b) for b in (kafka_fresh, kafka)] == [5, 2]
+
+        def test_without(kafka_fresh):
+            assert count(kafka_fresh) == 2
+
+        def count(broker):
+            from confluent_kafka.admin import AdminClient
+            broker.create_topic("orders", -1)
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            return len(admin.list_topics("orders", timeout=10).topics["orders"].partitions)
+    """,
+        "--strict-markers",
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_the_report_of_a_failed_test_has_the_log_since_its_begin(run: Run) -> None:
+    result = run("""
+        def test_before(kafka):
+            kafka.create_topic("created-before")
+
+        def test_failing(kafka):
+            kafka.create_topic("created-meanwhile")
+            assert False
+
+        def test_passing(kafka):
+            kafka.create_topic("created-after")
+    """)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*log of the broker at 127.0.0.1:*", "*topics created name=created-meanwhile*"]
+    )
+    result.stdout.no_fnmatch_line("*created-before*")
+    result.stdout.no_fnmatch_line("*created-after*")
+
+
+@pytest.mark.slow
+def test_a_cluster_serves_tests_in_several_processes(run: Run) -> None:
+    result = run(
+        """
+        from client import send_and_read
+
+        def test_one(kafka_cluster):
+            kafka_cluster.create_topic("orders", 2)
+            assert send_and_read(kafka_cluster.bootstrap_servers, "orders") == b"value"
+
+        def test_other(kafka, kafka_topic):
+            assert send_and_read(kafka.bootstrap_servers, kafka_topic) == b"value"
+    """,
+        "-n",
+        "2",
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_brokers_serve_programs_on_asyncio_and_trio(run: Run) -> None:
+    result = run(
+        """
+        import asyncio
+        import trio
+        from aiokafka import AIOKafkaProducer
+
+        def test_asyncio(kafka, kafka_topic):
+            async def program():
+                producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+                await producer.start()
+                sent = await producer.send_and_wait(kafka_topic, b"value")
+                await producer.stop()
+                return sent.offset
+            assert asyncio.run(program()) == 0
+
+        @trio.testing.trio_test
+        async def test_trio(kafka):
+            kafka.create_topic("orders")
+            await (await trio.open_tcp_stream(*kafka.address)).aclose()
+
+        async def test_with_a_trio_plugin(kafka, kafka_topic):
+            with kafka.topic() as other:
+                assert other != kafka_topic
+    """,
+        "-o",
+        "trio_mode=true",
+    )
+    result.assert_outcomes(passed=3)
+
+
+def test_nothing_is_imported_before_a_broker_is_used(run: Run) -> None:
+    result = run(
+        """
+        import sys
+
+        def test_modules():
+            imported = sorted(name for name in sys.modules if name.startswith("kwire"))
+            assert imported == ["kwire", "kwire.testing", "kwire.testing.pytest_plugin"]
+            assert not {"attrs", "cramjam", "immutables"} & set(sys.modules)
+    """,
+        "-p",
+        "no:trio",
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_a_broker_that_cannot_start_is_one_clear_error(run: Run) -> None:
+    result = run("""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def kafka_settings():
+            return {"num_partitons": 2}
+
+        def test_one(kafka): ...
+    """)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*BrokerError: num_partitons is not one of Kafka's*"])
