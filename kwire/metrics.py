@@ -64,6 +64,31 @@ CONNECTIONS_MADE: Final = counter(
     "Connections accepted.",
     "listener",
 )
+AUTHENTICATIONS: Final = counter(
+    "kafka_server_socket_server_metrics_successful_authentication_total",
+    "Log-ins of clients.",
+    "listener",
+)
+FAILED_AUTHENTICATIONS: Final = counter(
+    "kafka_server_socket_server_metrics_failed_authentication_total",
+    "Connections closed because their log-in failed.",
+    "listener",
+)
+REAUTHENTICATIONS: Final = counter(
+    "kafka_server_socket_server_metrics_successful_reauthentication_total",
+    "Log-ins that renewed a session.",
+    "listener",
+)
+FAILED_REAUTHENTICATIONS: Final = counter(
+    "kafka_server_socket_server_metrics_failed_reauthentication_total",
+    "Connections closed because their session could not be renewed.",
+    "listener",
+)
+EXPIRED_CONNECTIONS: Final = counter(
+    "kafka_server_socket_server_metrics_expired_connections_killed_count",
+    "Connections closed because of a request after the end of their session.",
+    "listener",
+)
 REQUEST_MEMORY: Final = gauge(
     "kafka_network_request_memory_used_bytes", "Bytes of requests in flight."
 )

@@ -18,6 +18,7 @@ from kwire.configs.broker import OWN, BrokerConfig  # noqa: E402
 from kwire.configs.declare import Key  # noqa: E402
 from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
 from kwire.configs.inert import InertConfig  # noqa: E402
+from kwire.configs.security import SecurityConfig  # noqa: E402
 from kwire.configs.topic import TopicConfig  # noqa: E402
 from kwire.handlers import served_on  # noqa: E402
 from kwire.handlers.unserved import UNSERVED  # noqa: E402
@@ -32,7 +33,7 @@ INTRODUCTION = """\
 
 Settings have Kafka 4.3's names, types, defaults and bounds. Those marked *no effect* are
 accepted and shown, but nothing acts on them yet. `kwire serve` warns about names that Kafka does
-not know, and refuses settings that ask for protection it does not have (authorizers, SSL, SASL,
+not know, and refuses settings that ask for protection it does not have (authorizers, SSL,
 policies).
 """
 
@@ -63,6 +64,7 @@ def configuration() -> str:
             table("Topics", TopicConfig.keys().values()),
             table("Groups", GroupConfig.keys().values()),
             table("Client metrics", ClientMetricsConfig.keys().values()),
+            table("Protection of listeners", SecurityConfig.keys().values()),
             table("Known to Kafka, without effect in kwire", InertConfig.keys().values()),
         )
     )

@@ -1,7 +1,7 @@
 """The settings of a node, as in ``server.properties``.
 
-Settings without effect are in :mod:`kwire.configs.inert`. A value set at run time overrides the
-file's (``with_dynamic``), and one for this broker overrides one for all brokers.
+Others are in :mod:`kwire.configs.security` and :mod:`kwire.configs.inert`. A value set at run time
+overrides the file's (``with_dynamic``), and one for this broker overrides one for all brokers.
 """
 
 import functools
@@ -119,9 +119,6 @@ class BrokerConfig(Config):
     security_inter_broker_protocol = string(
         "PLAINTEXT", "The protocol between brokers when no listener is named for it.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-    )
-    early_start_listeners = optional_strings(
-        "Listeners that are opened before the others.", effective=False
     )
     unstable_api_versions_enable = boolean(
         False, "Offers versions of requests that may still change.", internal=True, effective=False
@@ -696,5 +693,7 @@ def broker_key(name: str) -> Key[object] | None:
 def all_broker_keys() -> dict[str, Key[object]]:
     """Return every broker setting of Kafka 4.3, sorted by name."""
     from kwire.configs.inert import InertConfig
+    from kwire.configs.security import SecurityConfig
 
-    return dict(sorted({**BrokerConfig.keys(), **InertConfig.keys()}.items()))
+    keys = BrokerConfig.keys() | SecurityConfig.keys() | InertConfig.keys()
+    return dict(sorted(keys.items()))

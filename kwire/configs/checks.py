@@ -26,19 +26,38 @@ _PROTECTIVE: Final = frozenset(
 
 
 _OPEN: Final = "and let only networks that you trust reach the node"
+_LISTENERS_OWN: Final = "listener.name."
+"""The beginning of the names of settings of one listener; its name comes next."""
+_LOGIN: Final = frozenset({"sasl.enabled.mechanisms", "sasl.server.max.receive.size"})
+"""Settings of listeners whose clients must log in."""
+_JAAS: Final = "sasl.jaas.config"
 
 
 def check_protection(properties: Mapping[str, str]) -> None:
     """Reject settings that ask for protection that kwire lacks."""
     for name, text in properties.items():
-        plain = name.split(".", 3)[-1] if name.startswith("listener.name.") else name
+        plain = _plain(name)
         if plain not in _PROTECTIVE and "ssl." not in plain and "sasl." not in plain:
+            continue
+        if is_for_login(name):
             continue
         key = broker_key(plain)
         if key is None or key.parse(text) != key.default:
             raise ConfigError(
                 f"{name} asks for protection that kwire does not have yet; remove it, {_OPEN}"
             )
+
+
+def _plain(name: str) -> str:
+    """Return the name of a setting without the listener that it is for."""
+    return name.split(".", 3)[-1] if name.startswith(_LISTENERS_OWN) else name
+
+
+def is_for_login(name: str) -> bool:
+    """Return whether a setting is for log-ins, of one listener or of all."""
+    plain = _plain(name)
+    is_jaas = plain.endswith(f".{_JAAS}") and plain != name
+    return is_jaas or plain in _LOGIN
 
 
 def check_values(properties: Mapping[str, str]) -> None:
@@ -52,6 +71,10 @@ def warnings(properties: Mapping[str, str]) -> Iterator[str]:
     """Yield warnings about properties that do not keep the node from starting."""
     for name, text in properties.items():
         key = broker_key(name)
+        if key is None and name.startswith(_LISTENERS_OWN):
+            key = broker_key(_plain(name))
+            if key is not None or is_for_login(name):
+                continue
         if key is None:
             nearest = nearest_name(name)
             hint = "" if nearest is None else f" nearest={nearest}"
@@ -75,6 +98,7 @@ def check_node(config: BrokerConfig) -> None:
     """Reject combinations that cannot work."""
     _check_roles(config)
     _check_listeners(config)
+    _check_logins(config)
     _check_quorum(config)
     _check_log(config)
     _check_times(config)
@@ -106,10 +130,12 @@ def _check_listeners(config: BrokerConfig) -> None:
     controllers = [name.upper() for name in config.controller_listener_names]
     _require_given("controller.listener.names", bool(controllers))
     for endpoint in config.endpoints + config.advertised_endpoints:
+        without_tls = endpoint.protocol.replace("SSL", "PLAINTEXT")
         _require(
-            endpoint.protocol == "PLAINTEXT",
+            endpoint.name in controllers or not endpoint.has_tls,
             f"listener {endpoint.name} asks for {endpoint.protocol} (listeners, "
-            f"listener.security.protocol.map): kwire does not have it yet; use PLAINTEXT, {_OPEN}",
+            "listener.security.protocol.map): kwire does not have TLS yet; "
+            f"use {without_tls}, {_OPEN}",
         )
     for name in controllers:
         _require(
@@ -129,6 +155,26 @@ def _check_listeners(config: BrokerConfig) -> None:
         raise ConfigError(
             "listeners of a controller must all be in controller.listener.names; remove "
             f"{_join(others)} from listeners, or add broker to process.roles"
+        )
+
+
+def _check_logins(config: BrokerConfig) -> None:
+    """Reject incomplete settings of log-ins, and such settings where clients need not log in."""
+    listeners = [endpoint.name for endpoint in config.endpoints if endpoint.has_sasl]
+    if listeners:
+        from kwire.configs.sasl import mechanisms_of
+
+        for listener in listeners:
+            mechanisms_of(config.static, listener)
+    for name, text in config.static.items():
+        key = broker_key(_plain(name))
+        if not is_for_login(name) or (key is not None and key.parse(text) == key.default):
+            continue
+        own = name.removeprefix(_LISTENERS_OWN).split(".")[0].upper()
+        _require(
+            own in listeners if name.startswith(_LISTENERS_OWN) else bool(listeners),
+            f"{name} is for clients that log in, but no such listener has SASL; map one to "
+            f"SASL_PLAINTEXT in listener.security.protocol.map, or remove it, {_OPEN}",
         )
 
 
@@ -171,6 +217,12 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
     _require(
         config.inter_broker_listener_name != "",
         f"inter.broker.listener.name is empty; name one of {_join(names)}, or leave it out",
+    )
+    between_brokers = config.protocols[config.inter_broker_listener]
+    _require(
+        between_brokers == "PLAINTEXT",
+        f"inter.broker.listener.name {config.inter_broker_listener} asks for {between_brokers}: "
+        "brokers cannot log in to each other yet; name a listener with PLAINTEXT",
     )
     both = ("inter.broker.listener.name", "security.inter.broker.protocol")
     _require(

@@ -19,6 +19,7 @@ from kwire.configs.declare import (
     long,
     optional_integer,
     optional_string,
+    optional_strings,
     string,
     strings,
 )
@@ -47,8 +48,6 @@ class InertConfig(Config):
     authorizer_class_name = string("")
     client_quota_callback_class = optional_string(kind=Kind.CLASS)
     config_providers = strings((), scope=CLUSTER_WIDE)
-    connection_failed_authentication_delay_ms = integer(100, low=0)
-    connections_max_reauth_ms = long(0)
     controller_performance_always_log_threshold_ms = long(2000, low=0, internal=True)
     controller_performance_sample_period_ms = long(60000, low=100, internal=True)
     controller_socket_timeout_ms = integer(30000)
@@ -58,6 +57,7 @@ class InertConfig(Config):
     delegation_token_max_lifetime_ms = long(604800000, low=1)
     delegation_token_secret_key = optional_string(kind=Kind.PASSWORD)
     delete_records_purgatory_purge_interval_requests = integer(1)
+    early_start_listeners = optional_strings("Listeners that are opened before the others.")
     fetch_purgatory_purge_interval_requests = integer(1000)
     follower_fetch_last_tiered_offset_enable = boolean(False, scope=CLUSTER_WIDE)
     group_consumer_assignment_interval_ms = integer(1000, low=0, scope=CLUSTER_WIDE)
@@ -164,7 +164,6 @@ class InertConfig(Config):
     remote_log_storage_manager_impl_prefix = string("rsm.config.")
     remote_log_storage_system_enable = boolean(False)
     sasl_client_callback_handler_class = optional_string(kind=Kind.CLASS)
-    sasl_enabled_mechanisms = strings(("GSSAPI",), scope=PER_BROKER)
     sasl_jaas_config = optional_string(kind=Kind.PASSWORD, scope=PER_BROKER)
     sasl_kerberos_kinit_cmd = string("/usr/bin/kinit", scope=PER_BROKER)
     sasl_kerberos_min_time_before_relogin = long(60000, scope=PER_BROKER)
@@ -215,7 +214,6 @@ class InertConfig(Config):
     sasl_oauthbearer_sub_claim_name = string("sub")
     sasl_oauthbearer_token_endpoint_url = optional_string()
     sasl_server_callback_handler_class = optional_string(kind=Kind.CLASS)
-    sasl_server_max_receive_size = integer(524288)
     security_providers = optional_string()
     share_coordinator_append_linger_ms = integer(-1, low=-1)
     share_coordinator_cached_buffer_max_bytes = integer(1048588, low=524288, scope=CLUSTER_WIDE)

@@ -25,6 +25,16 @@ class Endpoint(NamedTuple):
     port: int
     protocol: str = "PLAINTEXT"
 
+    @property
+    def has_tls(self) -> bool:
+        """True if its connections are encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        """True if clients must log in with SASL."""
+        return self.protocol.startswith("SASL_")
+
     def __str__(self) -> str:
         return f"{self.name}://{in_address(self.host)}:{self.port}"
 

@@ -28,7 +28,7 @@ from kwire.codec.primitives import MalformedError
 from kwire.drive import give_way, run_in_slices
 from kwire.handlers import handler_name, served_on
 from kwire.handlers.shared.client_quotas import PRODUCED
-from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.context import ANONYMOUS, Context, Principal, Services
 from kwire.handlers.shared.forwarding import answer_by_controller
 from kwire.handlers.shared.handler import Handler
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
@@ -110,13 +110,16 @@ class Dispatcher:
     def __attrs_post_init__(self) -> None:
         self._apis = served_on(self.listener_type)
 
-    def for_connection(self, listener: str, client_host: str) -> "ConnectionRequests":
+    def for_connection(
+        self, listener: str, client_host: str, principal: Principal = ANONYMOUS
+    ) -> "ConnectionRequests":
         """Return the object that answers the requests of a new connection."""
         context = Context(
             services=self.services,
             listener_type=self.listener_type,
             listener=listener,
             client_host=client_host,
+            principal=principal,
         )
         return ConnectionRequests(self, context)
 

@@ -1,4 +1,7 @@
-"""SaslAuthenticate (API key 36): rejected, because no listener requires authentication yet."""
+"""SaslAuthenticate (API key 36): rejected where no log-in is due.
+
+Listeners with SASL answer it before a request gets here (:mod:`kwire.net.log_in`).
+"""
 
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.errors import IllegalSaslState, KafkaError

@@ -1,4 +1,7 @@
-"""SaslHandshake (API key 17): rejected, because no listener requires authentication yet."""
+"""SaslHandshake (API key 17): rejected where no log-in is due.
+
+Listeners with SASL answer it before a request gets here (:mod:`kwire.net.log_in`).
+"""
 
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.errors import IllegalSaslState

@@ -143,8 +143,10 @@ class Connection:
         """Read and answer until the peer hangs up, then send the answers that still wait."""
         try:
             await self._converse()
-        except Disconnect:
+        except Disconnect as end:
             await self._wait_answered()
+            if end.answer:
+                await self.sender.send(end.answer)
             raise
         await self._wait_answered()
 

@@ -6,6 +6,7 @@ or in one of a few pooled buffers. A small frame is a slice of the chunk in whic
 bytes of a large frame are received straight into its own buffer, where its records stay.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -22,7 +23,14 @@ _POOLED_FROM: Final = 16 << 10
 
 
 class Disconnect(Exception):
-    """The connection cannot continue; the text is the reason in the one log line about it."""
+    """The connection cannot continue; the text is the reason in the one log line about it.
+
+    ``answer``: the parts of a last answer, which is sent first.
+    """
+
+    def __init__(self, reason: str, answer: Sequence[bytes | memoryview] = ()) -> None:
+        super().__init__(reason)
+        self.answer = answer
 
 
 class PooledBuffer(bytearray):
@@ -79,10 +87,11 @@ class BufferPool:
 class Framer:
     """Cuts one connection's bytes into frames."""
 
-    __slots__ = ("_body", "_buffers", "_chunk", "_have", "_max_bytes", "_pos", "_size", "ready")
+    __slots__ = ("_body", "_buffers", "_chunk", "_have", "_pos", "_size", "max_bytes", "ready")
 
     def __init__(self, max_bytes: int, buffers: BufferPool | None = None) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
+        """The largest size of the next frames."""
         self._buffers = buffers
         self._chunk = _NOTHING
         self._pos = 0
@@ -132,7 +141,7 @@ class Framer:
         if start > len(chunk):
             return None
         (size,) = _INT32.unpack_from(chunk, self._pos)
-        if not 0 < size <= self._max_bytes:
+        if not 0 < size <= self.max_bytes:
             raise Disconnect(_wrong_size(size, bytes(chunk[self._pos : start])))
         end = start + size
         if end > len(chunk):

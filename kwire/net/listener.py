@@ -2,12 +2,14 @@
 
 import math
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import attrs
 
 from kwire.metrics import Cell
+from kwire.net.framing import Framer
 from kwire.net.limits import Limits, Rate
 from kwire.net.send import Part
 from kwire.net.waiting_answers import Unfinished
@@ -29,6 +31,14 @@ class ConnectionRequests(Protocol):
 
     def may_begin_early(self, frame: memoryview) -> bool:
         """Return whether a request may begin while the answers to earlier requests wait."""
+
+
+class FrameLimiter(ABC):
+    """Requests that limit the frames of their connection, as before a log-in."""
+
+    @abstractmethod
+    def limit_frames(self, framer: Framer) -> None:
+        """Limit the size of frames; the framer is the connection's, which has just begun."""
 
 
 ForConnection = Callable[[str, str], ConnectionRequests]

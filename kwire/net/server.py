@@ -23,7 +23,7 @@ from kwire.net.address_rates import AddressRates, Quotas
 from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.limits import Admission, Limits, Rate
-from kwire.net.listener import Address, ForConnection, Listener, bound_socket
+from kwire.net.listener import Address, ForConnection, FrameLimiter, Listener, bound_socket
 from kwire.net.readiness import ReadinessPoller
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
@@ -165,13 +165,17 @@ class NetServer:
         with suppress(OSError):  # the peer may be gone already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        requests = for_connection(listener.name, host)
+        framer = Framer(listener.limits.socket_request_max_bytes, self._buffers)
+        if isinstance(requests, FrameLimiter):
+            requests.limit_frames(framer)
         connection = Connection(
             sock=sock,
             listener=listener,
             host=host,
             port=port,
-            requests=for_connection(listener.name, host),
-            framer=Framer(listener.limits.socket_request_max_bytes, self._buffers),
+            requests=requests,
+            framer=framer,
             sender=Sender(sock, self._threads, self.now),
             memory=self._memory,
             buffers=self._buffers,

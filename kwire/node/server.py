@@ -14,10 +14,11 @@ import trio
 from kwire import metrics as m
 from kwire.codec.apis import ListenerType
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.listeners import Endpoint
 from kwire.configs.resource_types import BROKER
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
-from kwire.net.listener import Address
+from kwire.net.listener import Address, ForConnection
 from kwire.node import build
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core, make_core
@@ -176,7 +177,16 @@ class Server:
             await nursery.start(core.publisher.run)
         await nursery.start(core.snapshotter.run)
         for endpoint in self.config.broker_endpoints:
-            core.accept(endpoint.name, self._requests[ListenerType.BROKER].for_connection)
+            core.accept(endpoint.name, self._for_connection(endpoint, ListenerType.BROKER))
+
+    def _for_connection(self, endpoint: Endpoint, side: ListenerType) -> ForConnection:
+        """Return what a listener does with a new connection."""
+        requests = self._requests[side]
+        if not endpoint.has_sasl:
+            return requests.for_connection
+        from kwire.node.logins import with_logins
+
+        return with_logins(self.core, endpoint.name, requests)
 
     def _accept_from_nodes(self) -> None:
         """Serve the other nodes before the logs are open, which may take minutes.
@@ -185,7 +195,7 @@ class Server:
         ended.
         """
         for endpoint in self.core.controller_listeners:
-            self.core.accept(endpoint.name, self._requests[ListenerType.CONTROLLER].for_connection)
+            self.core.accept(endpoint.name, self._for_connection(endpoint, ListenerType.CONTROLLER))
 
     async def _watch_brokers(self) -> None:
         """Watch the processes of the other brokers, once there are any."""

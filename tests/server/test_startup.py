@@ -63,8 +63,8 @@ CLASSES_OF_ATTRS_AT_MOST = 170
 """Each takes 0.1 to 0.3 ms, because attrs compiles its ``__init__``."""
 SLOW_CLASSES_AT_MOST = 23
 """A class for which attrs also writes ``__eq__`` or ``__repr__`` takes twice that time."""
-LATER = ("kwire.group", "kwire.transaction", "kwire.coordinator", "kwire.testing")
-"""Packages that only some requests need, and the one that no node needs."""
+LATER = ("kwire.group", "kwire.transaction", "kwire.coordinator", "kwire.security", "kwire.testing")
+"""Packages that only some requests or settings need, and the one that no node needs."""
 
 
 class Loaded(NamedTuple):

@@ -15,7 +15,7 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from kwire.configs.broker import all_broker_keys
-from kwire.configs.checks import check_changed
+from kwire.configs.checks import check_changed, is_for_login
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
@@ -302,7 +302,7 @@ def _check_broker(
     fixed = [
         setting
         for setting in changed_names
-        if setting in keys and keys[setting].scope is Scope.READ_ONLY
+        if (setting in keys and keys[setting].scope is Scope.READ_ONLY) or is_for_login(setting)
     ]
     if fixed:
         raise errors.InvalidRequest(

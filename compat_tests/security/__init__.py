@@ -1,0 +1,1 @@
+"""Clients that log in: kwire and Apache Kafka with the same settings."""

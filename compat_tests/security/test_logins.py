@@ -1,0 +1,257 @@
+"""Log-ins with PLAIN, as clients see them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
+
+from compat_tests.confluent_kafka.clients import create, deliver
+from compat_tests.harness.jvm import Jvm
+from compat_tests.security.brokers import PLAIN_MODULE, Guarded, run_guarded
+from compat_tests.security.clients import login, refusal, round_trip
+from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
+from kwire.codec.messages.api_versions import ApiVersionsRequest
+from kwire.codec.messages.metadata import MetadataRequest
+from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
+from kwire.testing.wire import WireClient
+
+WRONG = "Authentication failed: Invalid username or password"
+UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED = 33, 34, 58
+SECOND = {"listener.name.login.plain.connections.max.reauth.ms": "1500"}
+"""A session of a second and a half."""
+
+
+@pytest.fixture(scope="module")
+def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with run_guarded(broker_kind, tmp_path_factory.mktemp("guarded")) as running:
+        yield running
+
+
+@pytest.fixture
+def short_sessions(broker_kind: str, tmp_path: Path) -> Iterator[Guarded]:
+    with run_guarded(broker_kind, tmp_path / "short", SECOND) as running:
+        yield running
+
+
+def wire(address: str) -> WireClient:
+    host, port = address.split(":")
+    return WireClient(host, int(port))
+
+
+def shake_hands(client: WireClient, mechanism: str = "PLAIN", version: int = 1) -> int:
+    code: int = client.call(SaslHandshakeRequest(mechanism=mechanism), version).error_code
+    return code
+
+
+def log_in(client: WireClient, user: str, password: str) -> SaslAuthenticateResponse:
+    """Send a handshake and a log-in; return the answer to the log-in."""
+    assert shake_hands(client) == 0
+    token = f"\0{user}\0{password}".encode()
+    return client.call(SaslAuthenticateRequest(auth_bytes=token), 2)
+
+
+def test_user_with_the_right_password_is_served(broker: Guarded, topic: str) -> None:
+    create(broker.address, topic)
+    round_trip(broker.login, topic, login("alice", "alice-secret"))
+
+
+def test_password_with_signs_is_read_from_the_settings(broker: Guarded, topic: str) -> None:
+    create(broker.address, topic)
+    round_trip(broker.login, topic, login("bob", "bob,=secret"))
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("alice", "wrong"), ("alice", "alice-secre"), ("nobody", "alice-secret")]
+)
+def test_wrong_log_ins_get_the_same_error(broker: Guarded, user: str, password: str) -> None:
+    assert WRONG in refusal(broker.login, login(user, password))
+
+
+def test_mechanism_that_the_listener_lacks_is_rejected(broker: Guarded) -> None:
+    text = refusal(broker.login, login("alice", "alice-secret", "SCRAM-SHA-512"))
+    assert "supported mechanisms: PLAIN" in text or "Unsupported SASL mechanism" in text
+
+
+def test_client_that_does_not_log_in_is_not_served(broker: Guarded) -> None:
+    refusal(broker.login, {"security.protocol": "PLAINTEXT"})
+    with wire(broker.login) as client:
+        client.send(MetadataRequest(topics=None), 12)
+        assert client.is_closed()
+
+
+def test_kafka_python_logs_in(broker: Guarded, topic: str) -> None:
+    create(broker.address, topic)
+    shared: dict[str, Any] = {
+        "bootstrap_servers": broker.login,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "alice",
+    }
+    producer = KafkaProducer(**shared, sasl_plain_password="alice-secret")
+    producer.send(topic, b"from python").get(30)
+    producer.close()
+    consumer = KafkaConsumer(
+        topic, **shared, sasl_plain_password="alice-secret", auto_offset_reset="earliest"
+    )
+    assert next(consumer).value == b"from python"
+    consumer.close()
+    with pytest.raises(KafkaError):
+        KafkaProducer(**shared, sasl_plain_password="wrong", bootstrap_timeout_ms=3000)
+
+
+def test_console_tools_log_in(broker: Guarded, jvm: Jvm, topic: str, tmp_path: Path) -> None:
+    create(broker.address, topic)
+    right, wrong = tmp_path / "right.properties", tmp_path / "wrong.properties"
+    for path, password in ((right, "alice-secret"), (wrong, "wrong")):
+        path.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
+            f'{PLAIN_MODULE} required username="alice" password="{password}";\n'
+        )
+    server = ("--bootstrap-server", broker.login)
+    tool = "org.apache.kafka.tools.ConsoleProducer"
+    arguments = (*server, "--topic", topic, "--command-config", str(right))
+    jvm.tool(tool, *arguments, stdin="from the console\n").ok()
+    topics = "org.apache.kafka.tools.TopicCommand"
+    listing = jvm.tool(topics, *server, "--list", "--command-config", str(right)).ok()
+    assert topic in listing
+    failed = jvm.tool(topics, *server, "--list", "--command-config", str(wrong))
+    assert failed.code != 0
+    assert WRONG in failed.out + failed.err
+
+
+def test_quota_of_a_user_holds(broker: Guarded, topic: str) -> None:
+    """The user of a connection is the one who logged in."""
+    create(broker.address, topic)
+    entry = AlterClientQuotasRequest.EntryData
+    request = AlterClientQuotasRequest(
+        entries=[
+            entry(
+                entity=[entry.EntityData(entity_type="user", entity_name="bob")],
+                ops=[entry.OpData(key="producer_byte_rate", value=10_000.0, remove=False)],
+            )
+        ],
+        validate_only=False,
+    )
+    with wire(broker.address) as client:
+        assert [e.error_code for e in client.call(request, 1).entries] == [0]
+    for user, password, is_slowed in (
+        ("alice", "alice-secret", False),
+        ("bob", "bob,=secret", True),
+    ):
+        throttled: list[Any] = []
+        settings = login(user, password) | {"throttle_cb": throttled.append}
+        producer = Producer(
+            {"bootstrap.servers": broker.login, "batch.size": 5_000, "linger.ms": 0, **settings}
+        )
+        deliver(producer, [{"topic": topic, "value": bytes(4_000)}] * 32)
+        producer.poll(1)
+        assert bool(throttled) is is_slowed, user
+
+
+def test_tokens_follow_the_first_handshake_without_headers(broker: Guarded) -> None:
+    """Version 0 of SaslHandshake: the tokens are bare frames."""
+    with wire(broker.login) as client:
+        assert shake_hands(client, version=0) == 0
+        token = b"\0alice\0alice-secret"
+        client.send_bytes(len(token).to_bytes(4, "big") + token)
+        assert client.read_frame() == b""
+        assert client.call(MetadataRequest(topics=None), 12).brokers
+    with wire(broker.login) as client:
+        assert shake_hands(client, version=0) == 0
+        client.send_bytes(b"\0\0\0\x0c\0alice\0wrong")
+        assert client.is_closed()
+
+
+def test_answers_to_log_ins_on_the_wire(broker: Guarded) -> None:
+    with wire(broker.login) as client:
+        client.call(ApiVersionsRequest(client_software_name="w", client_software_version="1"), 3)
+        answer = log_in(client, "alice", "alice-secret")
+        assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
+        assert client.call(MetadataRequest(topics=None), 12).brokers
+        assert shake_hands(client) == ILLEGAL_SASL_STATE
+        assert client.call(MetadataRequest(topics=None), 12).brokers
+    with wire(broker.login) as client:
+        answer = log_in(client, "alice", "wrong")
+        assert (answer.error_code, answer.error_message) == (SASL_AUTHENTICATION_FAILED, WRONG)
+        assert client.is_closed()
+    with wire(broker.login) as client:
+        assert shake_hands(client, "GSSAPI") == UNSUPPORTED_SASL_MECHANISM
+        assert client.is_closed()
+    with wire(broker.login) as client:
+        assert shake_hands(client) == 0
+        assert shake_hands(client) == ILLEGAL_SASL_STATE
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"\0\0\0\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (b"\0\0x", "Authentication failed: username not specified"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+        (
+            b"bob\0alice\0alice-secret",
+            "Authentication failed: Client requested an authorization id that is different from "
+            "username",
+        ),
+    ],
+)
+def test_malformed_plain_tokens_are_named(broker: Guarded, token: bytes, text: str) -> None:
+    with wire(broker.login) as client:
+        assert shake_hands(client) == 0
+        answer = client.call(SaslAuthenticateRequest(auth_bytes=token), 2)
+        assert (answer.error_code, answer.error_message) == (SASL_AUTHENTICATION_FAILED, text)
+        assert client.is_closed()
+
+
+def test_frame_over_the_limit_before_the_log_in_ends_the_connection(broker: Guarded) -> None:
+    with wire(broker.login) as client:
+        client.send_bytes((524_289).to_bytes(4, "big") + bytes(100))
+        assert client.is_closed()
+
+
+def test_session_ends_unless_the_client_logs_in_again(short_sessions: Guarded) -> None:
+    """KIP-368."""
+    login_address = short_sessions.login
+    with wire(login_address) as client, wire(login_address) as silent:
+        answer = log_in(client, "alice", "alice-secret")
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, 1500)
+        assert log_in(silent, "alice", "alice-secret").error_code == 0
+        time.sleep(1.1)
+        assert log_in(client, "alice", "alice-secret").error_code == 0
+        time.sleep(1.0)
+        assert client.call(MetadataRequest(topics=None), 12).brokers
+        silent.send(MetadataRequest(topics=None), 12)
+        assert silent.is_closed()
+
+
+def test_another_user_cannot_renew_a_session(short_sessions: Guarded) -> None:
+    with wire(short_sessions.login) as client:
+        assert log_in(client, "alice", "alice-secret").error_code == 0
+        answer = log_in(client, "bob", "bob,=secret")
+        assert answer.error_code == SASL_AUTHENTICATION_FAILED
+        assert answer.error_message == (
+            "Cannot change principals during re-authentication from User.alice: User.bob"
+        )
+        assert client.is_closed()
+
+
+def test_client_renews_its_session_by_itself(short_sessions: Guarded, topic: str) -> None:
+    """librdkafka logs in again; no record is lost, and no connection ends."""
+    create(short_sessions.address, topic)
+    errors: list[Any] = []
+    settings = login("alice", "alice-secret") | {"error_cb": errors.append}
+    client = Producer({"bootstrap.servers": short_sessions.login, **settings})
+    for _ in range(10):
+        deliver(client, [{"topic": topic, "value": b"x"}])
+        time.sleep(0.4)
+    assert errors == []

@@ -1,0 +1,82 @@
+"""The settings of a listener whose clients log in with SASL.
+
+Pure. A setting of a mechanism begins with the mechanism, in lower case, after the listener: the
+secrets are in JAAS lines such as ``listener.name.clients.plain.sasl.jaas.config``. An error never
+shows such a line.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kwire.configs.declare import ConfigError
+from kwire.configs.security import SecurityConfig, own_settings, prefix
+from kwire.security.jaas import LoginModule, parse_login_module
+from kwire.security.plain import LOGIN_MODULE, PLAIN
+
+_ENABLED: Final = "sasl.enabled.mechanisms"
+_JAAS: Final = "sasl.jaas.config"
+_LIFETIME: Final = SecurityConfig.connections_max_reauth_ms
+_LOGIN_MODULES: Final = {PLAIN: LOGIN_MODULE}
+"""The mechanisms that kwire has, with their login modules."""
+
+
+class MechanismConfig(NamedTuple):
+    """The settings of one mechanism of a listener."""
+
+    name: str
+    module: LoginModule
+    lifetime_ms: int
+    """The time in ms after which clients must log in again; 0 if they need not."""
+
+
+def mechanisms_of(properties: Mapping[str, str], listener: str) -> tuple[MechanismConfig, ...]:
+    """Return the mechanisms of a listener; raise ConfigError for what kwire cannot do."""
+    own = own_settings(properties, listener)
+    name = f"{prefix(listener)}{_ENABLED}" if _ENABLED in own else _ENABLED
+    config = SecurityConfig.of_listener(properties, listener)
+    names = config.sasl_enabled_mechanisms
+    if not names:
+        raise ConfigError(f"{name} is empty; give it one or more of {_names()}")
+    for mechanism in names:
+        if mechanism not in _LOGIN_MODULES:
+            raise ConfigError(
+                f"{name} has {mechanism}, which kwire does not have; give it one or more of "
+                f"{_names()}"
+            )
+    return tuple(
+        MechanismConfig(
+            mechanism,
+            _module(own, listener, mechanism),
+            _lifetime_ms(config, own, mechanism),
+        )
+        for mechanism in names
+    )
+
+
+def _module(own: Mapping[str, str], listener: str, mechanism: str) -> LoginModule:
+    plain_name = f"{mechanism.lower()}.{_JAAS}"
+    name, expected = prefix(listener) + plain_name, _LOGIN_MODULES[mechanism]
+    example = f'{name}={expected} required user_alice="PASSWORD";'
+    text = own.get(plain_name)
+    if text is None:
+        raise ConfigError(
+            f"listener {listener} has the mechanism {mechanism} but no users; set {example}"
+        )
+    try:
+        module = parse_login_module(text)
+    except ValueError as error:
+        raise ConfigError(f"{name} cannot be read: {error}; write {example}") from None
+    if module.name != expected:
+        raise ConfigError(
+            f"{name} names another login module, which kwire does not have; write {example}"
+        )
+    return module
+
+
+def _lifetime_ms(config: SecurityConfig, own: Mapping[str, str], mechanism: str) -> int:
+    text = own.get(f"{mechanism.lower()}.{_LIFETIME.name}")
+    return config.connections_max_reauth_ms if text is None else _LIFETIME.parse(text)
+
+
+def _names() -> str:
+    return ", ".join(_LOGIN_MODULES)

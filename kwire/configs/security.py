@@ -1,0 +1,51 @@
+"""The settings of listeners that protect their clients; loaded by nodes that have one.
+
+A setting of one listener begins with ``listener.name.NAME.``, in lower case, and overrides the
+node's.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Self
+
+from kwire.configs.declare import Config, Scope, integer, long, strings
+
+_OWN: Final = "listener.name."
+
+
+class SecurityConfig(Config):
+    """The protection of one listener, or of all listeners without settings of their own."""
+
+    sasl_enabled_mechanisms = strings(
+        ("GSSAPI",),
+        "Mechanisms with which clients log in: PLAIN.",
+        scope=Scope.PER_BROKER,
+    )
+    sasl_server_max_receive_size = integer(
+        524_288, "The largest request before a client has logged in."
+    )
+    connection_failed_authentication_delay_ms = integer(
+        100, "How long a failed log-in waits for its answer.", low=0
+    )
+    connections_max_reauth_ms = long(
+        0, "How long a log-in is valid; 0 for the life of the connection."
+    )
+
+    @classmethod
+    def of_listener(cls, properties: Mapping[str, str], listener: str) -> Self:
+        """Return the settings of a listener of this node; raise ConfigError."""
+        return cls({**properties, **own_settings(properties, listener)})
+
+
+def prefix(listener: str) -> str:
+    """Return the beginning of the names of a listener's own settings."""
+    return f"{_OWN}{listener.lower()}."
+
+
+def own_settings(properties: Mapping[str, str], listener: str) -> dict[str, str]:
+    """Return a listener's own settings, under their names for all listeners."""
+    start = prefix(listener)
+    return {
+        name.removeprefix(start): text
+        for name, text in properties.items()
+        if name.startswith(start)
+    }

@@ -1,0 +1,156 @@
+"""The requests of a connection whose client must log in first (SASL).
+
+Until then, frames are limited to ``sasl.server.max.receive.size``. A failed log-in is answered only
+after ``connection.failed.authentication.delay.ms``, so guessing passwords is slow, and then the
+connection ends. With a session lifetime, the client must log in again in time (KIP-368): the first
+other request after the end of its session ends the connection.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.metrics import (
+    AUTHENTICATIONS,
+    EXPIRED_CONNECTIONS,
+    FAILED_AUTHENTICATIONS,
+    FAILED_REAUTHENTICATIONS,
+    REAUTHENTICATIONS,
+    Cell,
+    Metrics,
+)
+from kwire.net.framing import Disconnect, Framer
+from kwire.net.listener import ConnectionRequests, FrameLimiter
+from kwire.net.send import Part
+from kwire.net.waiting_answers import Unfinished
+from kwire.security.conversation import HANDSHAKE, Conversation, Login, Mechanisms, Rejected
+
+REAUTHENTICATION_S: Final = 1.0
+"""The shortest time between two log-ins on one connection, as in Kafka."""
+Answer = Unfinished[Sequence[Part]] | Sequence[Part] | None
+
+
+@attrs.frozen(eq=False, repr=False)
+class LoginCounts:
+    """The counters of one listener."""
+
+    succeeded: Cell
+    failed: Cell
+    renewed: Cell
+    not_renewed: Cell
+    expired: Cell
+
+    @classmethod
+    def of(cls, metrics: Metrics, listener: str) -> "LoginCounts":
+        return cls(
+            metrics.cell(AUTHENTICATIONS, listener),
+            metrics.cell(FAILED_AUTHENTICATIONS, listener),
+            metrics.cell(REAUTHENTICATIONS, listener),
+            metrics.cell(FAILED_REAUTHENTICATIONS, listener),
+            metrics.cell(EXPIRED_CONNECTIONS, listener),
+        )
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class LoginRules:
+    """The settings of one listener."""
+
+    mechanisms: Mechanisms
+    max_frame_bytes: int
+    """The largest frame before the log-in."""
+    failure_delay_s: float
+    clock: Clock
+    counts: LoginCounts
+
+
+@attrs.define(eq=False, repr=False)
+class LoginRequests(FrameLimiter):
+    """The requests of one connection, before and after its client has logged in."""
+
+    rules: LoginRules
+    requests: ConnectionRequests
+    """The requests of a client that has not logged in; only ApiVersions is passed on to it."""
+    as_user: Callable[[str], ConnectionRequests]
+    """Returns the requests of a user."""
+    _framer: Framer | None = None
+    _max_bytes: int = 0
+    """The largest frame after the log-in."""
+    _conversation: Conversation | None = None
+    """The log-in in progress; None once the client has logged in."""
+    _login: Login | None = None
+    _expires_at: float | None = None
+    _renewal_at: float | None = None
+    """The time when the client last began to log in again."""
+
+    def __attrs_post_init__(self) -> None:
+        self._conversation = Conversation(self.rules.mechanisms)
+
+    def limit_frames(self, framer: Framer) -> None:
+        self._framer, self._max_bytes = framer, framer.max_bytes
+        framer.max_bytes = min(self.rules.max_frame_bytes, framer.max_bytes)
+
+    @property
+    def muted_s(self) -> float:
+        return self.requests.muted_s
+
+    @muted_s.setter
+    def muted_s(self, value: float) -> None:
+        self.requests.muted_s = value
+
+    async def begin(self, frame: memoryview) -> Answer:
+        """Return the answer of the user's requests, or of the log-in."""
+        conversation = self._conversation
+        if conversation is None and self._expires_at is not None:
+            conversation = self._conversation = self._renewal(frame, self._expires_at)
+        if conversation is None:
+            return await self.requests.begin(frame)
+        try:
+            answer = conversation.answer(frame)
+        except Rejected as rejected:
+            self._count(failed=True)
+            await trio.sleep(self.rules.failure_delay_s)
+            raise Disconnect(str(rejected), rejected.answer) from rejected
+        if answer is None:
+            return await self.requests.begin(frame)
+        if conversation.login is not None:
+            self._on_login(conversation.login)
+        return answer
+
+    def _renewal(self, frame: memoryview, expires_at: float) -> Conversation | None:
+        """Return the log-in that a frame begins; None for the request of a valid session."""
+        now = self.rules.clock.now()
+        if int.from_bytes(frame[:2], "big") == HANDSHAKE:
+            if self._renewal_at is None or now - self._renewal_at >= REAUTHENTICATION_S:
+                self._renewal_at = now
+                return Conversation(self.rules.mechanisms, before=self._login)
+        elif now > expires_at:
+            self.rules.counts.expired.value += 1
+            raise Disconnect("the session has expired, and the client has not logged in again")
+        return None
+
+    def _on_login(self, login: Login) -> None:
+        self._count(failed=False)
+        if self._login is None:
+            self.requests = self.as_user(login.user)
+            if self._framer is not None:
+                self._framer.max_bytes = self._max_bytes
+        self._login, self._conversation = login, None
+        if login.lifetime_ms:
+            self._expires_at = self.rules.clock.now() + login.lifetime_ms / 1000
+
+    def _count(self, *, failed: bool) -> None:
+        counts = self.rules.counts
+        if self._login is None:
+            cell = counts.failed if failed else counts.succeeded
+        else:
+            cell = counts.not_renewed if failed else counts.renewed
+        cell.value += 1
+
+    def only_reads(self, frame: memoryview) -> bool:
+        return self._conversation is None and self.requests.only_reads(frame)
+
+    def may_begin_early(self, frame: memoryview) -> bool:
+        return self._conversation is None and self.requests.may_begin_early(frame)

@@ -1,0 +1,25 @@
+"""The server's side of one exchange of SASL tokens, and its failure."""
+
+from typing import Protocol
+
+
+class AuthenticationFailed(Exception):
+    """The client may not log in.
+
+    ``text`` is what the client is told; without it, the client gets the same general text whether
+    the user does not exist or the password is wrong. ``reason`` is for the log.
+    """
+
+    def __init__(self, reason: str, text: str | None = None) -> None:
+        super().__init__(reason)
+        self.text = text
+
+
+class Exchange(Protocol):
+    """The exchange of tokens with one client by one mechanism."""
+
+    user: str | None
+    """The user who has logged in; None before the exchange is complete."""
+
+    def answer(self, token: bytes) -> bytes:
+        """Return the token to send; raise AuthenticationFailed."""

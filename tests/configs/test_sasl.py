@@ -1,0 +1,93 @@
+"""The settings of listeners whose clients log in."""
+
+import pytest
+
+from kwire.configs.declare import ConfigError
+from kwire.configs.load import broker_config
+from kwire.configs.sasl import mechanisms_of
+from tests.support.configs.node import NODE
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+LOGIN = {
+    "listeners": "PLAINTEXT://:9092,LOGIN://:9094,CONTROLLER://:9093",
+    "advertised.listeners": "PLAINTEXT://localhost:9092,LOGIN://localhost:9094",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,"
+    "CONTROLLER:PLAINTEXT",
+}
+JAAS = "listener.name.login.plain.sasl.jaas.config"
+USERS = {"sasl.enabled.mechanisms": "PLAIN", JAAS: f'{PLAIN} required user_alice="secret";'}
+LIFETIME = "connections.max.reauth.ms"
+
+
+def lifetime_ms(**settings: str) -> int:
+    named = {name.replace("_", "."): text for name, text in settings.items()}
+    config = broker_config({**NODE, **LOGIN, **USERS, **named})
+    (mechanism,) = mechanisms_of(config.static, "LOGIN")
+    return mechanism.lifetime_ms
+
+
+def test_listener_has_its_mechanisms_and_users(caplog: pytest.LogCaptureFixture) -> None:
+    config = broker_config({**NODE, **LOGIN, **USERS})
+    (mechanism,) = mechanisms_of(config.static, "LOGIN")
+    assert mechanism.name == "PLAIN"
+    assert mechanism.module.options == {"user_alice": "secret"}
+    assert [endpoint.has_sasl for endpoint in config.endpoints] == [False, True, False]
+    assert not caplog.records
+
+
+def test_listeners_own_setting_overrides_the_nodes() -> None:
+    own = {
+        "sasl.enabled.mechanisms": "OTHER",
+        "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+    }
+    config = broker_config({**NODE, **LOGIN, **USERS, **own})
+    assert [mechanism.name for mechanism in mechanisms_of(config.static, "LOGIN")] == ["PLAIN"]
+    assert lifetime_ms() == 0
+    assert lifetime_ms(connections_max_reauth_ms="1") == 1
+    both = {LIFETIME: "1", f"listener.name.login.{LIFETIME}": "2"}
+    assert lifetime_ms(**both) == 2
+    assert lifetime_ms(**both, **{f"listener.name.login.plain.{LIFETIME}": "3"}) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "sasl.enabled.mechanisms has GSSAPI"),
+        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "has OAUTHBEARER"),
+        ({"listener.name.login.sasl.enabled.mechanisms": "X"}, "listener.name.login.sasl.enabled"),
+        ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms is empty"),
+        ({JAAS: "secret"}, f"{JAAS} cannot be read"),
+        ({JAAS: 'other.Module required user_alice="secret";'}, "names another login module"),
+        ({"sasl.jaas.config": f'{PLAIN} required user_alice="secret";'}, "sasl.jaas.config"),
+        (
+            {"plain.sasl.jaas.config": f'{PLAIN} required user_a="secret";'},
+            "plain.sasl.jaas.config",
+        ),
+        ({"listener.name.login.sasl.server.callback.handler.class": "x.Y"}, "callback.handler"),
+        ({"listener.name.plaintext.sasl.enabled.mechanisms": "PLAIN"}, "no such listener has"),
+        ({"listener.name.other.plain.sasl.jaas.config": "secret"}, "no such listener has SASL"),
+        ({f"listener.name.login.plain.{LIFETIME}": "x"}, LIFETIME),
+        ({"inter.broker.listener.name": "LOGIN"}, "inter.broker.listener.name LOGIN"),
+    ],
+)
+def test_what_cannot_work_is_rejected_in_one_line(settings: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        broker_config({**NODE, **LOGIN, **USERS, **settings})
+    assert named in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_listener_without_mechanisms_or_users_is_rejected() -> None:
+    """Kafka's default mechanism is GSSAPI, which kwire does not have."""
+    with pytest.raises(ConfigError, match=r"sasl\.enabled\.mechanisms has GSSAPI"):
+        broker_config({**NODE, **LOGIN})
+    with pytest.raises(ConfigError, match=f"{JAAS}={PLAIN} required user_alice"):
+        broker_config({**NODE, **LOGIN, "sasl.enabled.mechanisms": "PLAIN"})
+
+
+def test_log_ins_on_an_open_listener_are_rejected() -> None:
+    """A file that asks for log-ins never results in an open broker."""
+    for name, text in USERS.items():
+        with pytest.raises(ConfigError, match="no such listener has SASL"):
+            broker_config({**NODE, name: text})

@@ -1,0 +1,67 @@
+"""Mistakes in log-ins and their mechanisms."""
+
+from typing import Final
+
+from tests.mutations.table import Mutation
+
+CONVERSATION: Final = "tests/security/test_conversation.py"
+PLAIN: Final = "tests/security/test_plain.py"
+CONNECTION: Final = "tests/net/test_log_in.py"
+MUTATIONS = (
+    Mutation(
+        name="any-request-before-the-log-in",
+        invariants=(105,),
+        path="kwire/security/conversation.py",
+        old="    if key not in _ALLOWED:\n",
+        new="    if not key:\n",
+        test=f"{CONNECTION}::test_other_request_before_the_log_in_ends_the_connection",
+    ),
+    Mutation(
+        name="renewal-by-another-user",
+        invariants=(105,),
+        path="kwire/security/conversation.py",
+        old="if self.before is not None and user != self.before.user:",
+        new="if False and self.before is not None:",
+        test=f"{CONVERSATION}::test_session_is_renewed_by_the_same_user_with_the_same_mechanism",
+    ),
+    Mutation(
+        name="passwords-compared-as-they-are",
+        invariants=(105,),
+        path="kwire/security/plain.py",
+        old="if not compare_digest(digest(password), self.passwords.get(name, _NOBODY)):",
+        new="if digest(password) != self.passwords.get(name, _NOBODY):",
+        test=f"{PLAIN}::test_user_that_does_not_exist_costs_the_same_comparison",
+    ),
+    Mutation(
+        name="act-as-another-user",
+        invariants=(105,),
+        path="kwire/security/plain.py",
+        old='if role not in ("", name):',
+        new="if False:",
+        test=f"{PLAIN}::test_user_cannot_act_as_another",
+    ),
+    Mutation(
+        name="large-frames-before-the-log-in",
+        invariants=(95,),
+        path="kwire/net/log_in.py",
+        old="        framer.max_bytes = min(self.rules.max_frame_bytes, framer.max_bytes)\n",
+        new="",
+        test=f"{CONNECTION}::test_frames_are_small_until_the_log_in",
+    ),
+    Mutation(
+        name="failed-log-in-is-answered-at-once",
+        invariants=(105,),
+        path="kwire/net/log_in.py",
+        old="            await trio.sleep(self.rules.failure_delay_s)\n",
+        new="",
+        test=f"{CONNECTION}::test_failed_log_in_is_answered_late_and_ends_the_connection",
+    ),
+    Mutation(
+        name="session-without-end",
+        invariants=(105,),
+        path="kwire/net/log_in.py",
+        old="        elif now > expires_at:\n",
+        new="        elif now < 0:\n",
+        test=f"{CONNECTION}::test_session_ends_unless_it_is_renewed",
+    ),
+)
