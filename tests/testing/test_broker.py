@@ -86,7 +86,7 @@ def test_threads_descriptors_and_directories_are_gone_at_the_end(place: Path) ->
         assert own_threads() != threads
     assert not list(place.iterdir())
     assert own_threads() == threads
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def test_an_error_of_the_test_is_raised_unchanged(place: Path) -> None:
