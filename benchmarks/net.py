@@ -77,7 +77,7 @@ class Sink:
     def may_begin_early(self, frame: memoryview) -> bool:
         return False
 
-    async def begin(self, frame: memoryview) -> Sequence[Part]:
+    def answer_now(self, frame: memoryview) -> Sequence[Part]:
         if self.region is None:
             return [pack(">i", 4), bytes(frame[:4])]
         region = self.region()

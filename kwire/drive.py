@@ -127,6 +127,11 @@ class Slices:
         self._seconds = seconds
         self._end = now() + seconds
 
+    @property
+    def is_over(self) -> bool:
+        """True if the slice is used up, so that :meth:`pause` would let other tasks run."""
+        return self._now() >= self._end
+
     async def pause(self) -> None:
         """Let other tasks run if the slice is used up. Only then can the task be cancelled."""
         if self._now() >= self._end:

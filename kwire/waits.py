@@ -1,17 +1,67 @@
 """Waits of one task for another: a signal that can be cleared, waits for an offset, deadlines.
 
+A function whose result seldom has to be awaited is synchronous and returns a :class:`Slow` if it
+has to be; so nothing else pays for a coroutine.
+
 Nothing polls: a task sleeps until another task calls ``set``, ``notify`` or ``reach``. For
 something that happens once, such as the end of a flush, :class:`trio.Event` is enough; tasks that
 take turns, as in ``net/task_pacer.py``, use trio's ParkingLot.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from functools import partial
 from math import inf
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 import trio
 
 from kwire.lazy_heap import LazyHeap
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@attrs.define(eq=False, repr=False)
+class Slow(Generic[T_co]):
+    """A result that has to be awaited, where most results do not.
+
+    The caller awaits :attr:`finish` at once, before any other task runs.
+    """
+
+    finish: Callable[[], Awaitable[T_co]]
+    """Continues the work and returns the result."""
+
+
+# Any: the results of the different waits, which the generator sends itself.
+_Waited: TypeAlias = Any
+Steps: TypeAlias = Generator[Callable[[], Awaitable[_Waited]], _Waited, T]
+"""Work that yields a function wherever it has to await that function's result, which it gets."""
+
+
+def run_until_wait(steps: Steps[T]) -> T | Slow[T]:
+    """Run work that seldom waits; return its result, or what is left to wait for."""
+    try:
+        call = next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    return Slow(partial(_run_on, steps, call))
+
+
+async def _run_on(steps: Steps[T], call: Callable[[], Awaitable[_Waited]]) -> T:
+    """Run the rest of work that has to await ``call``."""
+    try:
+        while True:
+            try:
+                waited = await call()
+            except BaseException as error:  # noqa: BLE001  The work handles it.
+                call = steps.throw(error)
+            else:
+                call = steps.send(waited)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class Signal:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.waits import Deadlines, OffsetWaits, Signal
+from kwire.waits import Deadlines, OffsetWaits, Signal, Slow, Steps, run_until_wait
 
 
 class Waiting:
@@ -194,3 +195,52 @@ async def test_deadlines_end_with_their_task(autojump_clock: object) -> None:
         await wait_all_tasks_blocked()
         keeping.cancel_scope.cancel()
     assert trio.current_time() < 1e9
+
+
+def wait_each(seconds: list[float]) -> Steps[str]:
+    """Wait as often as the list says; a wait that fails counts as none."""
+    log = []
+
+    async def wait(duration_s: float) -> float:
+        if duration_s < 0:
+            raise ValueError
+        await trio.sleep(duration_s)
+        return duration_s
+
+    for duration_s in seconds:
+        if duration_s:
+            try:
+                log.append((yield partial(wait, duration_s)))
+            except ValueError:
+                log.append(0.0)
+    return str(log)
+
+
+async def test_work_that_need_not_wait_is_done_at_once() -> None:
+    assert run_until_wait(wait_each([0, 0])) == "[]"
+
+
+async def test_work_continues_with_the_results_and_errors_of_its_waits(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    slow = run_until_wait(wait_each([0, 3, -1, 0, 2]))
+    assert isinstance(slow, Slow)
+    assert trio.current_time() == 0
+    assert await slow.finish() == "[3, 0.0, 2]"
+    assert trio.current_time() == 5
+
+
+async def test_cancelled_wait_ends_the_work(autojump_clock: trio.testing.MockClock) -> None:
+    ended = []
+
+    def work() -> Steps[None]:
+        try:
+            yield trio.sleep_forever
+        finally:
+            ended.append(True)
+
+    slow = run_until_wait(work())
+    assert isinstance(slow, Slow)
+    with trio.move_on_after(1):
+        await slow.finish()
+    assert ended == [True]

@@ -103,6 +103,9 @@ def encode_response(
     """Return the same parts as :func:`response_parts`, for a known encoder and head."""
     parts: list[Part] = []
     encode(response, parts)
+    if len(parts) == 1 and type(parts[0]) is bytes:  # as a rule
+        body = parts[0]
+        return [head.pack(head.size - _INT32.size + len(body), correlation_id) + body]
     _add_head(parts, head, correlation_id)
     return parts
 

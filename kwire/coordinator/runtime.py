@@ -21,7 +21,6 @@ Everything between a request and its append is synchronous, so no lock is needed
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from math import inf
@@ -54,7 +53,7 @@ from kwire.errors import (
     UnknownTopicOrPartition,
 )
 from kwire.types import TopicPartition
-from kwire.waits import Signal
+from kwire.waits import Signal, Slow
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
@@ -185,18 +184,34 @@ class CoordinatorRuntime(Generic[M]):
 
     async def call(self, index: int, decide: Callable[[M, Moment, int], Decision]) -> Opaque:
         """Decide, write, apply, and return the reply once it is committed."""
+        reply = self.begin(index, decide)
+        return await reply.finish() if isinstance(reply, Slow) else reply
+
+    def begin(
+        self, index: int, decide: Callable[[M, Moment, int], Decision]
+    ) -> Slow[Opaque] | Opaque:
+        """Decide, write and apply; return the reply if nothing is left to wait for."""
         shard = self._ready(index)
         ticket = next(self._tickets)
         try:
             decision = decide(shard.machine, self._time.moment(), ticket)
         except KafkaError as error:
-            await self._refuse(shard, error)
+            return Slow(partial(self._refuse, shard, error))
         wait = shard.waiting[ticket] = Wait()
         try:
             self._perform(shard, decision)
+        except BaseException:
+            del shard.waiting[ticket]
+            raise
+        if wait.answered and wait.error is None and self._is_committed(shard, wait.end_offset):
+            del shard.waiting[ticket]
+            return wait.reply
+        return Slow(partial(self._wait_reply, shard, ticket, wait))
+
+    async def _wait_reply(self, shard: Shard[M], ticket: int, wait: Wait) -> Opaque:
+        try:
             if not wait.answered:
-                done = trio.Event()
-                wait.done = done
+                wait.done = done = trio.Event()
                 await done.wait()
         finally:
             del shard.waiting[ticket]
@@ -237,24 +252,6 @@ class CoordinatorRuntime(Generic[M]):
         shard = self._ready(index)
         shard.end_transaction(marker, self.log)
         return partial(self._wait_committed, shard, shard.written)
-
-    async def read_each(self, look: Callable[[M], R]) -> list[R]:
-        """Return the result of ``look`` for each partition that this node leads, for a listing.
-
-        Raises CoordinatorLoadInProgress while a partition is loading, or CoordinatorNotAvailable if
-        the lease is over.
-        """
-        if self.loading:
-            raise CoordinatorLoadInProgress
-        results: list[R] = []
-        slices = Slices()
-        for index in self.active:
-            with suppress(NotCoordinator):  # Its new leader lists this partition.
-                results.append(await self.read(index, look))
-            await slices.pause()
-        if self.log.is_lease_over:
-            raise CoordinatorNotAvailable
-        return results
 
     def is_led(self, index: int) -> bool:
         """Return whether this node leads a partition, as far as it knows."""
@@ -301,6 +298,11 @@ class CoordinatorRuntime(Generic[M]):
         if shard.phase is Phase.ACTIVE and deadline < self._sleep.deadline:
             passes_at = self._time.passes_at(deadline)  # Never before the deadline itself.
             self._sleep.deadline = min(self._sleep.deadline, passes_at)
+
+    def _is_committed(self, shard: Shard[M], end_offset: int) -> bool:
+        if shard.phase is Phase.RESIGNED or self.log.is_lease_over:
+            return False
+        return self.log.high_watermark(shard.partition) >= end_offset
 
     async def _wait_committed(self, shard: Shard[M], end_offset: int) -> None:
         if shard.phase is Phase.RESIGNED or self.log.is_lease_over:

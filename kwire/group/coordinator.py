@@ -22,6 +22,7 @@ from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment, Opaque, TransactionalProducer
+from kwire.coordinator.listing import read_each
 from kwire.coordinator.partitioning import partition_for
 from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.drive import Slices, give_way, run_in_slices
@@ -39,6 +40,7 @@ from kwire.group.offsets import GroupChange
 from kwire.group.settings import GroupSettings, follow_config
 from kwire.group.shard import GroupShard
 from kwire.types import CONSUMER_OFFSETS
+from kwire.waits import Slow
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
@@ -125,15 +127,14 @@ class GroupCoordinator:
         await give_way()  # The last step encodes the whole record.
         return cast(SyncGroupResponse, await self._call(group_id, sync.decide))
 
-    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+    def heartbeat(self, request: HeartbeatRequest) -> Slow[HeartbeatResponse] | HeartbeatResponse:
+        """Restart a member's session and return whether a rebalance has begun."""
         _check_id(request.group_id)
+        index = self.partition_of(request.group_id)
         try:
-            reply: HeartbeatResponse = await self._call(
-                request.group_id, lambda shard, *when: shard.heartbeat(request, *when)
-            )
+            return cast(HeartbeatResponse, self.service.begin(index, partial(_heartbeat, request)))
         except CoordinatorLoadInProgress:
             return HeartbeatResponse()
-        return reply
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Remove members, in several decisions if there are many."""
@@ -234,7 +235,7 @@ class GroupCoordinator:
         """Return the groups of the partitions that this node leads."""
         listing: list[ListedGroup] = []
         slices = Slices()
-        for groups in await self.service.read_each(lambda shard: shard.list_groups(states, kinds)):
+        for groups in await read_each(self.service, lambda shard: shard.list_groups(states, kinds)):
             for group in groups:
                 listing.append(_listed_group(group))
                 await slices.pause()
@@ -290,6 +291,12 @@ def _check_id(group_id: str) -> None:
 
 def _delete(group_id: str, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
     return requests.delete_group(shard, group_id, moment, ticket)
+
+
+def _heartbeat(
+    request: HeartbeatRequest, shard: GroupShard, moment: Moment, ticket: int
+) -> Decision:
+    return shard.heartbeat(request, moment, ticket)
 
 
 def _leave(request: LeaveGroupRequest, shard: GroupShard, moment: Moment, ticket: int) -> Decision:

@@ -21,7 +21,7 @@ def _finalized_features(context: Context) -> dict[str, int]:
 
 
 @handles(ApiVersionsRequest)
-async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     for text in (request.client_software_name, request.client_software_version):
         if not _SOFTWARE.fullmatch(text):
             raise InvalidRequest

@@ -4,10 +4,10 @@ A frame that cannot be answered raises :class:`Disconnect`.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -34,6 +34,7 @@ from kwire.handlers.shared.handler import Handler
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
+from kwire.waits import Slow
 
 _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
@@ -49,6 +50,9 @@ _HEAD: Final = struct.Struct(">hhi")
 _NO_CLIENT: Final = b"\xff\xff"
 """The encoded length of a null client id."""
 _NO_TAGS: Final[bytes] = b"\0"
+Finished: TypeAlias = Unfinished[list[Part]] | list[Part] | None
+Answer: TypeAlias = Slow[Finished] | list[Part] | None
+"""The parts to send, None for no response, or what is left to wait for."""
 
 
 def handler_of(api: Api, listener_type: ListenerType) -> Handler[Body, Body]:
@@ -64,6 +68,7 @@ class Route:
 
     handler: Handler[Body, Body]
     decode: Decoder[Body]
+    version: int
     widen: Callable[[Body, int], Body] | None
     narrow: Callable[[Body, int, Body], Body] | None
     encode: Encoder[Body]
@@ -73,6 +78,8 @@ class Route:
     seconds: Histogram
     forwarded: bool
     """True if brokers forward the frames of this API to the active controller."""
+    is_produce: bool
+    """True if the request's bytes count towards the quota of a producer."""
     is_flexible: bool
     """True if the header of the request ends with tagged fields."""
 
@@ -86,6 +93,7 @@ class Route:
         return cls(
             handler=handler,
             decode=decoder(api.request, version),
+            version=version,
             widen=getattr(shapes, "widen_request", None),
             narrow=getattr(shapes, "narrow_response", None),
             encode=encoder(api.response, version),
@@ -93,6 +101,7 @@ class Route:
             count=metrics.cell(REQUESTS, api.name, str(version)),
             seconds=metrics.histogram(REQUEST_SECONDS, api.name),
             forwarded=is_forwarded and not handler.calls_controller,
+            is_produce=api.key == _PRODUCE,
             is_flexible=request_header_version(api.key, version) == 2,
         )
 
@@ -164,63 +173,109 @@ class ConnectionRequests:
 
     dispatcher: Dispatcher
     context: Context
+    _routes: Mapping[tuple[int, int], Route] = attrs.field(init=False)
+    _now: Callable[[], float] = attrs.field(init=False)
     muted_s: float = 0.0
     """The seconds for which quotas stop reading from the connection after the response."""
     _client: bytes = _NO_CLIENT
     """The context's client id as encoded in a request header: its length, then its bytes."""
 
+    def __attrs_post_init__(self) -> None:
+        self._routes = self.dispatcher.routes
+        self._now = self.context.services.clock.now
+
     async def answer(self, frame: memoryview) -> list[Part] | None:
         """Return the parts to send, or None if the request expects no response."""
-        answer = await self.begin(frame)
-        return await answer.finish() if isinstance(answer, Unfinished) else answer
+        answer = self.answer_now(frame)
+        while isinstance(answer, Slow):
+            answer = await answer.finish()
+        return answer
 
-    async def begin(self, frame: memoryview) -> Unfinished[list[Part]] | list[Part] | None:
-        """Return the parts to send, or an object that waits for them, or None for no response.
+    def answer_now(self, frame: memoryview) -> Answer:
+        """Return the parts to send, None for no response, or what is left to wait for.
 
         Raises Disconnect for a frame that cannot be answered.
         """
         if len(frame) < _HEAD.size:
             raise Disconnect("a frame shorter than a request header")
         key, version, correlation_id = _HEAD.unpack_from(frame)
-        route = self.dispatcher.routes.get((key, version))
+        route = self._routes.get((key, version))
         if route is None:
             if key == _API_VERSIONS.key and not _API_VERSIONS.is_stable(version):
                 return _refuse_version(correlation_id)
-            route = await self.dispatcher.prepare(key, version)
-        now = self.context.services.clock.now
-        started = now()
+            return Slow(partial(self._prepare, frame, key, version))
+        if len(frame) >= LARGE_FRAME_BYTES:
+            return Slow(partial(self._answer_large, frame, route))
+        started = self._now()
         try:
-            body = self._read_client(frame, route)
-            if len(frame) < LARGE_FRAME_BYTES:
-                request, _ = route.decode(frame, body)
-            else:
-                decode = decoder_in_steps(BY_KEY[key].request, version)
-                request, _ = await run_in_slices(decode(frame, body))
-            if route.widen is not None:
-                request = route.widen(request, version)
+            request, _ = route.decode(frame, self._read_client(frame, route))
         except MalformedError as error:
-            raise Disconnect(f"malformed {BY_KEY[key].name} v{version}: {error}") from error
-        throttle_ms = 0
+            raise _disconnect(frame, error) from error
+        return self._begin(route, request, frame, started)
+
+    async def _prepare(self, frame: memoryview, key: int, version: int) -> Finished:
+        """Answer the first request of an API version."""
+        await self.dispatcher.prepare(key, version)
+        return await _wait_work(self.answer_now(frame))
+
+    async def _answer_large(self, frame: memoryview, route: Route) -> Finished:
+        """Answer a request that is decoded in slices."""
+        key, version, _ = _HEAD.unpack_from(frame)
+        started = self._now()
+        try:
+            decode = decoder_in_steps(BY_KEY[key].request, version)
+            request, _ = await run_in_slices(decode(frame, self._read_client(frame, route)))
+        except MalformedError as error:
+            raise _disconnect(frame, error) from error
+        return await _wait_work(self._begin(route, request, frame, started))
+
+    def _begin(self, route: Route, request: Body, frame: memoryview, started: float) -> Answer:
+        """Call the handler of a decoded request."""
+        if route.widen is not None:
+            request = route.widen(request, route.version)
         if route.forwarded:
-            if version != self.context.api_version:
-                self.context = attrs.evolve(self.context, api_version=version)
-            response = await answer_by_controller(self.context, frame, request, route.handler)
-            if isinstance(response, list):
-                self._mute(throttle_ms_of(key, version, response))
-                return response
-        else:
-            result = await route.handler.begin(self.context, request)
-            if key == _PRODUCE:
-                throttle_ms = self._count_produced(len(frame))
-            if isinstance(result, Unfinished):
-                made_s = now() - started
-                return Unfinished(
-                    partial(
-                        self._finish, route, request, result, frame, started, throttle_ms, made_s
-                    )
-                )
-            response = result
-        return await self._respond(route, request, response, frame, started, throttle_ms)
+            return Slow(partial(self._forward, route, request, frame, started))
+        result = route.handler.begin(self.context, request)
+        if isinstance(result, Slow):
+            return self._wait(route, request, result, frame, started)
+        return self._respond(route, request, result, frame, started)
+
+    def _wait(
+        self, route: Route, request: Body, slow: Slow[Body], frame: memoryview, started: float
+    ) -> Slow[Finished]:
+        """Return what is left to wait for, from what is left for a handler to wait for."""
+        if not isinstance(slow, Unfinished):
+            return Slow(partial(self._finish_slow, route, request, slow, frame, started))
+        throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0
+        made_s = self._now() - started
+        return Unfinished(
+            partial(self._finish, route, request, slow, frame, started, throttle_ms, made_s)
+        )
+
+    async def _forward(
+        self, route: Route, request: Body, frame: memoryview, started: float
+    ) -> Finished:
+        key, version, _ = _HEAD.unpack_from(frame)
+        if version != self.context.api_version:
+            self.context = attrs.evolve(self.context, api_version=version)
+        response = await answer_by_controller(self.context, frame, request, route.handler)
+        if isinstance(response, list):
+            self._mute(throttle_ms_of(key, version, response))
+            return response
+        return await _wait_work(self._respond(route, request, response, frame, started))
+
+    async def _finish_slow(
+        self,
+        route: Route,
+        request: Body,
+        slow: Slow[Body],
+        frame: memoryview,
+        started: float,
+    ) -> Finished:
+        result = await route.handler.finish(self.context, request, slow)
+        if isinstance(result, Unfinished):
+            return await _wait_work(self._wait(route, request, result, frame, started))
+        return await _wait_work(self._respond(route, request, result, frame, started))
 
     def _read_client(self, frame: memoryview, route: Route) -> int:
         """Return the position of the body, and put the frame's client id into the context.
@@ -254,12 +309,11 @@ class ConnectionRequests:
         made_s: float,
     ) -> list[Part]:
         response = await route.handler.finish(self.context, request, unfinished)
-        assert response is not None, "a request that is waited for has a response"
-        parts = await self._respond(route, request, response, frame, started, throttle_ms, made_s)
-        assert parts is not None
-        return parts
+        answer = self._respond(route, request, response, frame, started, throttle_ms, made_s)
+        assert answer is not None, "a request that is waited for has a response"
+        return await answer.finish() if isinstance(answer, Slow) else answer
 
-    async def _respond(
+    def _respond(
         self,
         route: Route,
         request: Body,
@@ -268,28 +322,43 @@ class ConnectionRequests:
         started: float,
         throttle_ms: int = 0,
         made_s: float | None = None,
-    ) -> list[Part] | None:
-        """Return the parts of a handler's response, encoded in slices if it is large.
+    ) -> Slow[list[Part]] | list[Part] | None:
+        """Return the parts of a handler's response; a large one is encoded in slices.
 
-        ``throttle_ms``: the throttle time for which the connection is already muted.
+        ``throttle_ms``: the throttle time of a Produce request that was counted when it began to
+        wait; the connection is already muted for it.
         ``made_s``: the seconds that the handler worked before it waited; None if it did not wait.
         """
-        elapsed_s = self.context.services.clock.now() - started
+        work_s = elapsed_s = self._now() - started
         route.count.value += 1
         route.seconds.observe(elapsed_s)
+        if made_s is not None:
+            work_s = made_s
+        elif route.is_produce:
+            throttle_ms = self._count_produced(len(frame))
         if response is None:
             return None
-        key, version, correlation_id = _HEAD.unpack_from(frame)
+        _, _, correlation_id = _HEAD.unpack_from(frame)
         try:
-            self._throttle(response, throttle_ms)
+            if throttle_ms:
+                response.throttle_time_ms = throttle_ms
+            elif wait_ms := getattr(response, "throttle_time_ms", 0):
+                self._mute(wait_ms)
             if route.narrow is not None:
-                response = route.narrow(response, version, request)
-            work_s = elapsed_s if made_s is None else made_s
+                response = route.narrow(response, route.version, request)
             if work_s >= QUICK_ANSWER_S and has_more_elements(response, LARGE_COUNT):
-                return await run_in_slices(
-                    response_parts_in_steps(key, version, correlation_id, response)
-                )
+                return Slow(partial(self._encode_large, route, frame, response))
             return encode_response(route.encode, route.head, correlation_id, response)
+        except BaseException:
+            route.handler.discard(response)
+            raise
+
+    async def _encode_large(self, route: Route, frame: memoryview, response: Body) -> list[Part]:
+        try:
+            key, version, correlation_id = _HEAD.unpack_from(frame)
+            return await run_in_slices(
+                response_parts_in_steps(key, version, correlation_id, response)
+            )
         except BaseException:
             route.handler.discard(response)
             raise
@@ -316,17 +385,22 @@ class ConnectionRequests:
         self._mute(throttle_ms)
         return throttle_ms
 
-    def _throttle(self, response: Body, throttle_ms: int) -> None:
-        """Set a throttle time in a response, or mute the connection for the one that it has."""
-        if throttle_ms:
-            response.throttle_time_ms = throttle_ms
-        else:
-            self._mute(getattr(response, "throttle_time_ms", 0))
-
     def _mute(self, wait_ms: int) -> None:
         """Mute the connection for the throttle time, because old clients would not wait."""
         if wait_ms > 0:
             self.muted_s = wait_ms / 1000
+
+
+async def _wait_work(answer: Answer) -> Finished:
+    """Return an answer once its request has done its work."""
+    if isinstance(answer, Slow) and not isinstance(answer, Unfinished):
+        return await answer.finish()
+    return answer
+
+
+def _disconnect(frame: memoryview, error: MalformedError) -> Disconnect:
+    key, version, _ = _HEAD.unpack_from(frame)
+    return Disconnect(f"malformed {BY_KEY[key].name} v{version}: {error}")
 
 
 _THROTTLED_SINCE: Final = {19: 2, 20: 1, 37: 0}

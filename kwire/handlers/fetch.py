@@ -17,7 +17,7 @@ from typing import Final
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.configs.broker import RACK_AWARE_SELECTOR
-from kwire.drive import run_by_size
+from kwire.drive import run_in_slices, run_steps
 from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
@@ -30,6 +30,7 @@ from kwire.replica.fetching import TURN_PARTITIONS, read_partitions
 from kwire.replica.leader import Leader
 from kwire.replica.read_replicas import ReadReplica, select
 from kwire.types import ZERO_UUID
+from kwire.waits import Steps
 
 RequestTopic = FetchRequest.FetchTopic
 TopicAnswer = FetchResponse.FetchableTopicResponse
@@ -47,11 +48,15 @@ def discard(response: FetchResponse) -> None:
 
 
 @handles(FetchRequest, discard=discard)
-async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
+def fetch(context: Context, request: FetchRequest) -> Steps[FetchResponse]:
     replicas, options = context.replicas, _options(context, request)
     sessions, now = replicas.sessions, replicas.now()
     count = sum(len(topic.partitions) for topic in request.topics)
-    partitions = await run_by_size(_requested_partitions(request.topics), count, TURN_PARTITIONS)
+    requested = _requested_partitions(request.topics)
+    if count <= TURN_PARTITIONS:
+        partitions = run_steps(requested)
+    else:
+        partitions = yield partial(run_in_slices, requested)
     fetch_context = sessions.begin(
         session_id=request.session_id,
         epoch=request.session_epoch,
@@ -61,15 +66,15 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         now=now,
     )
     try:
-        return await _answer(context, request, fetch_context, options)
+        return (yield from _answer(context, request, fetch_context, options))
     except BaseException:
         sessions.cancel(fetch_context)
         raise
 
 
-async def _answer(
+def _answer(
     context: Context, request: FetchRequest, fetch_context: FetchContext, options: FetchOptions
-) -> FetchResponse:
+) -> Steps[FetchResponse]:
     replicas, session = context.replicas, fetch_context.session
     watch = None if session is None else replicas.fetch_waits.watch(session, options.reader)
     if watch is not None and request.forgotten_topics_data:
@@ -85,13 +90,19 @@ async def _answer(
         max_bytes = min(options.max_bytes, limit.available_bytes(now))
         min_bytes = min(options.min_bytes, max_bytes)
         options = options._replace(max_bytes=max_bytes, min_bytes=min_bytes)
-    reading = await read_partitions(replicas, fetch_context, options, watch, request.max_wait_ms)
+    reading = yield from read_partitions(
+        replicas, fetch_context, options, watch, request.max_wait_ms
+    )
     try:
         reading.count_bytes()
         answers = reading.answers
         finishing = replicas.sessions.finishing(fetch_context, answers, replicas.now())
-        session_id, sent = await run_by_size(finishing, len(answers), TURN_PARTITIONS)
-        topics = await run_by_size(_grouping_by_topic(sent), len(sent), TURN_PARTITIONS)
+        if len(answers) <= TURN_PARTITIONS:
+            session_id, sent = run_steps(finishing)
+            topics = run_steps(_grouping_by_topic(sent))
+        else:
+            session_id, sent = yield partial(run_in_slices, finishing)
+            topics = yield partial(run_in_slices, _grouping_by_topic(sent))
         response = FetchResponse(session_id=session_id, responses=topics)
         if limit is not None:
             now = replicas.now()

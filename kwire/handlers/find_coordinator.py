@@ -11,6 +11,7 @@ the broker that it used last), although the others know the next coordinator.
 
 import logging
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -26,6 +27,7 @@ from kwire.handlers.shared.handler import handles
 from kwire.net.framing import Disconnect
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
+from kwire.waits import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -71,15 +73,15 @@ def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinato
 
 
 @handles(FindCoordinatorRequest, refuse=refuse)
-async def find_coordinator(
+def find_coordinator(
     context: Context, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
+) -> Steps[FindCoordinatorResponse]:
     if request.key_type not in list(KeyType):
         raise InvalidRequest(MALFORMED)
     kind = KeyType(request.key_type)
     topic = _TOPICS.get(kind)
     if topic is not None and context.image.topic(topic) is None:
-        await _create(context, topic)
+        yield partial(_create, context, topic)
 
     def answer(key: str) -> Coordinator:
         try:
@@ -91,7 +93,8 @@ async def find_coordinator(
     slices = Slices()
     for key in request.coordinator_keys:
         response.coordinators.append(answer(key))
-        await slices.pause()
+        if slices.is_over:
+            yield slices.pause
     return response
 
 

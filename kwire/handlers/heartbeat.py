@@ -3,9 +3,12 @@
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from kwire.waits import Slow
 
 
 @handles(HeartbeatRequest)
-async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+def heartbeat(
+    context: Context, request: HeartbeatRequest
+) -> Slow[HeartbeatResponse] | HeartbeatResponse:
     context.check_allowed("Read", "Group", request.group_id)
-    return await context.groups.heartbeat(request)
+    return context.groups.heartbeat(request)

@@ -8,7 +8,8 @@ The response shows a single image, however long it takes: 1.8 us per partition, 
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Final
 
 from kwire import errors
@@ -27,6 +28,7 @@ from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import MetadataImage, TopicImage
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
+from kwire.waits import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -48,31 +50,18 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
 
 
 @handles(MetadataRequest, refuse=refuse)
-async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
+def metadata(context: Context, request: MetadataRequest) -> Steps[MetadataResponse]:
     may_create = request.allow_auto_topic_creation and context.config.auto_create_topics_enable
     refused: Collection[str] = ()
     if may_create and request.topics:
-        refused = await _create_missing(context, request.topics)
+        missing = _missing(context, request.topics)
+        if missing:
+            refused = yield partial(_create, context, missing)
     image = context.image
-    view = ClientView(image, context.listener)
-    slices = Slices(context.clock.now)
-    if request.topics is None:
-        topics = [
-            await _topic(view, topic, slices)
-            for topic in image.topics.values()
-            if context.is_allowed("Describe", "Topic", topic.name)
-        ]
-    else:
-        by_key = {
-            (requested.name or "", requested.topic_id): requested for requested in request.topics
-        }
-        topics = [
-            await _requested_topic(context, image, view, requested, slices)
-            for requested in by_key.values()
-        ]
-        for topic in topics:
-            if topic.name in refused:
-                topic.error_code = errors.InvalidReplicationFactor.code
+    topics = yield from _topics(context, image, request)
+    for topic in topics:
+        if topic.name in refused:
+            topic.error_code = errors.InvalidReplicationFactor.code
     if request.include_topic_authorized_operations:
         for topic in topics:
             denied = topic.error_code == errors.TopicAuthorizationFailed.code
@@ -92,13 +81,30 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     )
 
 
-async def _create_missing(
-    context: Context, requested: list[MetadataRequest.MetadataRequestTopic]
-) -> Collection[str]:
-    """Create the topics whose names are unknown; topics that cannot be created stay unknown.
+def _topics(context: Context, image: MetadataImage, request: MetadataRequest) -> Steps[list[Topic]]:
+    """Describe the requested topics, or all that the client may see."""
+    listing: Iterable[TopicImage | Topic]
+    if request.topics is None:
+        listing = (
+            topic
+            for topic in image.topics.values()
+            if context.is_allowed("Describe", "Topic", topic.name)
+        )
+    else:
+        by_key = {
+            (requested.name or "", requested.topic_id): requested for requested in request.topics
+        }
+        listing = (_find(context, image, requested) for requested in by_key.values())
+    view, slices, topics = ClientView(image, context.listener), Slices(context.clock.now), []
+    for topic in listing:
+        if isinstance(topic, TopicImage):
+            topic = yield from _topic(view, topic, slices)
+        topics.append(topic)
+    return topics
 
-    Return the names of topics that failed because they cannot have as many replicas as required.
-    """
+
+def _missing(context: Context, requested: list[MetadataRequest.MetadataRequestTopic]) -> list[str]:
+    """Return the unknown names among the requested topics that the client may create."""
     missing = []
     for topic in requested:
         name = topic.name
@@ -109,8 +115,14 @@ async def _create_missing(
         cluster = context.is_allowed("Create", "Cluster", CLUSTER)
         if cluster or context.is_allowed("Create", "Topic", name):
             missing.append(name)
-    if not missing:
-        return ()
+    return missing
+
+
+async def _create(context: Context, missing: list[str]) -> Collection[str]:
+    """Create topics; those that cannot be created stay unknown.
+
+    Return the names of topics that failed because they cannot have as many replicas as required.
+    """
     try:
         results = await context.topic_creation.ensure_topics(missing, context.requester)
     except KafkaError as error:
@@ -124,13 +136,10 @@ async def _create_missing(
     ]
 
 
-async def _requested_topic(
-    context: Context,
-    image: MetadataImage,
-    view: ClientView,
-    requested: MetadataRequest.MetadataRequestTopic,
-    slices: Slices,
-) -> Topic:
+def _find(
+    context: Context, image: MetadataImage, requested: MetadataRequest.MetadataRequestTopic
+) -> TopicImage | Topic:
+    """Return a requested topic that the client may see, or the answer if there is none."""
     if requested.name is None or requested.topic_id != ZERO_UUID:
         topic = image.topics.get(requested.topic_id)
         if topic is None:
@@ -140,12 +149,12 @@ async def _requested_topic(
         if not context.is_allowed("Describe", "Topic", topic.name):
             code = errors.TopicAuthorizationFailed.code
             return Topic(error_code=code, name=None, topic_id=topic.id)
-        return await _topic(view, topic, slices)
+        return topic
     if not context.is_allowed("Describe", "Topic", requested.name):
         return Topic(error_code=errors.TopicAuthorizationFailed.code, name=requested.name)
     topic = image.topic(requested.name)
     if topic is not None:
-        return await _topic(view, topic, slices)
+        return topic
     return Topic(
         error_code=unknown_topic_code(requested.name),
         name=requested.name,
@@ -153,11 +162,11 @@ async def _requested_topic(
     )
 
 
-async def _topic(view: ClientView, topic: TopicImage, slices: Slices) -> Topic:
+def _topic(view: ClientView, topic: TopicImage, slices: Slices) -> Steps[Topic]:
     partitions = []
     for index in range(len(topic.partitions)):
-        if index % _PARTITIONS_AT_ONCE == 0:
-            await slices.pause()
+        if index % _PARTITIONS_AT_ONCE == 0 and slices.is_over:
+            yield slices.pause
         partitions.append(view.describe(Partition, index, topic.partitions[index]))
     return Topic(
         name=topic.name,

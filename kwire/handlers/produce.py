@@ -14,7 +14,7 @@ Unlike Kafka, which never answers a request with null records, kwire rejects the
 
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.drive import give_way
@@ -41,12 +41,14 @@ from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.handlers.shared.verifying import ADDS_PARTITIONS, UNVERIFIED, Verifications, verify
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
-from kwire.records.header import HEADER_SIZE, Buffer, parse
+from kwire.records.header import HEADER_SIZE, BatchHeader, Buffer, parse
 from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
+from kwire.replica.replicas import ReplicaService
 from kwire.replica.unpacking import correct_timestamp
 from kwire.replica.verification import Guard, TransactionalBatch
 from kwire.types import INTERNAL_TOPICS
+from kwire.waits import Slow, Steps
 
 Topic = ProduceRequest.TopicProduceData
 Requested = Topic.PartitionProduceData
@@ -114,28 +116,37 @@ class _Waiting(NamedTuple):
     position: int
 
 
+_Batch: TypeAlias = tuple[Buffer, BatchHeader, Guard | None]
+"""A checked batch, its header, and the guard of a transaction."""
+
+
 @handles(ProduceRequest, refuse=refuse)
-async def produce(
+def produce(
     context: Context, request: ProduceRequest
-) -> ProduceResponse | Unfinished[ProduceResponse] | None:
+) -> Steps[ProduceResponse | Unfinished[ProduceResponse] | None]:
     if request.acks not in _ACKS:
         raise InvalidRequiredAcks
     waiting: list[_Waiting] = []
     response = ProduceResponse()
     verified: Verifications = {}
     if request.transactional_id is not None:
-        verified = await _verify(context, request, request.transactional_id)
+        verified = yield partial(_verify, context, request, request.transactional_id)
     cost = 0
     for topic in request.topic_data:
         answers: list[Answer] = []
         for requested in topic.partition_data:
             if cost >= _TURN_COST:
-                await give_way()
+                yield give_way
                 cost = 0
             cost += 1 + len(requested.records or b"") // _COST_BYTES
             try:
-                answers.append(
-                    await _append(context, request, topic, requested, answers, waiting, verified)
+                partition = _find(context, topic, requested.index)
+                batch = _check(context, request, partition, requested.records, verified)
+                if isinstance(batch, Slow):
+                    batch = yield batch.finish
+                now_ms = context.clock.now_ms()
+                appended = context.replicas.append(
+                    partition, batch[0], batch[1], request.acks, now_ms, guard=batch[2]
                 )
             except KafkaError as error:
                 log_start = _log_start(context, topic, requested.index, error)
@@ -149,6 +160,20 @@ async def produce(
                     answer=answers[-1],
                     response=response,
                 )
+                continue
+            if not appended.is_stored or (
+                request.acks == ACKS_ALL and partition.high_watermark < appended.end_offset
+            ):
+                waiting.append(_Waiting(partition, appended, answers, len(answers)))
+            answers.append(
+                Answer(
+                    index=requested.index,
+                    base_offset=appended.base_offset,
+                    log_append_time_ms=appended.append_time_ms,
+                    log_start_offset=appended.log_start,
+                    current_leader=_NO_LEADER,
+                )
+            )
         response.responses.append(
             TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
@@ -157,61 +182,68 @@ async def produce(
         wait = partial(_wait_acknowledged, context, waiting, request.acks, deadline, response)
         if request.acks:
             return Unfinished(wait)
-        await wait()
+        yield wait
     if request.acks:
         return response
     _close_on_error(response)
     return None
 
 
-async def _append(
-    context: Context,
-    request: ProduceRequest,
-    topic: Topic,
-    requested: Requested,
-    answers: list[Answer],
-    waiting: list[_Waiting],
-    verified: Verifications,
-) -> Answer:
-    replicas = context.replicas
+def _find(context: Context, topic: Topic, index: int) -> Partition:
+    """Return a partition that the client may write to."""
     if topic.name:
         context.check_allowed("Write", "Topic", topic.name)
-    partition = replicas.partitions.look_up(topic.name, topic.topic_id, requested.index)
+    partition = context.replicas.partitions.look_up(topic.name, topic.topic_id, index)
     if not topic.name:
         context.check_allowed("Write", "Topic", partition.topic)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise InvalidTopicException
-    config = partition.config
-    records = requested.records
+    return partition
+
+
+def _check(
+    context: Context,
+    request: ProduceRequest,
+    partition: Partition,
+    records: Buffer | None,
+    verified: Verifications,
+) -> _Batch | Slow[_Batch]:
+    """Return a batch that may be appended; a thread checks large records and compresses them."""
+    config, replicas = partition.config, context.replicas
     header = check_produced(
         records,
         max_message_bytes=config.max_message_bytes,
         transactional_id=request.transactional_id,
         zstd_allowed=request.zstd_allowed,
     )
+    assert records is not None
     guard = _guard_of(request, partition, verified) if header.is_transactional else None
     if replicas.checks_records or config.cleanup_compact:
-        unpacker, keys = replicas.unpacker, config.cleanup_compact
-        checked = unpacker.check_here(records, header, keys=keys)
+        checked = replicas.unpacker.check_here(records, header, keys=config.cleanup_compact)
         if checked is None:
-            checked = await unpacker.check_in_thread(records, header, keys=keys)
+            return Slow(partial(_check_in_thread, replicas, partition, (records, header, guard)))
         if header.base_timestamp + checked.max_delta != header.max_timestamp:
             records, header = correct_timestamp(records, header, checked.max_delta)
     if config.compression_type != "producer":
-        records, header = await replicas.recompress(partition, records, header)
-    now_ms = context.clock.now_ms()
-    appended = replicas.append(partition, records, header, request.acks, now_ms, guard=guard)
-    if not appended.is_stored or (
-        request.acks == ACKS_ALL and partition.high_watermark < appended.end_offset
-    ):
-        waiting.append(_Waiting(partition, appended, answers, len(answers)))
-    return Answer(
-        index=requested.index,
-        base_offset=appended.base_offset,
-        log_append_time_ms=appended.append_time_ms,
-        log_start_offset=appended.log_start,
-        current_leader=_NO_LEADER,
-    )
+        return Slow(partial(_recompress, replicas, partition, (records, header, guard)))
+    return records, header, guard
+
+
+async def _check_in_thread(replicas: ReplicaService, partition: Partition, batch: _Batch) -> _Batch:
+    records, header, guard = batch
+    config = partition.config
+    keys = config.cleanup_compact
+    checked = await replicas.unpacker.check_in_thread(records, header, keys=keys)
+    if header.base_timestamp + checked.max_delta != header.max_timestamp:
+        records, header = correct_timestamp(records, header, checked.max_delta)
+    if config.compression_type != "producer":
+        return await _recompress(replicas, partition, (records, header, guard))
+    return records, header, guard
+
+
+async def _recompress(replicas: ReplicaService, partition: Partition, batch: _Batch) -> _Batch:
+    records, header, guard = batch
+    return *await replicas.recompress(partition, records, header), guard
 
 
 def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:

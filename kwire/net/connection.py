@@ -10,7 +10,7 @@ at the end of the turn or as soon as the connection's task waits for anything.
 """
 
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final
 
@@ -19,13 +19,14 @@ import trio
 from trio.lowlevel import checkpoint
 
 from kwire.net.framing import BufferPool, Disconnect, Framer
-from kwire.net.listener import ConnectionRequests, Listener
+from kwire.net.listener import Answer, ConnectionRequests, Listener
 from kwire.net.readiness import WatchedSocket
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Part, Sender
 from kwire.net.waiting_answers import WAITING_MAX, Unfinished, WaitingAnswers
 from kwire.net.write_coalescer import WriteCoalescer, is_small
 from kwire.types import in_address
+from kwire.waits import Slow
 
 TURN_FRAMES: Final = 16
 TURN_S: Final = 0.001
@@ -52,6 +53,8 @@ class Connection:
     last_active: float
     start: Callable[[Callable[[], Awaitable[None]]], None]
     """Starts another task of the connection, which ends when the connection ends."""
+    answers_at_once: bool = True
+    """False in tests that answer every request in :meth:`_answer`, as if it had to wait."""
     readiness: WatchedSocket = attrs.field(init=False)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: memoryview | None = None
@@ -106,7 +109,7 @@ class Connection:
         if request is not None:
             is_useless = self.requests.only_reads(request) and self.nothing_unread()
         elif self.claiming:  # the rest of that frame will not come
-            is_useless = self.nothing_to_receive()
+            is_useless = _has_ended(self.sock)
         else:
             is_useless = self.muted and self.nothing_unread()
         if is_useless:
@@ -120,24 +123,18 @@ class Connection:
         await self.memory.claim(count, self)
         self.claiming = False
 
-    async def _wait_muted(self, now: float) -> None:
+    async def _wait_muted(self) -> None:
         """Read nothing for the throttle time; a client that is gone or idle is disconnected."""
-        self.muted, self.last_active = True, now
+        if self.sender.unsent and not self.waiting:
+            await self.sender.send(())
+        self.muted, self.last_active = True, self.now()
         if self.hung_up:
             self.on_hang_up()
         await trio.sleep(self.requests.muted_s)
         self.muted, self.requests.muted_s = False, 0.0
 
     def nothing_unread(self) -> bool:
-        return not self.framer.partial and self.nothing_to_receive()
-
-    def nothing_to_receive(self) -> bool:
-        try:
-            return not self.sock.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        return not self.framer.partial and _has_ended(self.sock)
 
     async def converse(self) -> None:
         """Read and answer until the peer hangs up, then send the answers that still wait."""
@@ -148,54 +145,123 @@ class Connection:
             if end.answer:
                 await self.sender.send(end.answer)
             raise
-        await self._wait_answered()
+        except EOFError:
+            await self._wait_answered()
 
     async def _converse(self) -> None:
-        sock, framer = self.sock, self.framer
         while True:
             await self.readiness.wait_data()
             more = True
             while more:
-                if framer.target() is not None and framer.buffer_bytes > self.claimed:
+                if self.framer.partial:
                     await self._claim_growth()
-                try:
-                    count, more = _receive(sock, framer)
-                except BlockingIOError:
-                    break
-                if not count:
-                    return
-                self.last_active = self.now()
-                await self._turns()
+                more, rest = self._begin_turn()
+                if rest is not None:
+                    await rest
                 if more:
                     await checkpoint()
 
     async def _claim_growth(self) -> None:
         """Claim the memory by which the incomplete frame's buffer has grown."""
+        if self.framer.target() is None:
+            return
         growth = self.framer.buffer_bytes - self.claimed
         if growth > 0:
             await self._claim(growth)
             self.claimed += growth
 
-    async def _turns(self) -> None:
-        """Answer every whole frame that has arrived, in turns."""
+    def _begin_turn(self) -> tuple[bool, Coroutine[None, None, None] | None]:
+        """Receive once and answer the first frame; return whether more bytes may have arrived.
+
+        Also return what is left to do. Raises EOFError if the client sends no more.
+        """
+        try:
+            more, frame = _receive(self.sock, self.framer)
+        except BlockingIOError:
+            return False, None
+        self.last_active = self.now()
+        if frame is None:
+            return more, None
+        rest = self._answer_now(frame)
+        if rest is None and not self.framer.partial and not self.sender.unsent:
+            return more, None
+        return more, self._turns(rest)
+
+    async def _turns(self, rest: Coroutine[None, None, None] | None) -> None:
+        """Finish the first frame that has arrived, and answer all others, in turns."""
         framer, started, count = self.framer, self.last_active, 0
-        answered = False
-        while (frame := framer.take()) is not None:
-            if self.waiting:
-                may_begin = self.requests.may_begin_early(frame)
-                await self.waiting.wait_fewer_than(WAITING_MAX if may_begin else 1)
-            await self._answer(frame)
-            answered = True
+        while True:
+            if rest is not None:
+                await rest
+                self.last_active = self.now()
             count += 1
             if framer.ready and (count >= TURN_FRAMES or self.now() - started > TURN_S):
                 await checkpoint()
                 started, count = self.now(), 0
+            frame = framer.take() if framer.partial else None
+            if frame is None:
+                break
+            rest = self._answer_now(frame)
         if self.sender.unsent and not self.waiting:
             await self.sender.send(())
-        if answered:
             self.last_active = self.now()
 
-    async def _answer(self, frame: memoryview) -> None:
+    def _answer_now(self, frame: memoryview) -> Coroutine[None, None, None] | None:
+        """Answer a frame without waiting; return what is left to do if that is impossible.
+
+        Only :meth:`_answer` answers while earlier answers wait or request memory is short. No other
+        task runs before the answer is sent or held back, so its request memory is not counted.
+        """
+        claimed = self.claimed
+        if (
+            not self.answers_at_once
+            or self.waiting
+            or not (claimed or self.memory.fits(len(frame)))
+        ):
+            return self._answer(frame)
+        try:
+            answer = self.requests.answer_now(frame)
+            if isinstance(answer, Slow):
+                return self._answer(frame, answer)
+            if answer is not None:
+                sender = self.sender
+                if self.framer.ready and sender.draining is None and is_small(answer):
+                    self.coalescer.hold(sender, answer)
+                else:
+                    rest = sender.send_now(answer)
+                    if rest:
+                        return self._send_rest(frame, rest)
+        except BaseException:
+            _release(frame, self.buffers)
+            raise
+        if claimed:
+            self.claimed = 0
+            self.memory.free(claimed, self)
+            _release(frame, self.buffers)
+        return self._wait_muted() if self.requests.muted_s > 0 else None
+
+    async def _send_rest(self, frame: memoryview, rest: Sequence[Part]) -> None:
+        """Send what the kernel did not take of an answer; its request counts until then."""
+        size, self.claimed = self.claimed, 0
+        if not size:
+            size = len(frame)
+            self.memory.used += size
+        try:
+            await self.sender.send(rest)
+        finally:
+            self.memory.free(size, self)
+            _release(frame, self.buffers)
+        if self.requests.muted_s > 0:
+            await self._wait_muted()
+
+    async def _answer(self, frame: memoryview, begun: Answer = None) -> None:
+        """Answer a frame, waiting for earlier answers, memory, its answer or the client.
+
+        ``begun``: what is left to wait for if the request has begun.
+        """
+        if self.waiting:
+            may_begin = self.requests.may_begin_early(frame)
+            await self.waiting.wait_fewer_than(WAITING_MAX if may_begin else 1)
         memory, sender = self.memory, self.sender
         size = self.claimed or len(frame)
         if self.claimed:
@@ -212,7 +278,9 @@ class Connection:
             try:
                 if self.hung_up:  # A request that only reads is not answered.
                     self.on_hang_up()
-                answer = await self.requests.begin(frame)
+                answer = self.requests.answer_now(frame) if begun is None else begun
+                if isinstance(answer, Slow) and not isinstance(answer, Unfinished):
+                    answer = await answer.finish()
             finally:
                 self.answering = None
                 memory.answering -= 1
@@ -227,18 +295,9 @@ class Connection:
         finally:
             if not is_waiting:
                 memory.free(size, self)
-                self._release(frame)
+                _release(frame, self.buffers)
         if self.requests.muted_s > 0:
-            if sender.unsent and not self.waiting:
-                await sender.send(())
-            await self._wait_muted(self.now())
-
-    def _release(self, frame: memoryview) -> None:
-        """Return the frame's buffer to the pool once its response is sent."""
-        buffer = frame.obj
-        if isinstance(buffer, bytearray):
-            frame.release()
-            self.buffers.give(buffer)
+            await self._wait_muted()
 
     # Answers that wait.
 
@@ -256,7 +315,7 @@ class Connection:
     def _on_sent(self, frame: memoryview, size: int, holder: "Connection | None") -> None:
         self.memory.answering -= 1
         self.memory.free(size, holder)
-        self._release(frame)
+        _release(frame, self.buffers)
         self.last_active = self.now()
 
     async def _wait_answered(self) -> None:
@@ -278,17 +337,38 @@ class Connection:
             self.waiting.drop_all()
 
 
-def _receive(sock: socket.socket, framer: Framer) -> tuple[int, bool]:
-    """Receive once; return how many bytes came, and whether more may have arrived.
+def _receive(sock: socket.socket, framer: Framer) -> tuple[bool, memoryview | None]:
+    """Receive once; return whether more bytes may have arrived, and the first whole frame.
 
-    The caller keeps no reference to the bytes or the buffer, because a connection can wait for
-    long.
+    The caller keeps no reference to the bytes or the buffer: the buffer could not be reused, and a
+    connection can wait for long. Raises EOFError at the end.
     """
     target = framer.target()
     if target is None:
         data = sock.recv(RECEIVED_BYTES)
-        framer.feed(data)
-        return len(data), len(data) == RECEIVED_BYTES
+        if not data:
+            raise EOFError
+        return len(data) == RECEIVED_BYTES, framer.take_first(data)
     count = sock.recv_into(target)
+    if not count:
+        raise EOFError
     framer.advance(count)
-    return count, count == len(target)
+    return count == len(target), framer.take()
+
+
+def _has_ended(sock: socket.socket) -> bool:
+    """Return whether no byte is left to receive from a peer that has hung up."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _release(frame: memoryview, buffers: BufferPool) -> None:
+    """Return the frame's buffer to the pool once its response is sent."""
+    buffer = frame.obj
+    if isinstance(buffer, bytearray):
+        frame.release()
+        buffers.give(buffer)

@@ -87,7 +87,17 @@ class BufferPool:
 class Framer:
     """Cuts one connection's bytes into frames."""
 
-    __slots__ = ("_body", "_buffers", "_chunk", "_have", "_pos", "_size", "max_bytes", "ready")
+    __slots__ = (
+        "_body",
+        "_buffers",
+        "_chunk",
+        "_have",
+        "_pos",
+        "_size",
+        "max_bytes",
+        "partial",
+        "ready",
+    )
 
     def __init__(self, max_bytes: int, buffers: BufferPool | None = None) -> None:
         self.max_bytes = max_bytes
@@ -98,6 +108,8 @@ class Framer:
         self._body: bytearray | None = None
         self._have = 0
         self._size = 0
+        self.partial = False
+        """True if bytes have arrived that :meth:`take` has not returned."""
         self.ready = False
         """True if another whole frame has arrived behind the one that :meth:`take` returned."""
 
@@ -106,16 +118,11 @@ class Framer:
         """The size in bytes of the incomplete frame's buffer, 0 without a buffer."""
         return 0 if self._body is None else len(self._body)
 
-    @property
-    def partial(self) -> bool:
-        """True if bytes have arrived that :meth:`take` has not returned."""
-        return self._body is not None or self._pos < len(self._chunk)
-
     def feed(self, data: bytes) -> None:
         """Add received bytes; only allowed while :meth:`target` returns None."""
-        if self._pos < len(self._chunk):
+        if self.partial:
             data = bytes(self._chunk[self._pos :]) + data
-        self._chunk, self._pos = memoryview(data), 0
+        self._chunk, self._pos, self.partial = memoryview(data), 0, bool(data)
 
     def target(self) -> memoryview | None:
         """Return the memory for a large frame's next bytes, None if they go to :meth:`feed`."""
@@ -128,6 +135,16 @@ class Framer:
     def advance(self, count: int) -> None:
         """Advance by the bytes that the caller wrote to the :meth:`target`."""
         self._have += count
+
+    def take_first(self, data: bytes) -> memoryview | None:
+        """Add received bytes and return the next whole frame; often they are exactly one frame."""
+        if not self.partial and len(data) > _INT32.size:
+            (size,) = _INT32.unpack_from(data)
+            if size == len(data) - _INT32.size <= self.max_bytes:
+                self.ready = False
+                return memoryview(data)[_INT32.size :]
+        self.feed(data)
+        return self.take()
 
     def take(self) -> memoryview | None:
         """Return the next whole frame, without its size, or None.
@@ -151,7 +168,7 @@ class Framer:
         if end < len(chunk):
             self.ready = self._has_frame(chunk, end)
         else:  # An idle connection holds no memory.
-            self._chunk, self._pos, self.ready = _NOTHING, 0, False
+            self._chunk, self._pos, self.ready, self.partial = _NOTHING, 0, False, False
         return chunk[start:end]
 
     @staticmethod
@@ -189,7 +206,7 @@ class Framer:
         if self._have < self._size or self._body is None:
             return None
         frame = memoryview(self._body)[: self._size]
-        self._body = None
+        self._body, self.partial = None, False
         return frame
 
 

@@ -4,7 +4,7 @@ import math
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import attrs
 
@@ -13,6 +13,10 @@ from kwire.net.framing import Framer
 from kwire.net.limits import Limits, Rate
 from kwire.net.send import Part
 from kwire.net.waiting_answers import Unfinished
+from kwire.waits import Slow
+
+Answer: TypeAlias = Slow[Unfinished[Sequence[Part]] | Sequence[Part] | None] | Sequence[Part] | None
+"""The parts to send, None for no answer, or what is left to wait for."""
 
 
 class ConnectionRequests(Protocol):
@@ -20,8 +24,8 @@ class ConnectionRequests(Protocol):
 
     muted_s: float
 
-    async def begin(self, frame: memoryview) -> Unfinished[Sequence[Part]] | Sequence[Part] | None:
-        """Return the parts to send, an unfinished answer, or None for no answer.
+    def answer_now(self, frame: memoryview) -> Answer:
+        """Return the parts to send, None for no answer, or what is left to wait for.
 
         Raises Disconnect to end the connection.
         """

@@ -6,7 +6,8 @@ connection ends. With a session lifetime, the client must log in again in time (
 other request after the end of its session ends the connection.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -23,14 +24,12 @@ from kwire.metrics import (
     Metrics,
 )
 from kwire.net.framing import Disconnect, Framer
-from kwire.net.listener import ConnectionRequests, FrameLimiter
-from kwire.net.send import Part
-from kwire.net.waiting_answers import Unfinished
+from kwire.net.listener import Answer, ConnectionRequests, FrameLimiter
 from kwire.security.conversation import HANDSHAKE, Conversation, Login, Mechanisms, Rejected
+from kwire.waits import Slow
 
 REAUTHENTICATION_S: Final = 1.0
 """The shortest time between two log-ins on one connection, as in Kafka."""
-Answer = Unfinished[Sequence[Part]] | Sequence[Part] | None
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -100,24 +99,27 @@ class LoginRequests(FrameLimiter):
     def muted_s(self, value: float) -> None:
         self.requests.muted_s = value
 
-    async def begin(self, frame: memoryview) -> Answer:
+    def answer_now(self, frame: memoryview) -> Answer:
         """Return the answer of the user's requests, or of the log-in."""
         conversation = self._conversation
         if conversation is None and self._expires_at is not None:
             conversation = self._conversation = self._renewal(frame, self._expires_at)
         if conversation is None:
-            return await self.requests.begin(frame)
+            return self.requests.answer_now(frame)
         try:
             answer = conversation.answer(frame)
         except Rejected as rejected:
             self._count(failed=True)
-            await trio.sleep(self.rules.failure_delay_s)
-            raise Disconnect(str(rejected), rejected.answer) from rejected
+            return Slow(partial(self._reject, rejected))
         if answer is None:
-            return await self.requests.begin(frame)
+            return self.requests.answer_now(frame)
         if conversation.login is not None:
             self._on_login(conversation.login)
         return answer
+
+    async def _reject(self, rejected: Rejected) -> None:
+        await trio.sleep(self.rules.failure_delay_s)
+        raise Disconnect(str(rejected), rejected.answer) from rejected
 
     def _renewal(self, frame: memoryview, expires_at: float) -> Conversation | None:
         """Return the log-in that a frame begins; None for the request of a valid session."""

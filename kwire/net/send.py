@@ -33,6 +33,8 @@ PIECE_BYTES: Final = 512 << 10
 """The most bytes that one call or one turn of a connection sends: about 0.15 ms on loopback."""
 CALL_BYTES: Final = 16 << 10
 """The fixed cost of a call, in bytes, so that a turn of many small regions also ends."""
+_JOINED_PARTS: Final = PIECE_BYTES // CALL_BYTES
+"""The most parts that are read and sent in one call."""
 _SENDFILE: Final = getattr(os, "sendfile", None) if sys.platform == "linux" else None
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 
@@ -71,6 +73,37 @@ SendFile = Callable[[int, int, int, int], int]
 """``os.sendfile``: target, source, position, count; returns how many bytes were sent."""
 
 
+def _join_cached(parts: Sequence[Part]) -> bytes | None:
+    """Return the bytes of all parts, or None if they are large or would wait for the disk."""
+    if len(parts) > _JOINED_PARTS or sum(map(len, parts)) > JOINED_BYTES:
+        return None
+    joined: list[Bytes] = []
+    for part in parts:
+        if type(part) is bytes or isinstance(part, Bytes):
+            joined.append(part)
+        elif part.is_cached(part.position, len(part)):
+            joined.append(_read_whole(part))
+        else:
+            return None
+    return b"".join(joined)
+
+
+def _close(parts: Sequence[Part]) -> None:
+    """Close the regions among ``parts``."""
+    for part in parts:
+        if not (type(part) is bytes or isinstance(part, Bytes)):
+            part.close()
+
+
+def _read_whole(region: Region) -> bytes:
+    """Return all bytes of a cached region; raise Disconnect if the file has fewer."""
+    size = len(region)
+    data = region.file.read(region.position, size) if size else b""
+    if len(data) < size:
+        raise Disconnect(f"a region of {size} bytes has only {len(data)}")
+    return data
+
+
 @attrs.define(eq=False, repr=False)
 class Sender:
     """Sends to one socket, for one task at a time."""
@@ -88,17 +121,41 @@ class Sender:
     _turn_bytes: int = 0
     """The cost of this turn so far."""
 
-    async def send(self, parts: Sequence[Part]) -> None:
-        """Send the answers held back, then all of ``parts``; close the regions among them."""
+    def send_now(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Send the answers held back and ``parts`` by one call, and return what is left to send.
+
+        That is nothing as a rule, everything if it is large or not in the page cache, or the bytes
+        that the kernel did not take. The regions of what is sent are closed.
+        """
         if self.draining is not None:
             self.stop_draining()
         if self.unsent:
             parts = [*self.unsent, *parts]
             self.unsent = []
-        self._turn_bytes = 0
-        if len(parts) == 1 and isinstance(parts[0], bytes):
-            await self._send_bytes(parts[0])
+        if len(parts) == 1 and type(parts[0]) is bytes and len(parts[0]) <= JOINED_BYTES:
+            data = parts[0]
+        else:
+            try:
+                joined = _join_cached(parts)
+            except BaseException:
+                _close(parts)
+                raise
+            if joined is None:
+                return parts
+            _close(parts)
+            data = joined
+        try:
+            sent = self.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        return () if sent == len(data) else (data[sent:],)
+
+    async def send(self, parts: Sequence[Part]) -> None:
+        """Send the answers held back, then all of ``parts``; close the regions among them."""
+        parts = self.send_now(parts)
+        if not parts:
             return
+        self._turn_bytes = 0
         last = len(parts) - 1
         joined: list[Bytes] = []
         size = 0
@@ -118,9 +175,7 @@ class Sender:
                     await self._send_region(part)
             await self._send_bytes(b"".join(joined))
         finally:
-            for part in parts:
-                if not isinstance(part, Bytes):
-                    part.close()
+            _close(parts)
 
     def flush(self) -> None:
         """Send as much of the answers held back as the kernel takes."""
@@ -204,9 +259,7 @@ class Sender:
             await self._pause()
         if size > READ_BYTES or not region.is_cached(region.position, size):
             return None
-        data = region.file.read(region.position, size)
-        if len(data) < size:
-            raise Disconnect(f"a region of {size} bytes has only {len(data)}")
+        data = _read_whole(region)
         self._turn_bytes += size + CALL_BYTES
         return data
 

@@ -45,6 +45,8 @@ class NetServer:
     limits: Limits = attrs.field(factory=Limits)
     metrics: Metrics = attrs.field(factory=Metrics)
     now: Callable[[], float] = trio.current_time
+    answers_at_once: bool = True
+    """False in tests of the way in which requests are answered that have to wait."""
     listeners: dict[str, Listener] = attrs.field(factory=dict)
     connections: set[Connection] = attrs.field(factory=set)
     acceptor: Acceptor = attrs.field(init=False)
@@ -183,6 +185,7 @@ class NetServer:
             now=self.now,
             last_active=self.now(),
             start=self._nursery.start_soon,
+            answers_at_once=self.answers_at_once,
         )
         connection.readiness = self._readiness.watch(sock.fileno(), connection.on_hang_up)
         self.connections.add(connection)

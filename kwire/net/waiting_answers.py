@@ -11,8 +11,8 @@ any other request waits until these answers are sent. Rules:
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -20,18 +20,18 @@ from trio.lowlevel import ParkingLot
 
 from kwire.net.send import Part, Sender
 from kwire.net.write_coalescer import WriteCoalescer, is_small
+from kwire.waits import Slow
 
 WAITING_MAX: Final = 16
 """More than clients send without a response: five by default, if they are idempotent."""
 T_co = TypeVar("T_co", covariant=True)
 
 
-@attrs.frozen(eq=False, repr=False)
-class Unfinished(Generic[T_co]):
-    """The result of a request that has done its work but has to wait before it can be answered."""
+class Unfinished(Slow[T_co]):
+    """The result of a request that has done its work but has to wait before it can be answered.
 
-    finish: Callable[[], Awaitable[T_co]]
-    """Waits and returns the answer; a handler's may raise what handlers may raise."""
+    The next request may begin before this one is finished.
+    """
 
 
 @attrs.define(eq=False, repr=False)

@@ -10,6 +10,7 @@ for at most its maximum wait in total, and then gets what is there. Rules:
 * Lookups on the event loop wait for no disk: threads read what is not in the page cache.
 """
 
+from functools import partial
 from typing import Final
 
 from kwire.drive import give_way
@@ -18,25 +19,39 @@ from kwire.replica.fetch_pass import CONSUMER, FetchOptions, FetchPass
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition
 from kwire.replica.fetch_waits import EventWatch, FetchWait
 from kwire.replica.replicas import ReplicaService
+from kwire.waits import Steps
 
 TURN_PARTITIONS: Final = 64
 """The number of partitions read before other tasks get a turn: about a millisecond."""
 
 
-async def read_partitions(
+def read_partitions(
     replicas: ReplicaService,
     context: FetchContext,
     options: FetchOptions,
     watch: "EventWatch | None",
     max_wait_ms: int,
-) -> FetchPass:
+) -> Steps[FetchPass]:
     """Return the pass whose answers are to be sent, in the order of ``context.partitions``.
 
     The caller drops the pass if it does not send the answers.
     """
-    reading = await _read(FetchPass(replicas, options, watch), context.partitions)
+    reading = FetchPass(replicas, options, watch)
+    if len(context.partitions) <= TURN_PARTITIONS:
+        reading.visit_all(context.partitions)
+    else:
+        yield partial(_visit_in_turns, reading, context.partitions)
+    if reading.cold:
+        reading = yield partial(_read_cold, reading, context.partitions)
     if max_wait_ms <= 0 or not reading.must_wait:
         return reading
+    yield partial(_wait_for_bytes, reading, context, max_wait_ms)
+    return reading
+
+
+async def _wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms: int) -> None:
+    """Wait until there are enough bytes or the time is over, and read again."""
+    replicas, options = reading.replicas, reading.options
     deadline = replicas.now() + max_wait_ms / 1000
     while reading.must_wait and replicas.now() < deadline:
         wait = await _begin_wait(reading)
@@ -51,22 +66,16 @@ async def read_partitions(
         await _read_again(reading, context, everything=wait.is_outdated or not is_consumer)
         if options.isolation is not FetchIsolation.STABLE:
             break  # Only the end of a transaction wakes fetches that still lack bytes.
-    return reading
 
 
-async def _read(reading: FetchPass, requested: list[FetchPartition]) -> FetchPass:
-    """Read all partitions; if a lookup would wait for the disk, return a second pass instead."""
-    if len(requested) <= TURN_PARTITIONS:
-        reading.visit_all(requested)
-    else:
-        await _visit_in_turns(reading, requested)
-    if not reading.cold:
-        return reading
+async def _read_cold(reading: FetchPass, requested: list[FetchPartition]) -> FetchPass:
+    """Return a second pass, after threads have read what lookups would have waited for."""
     reading.drop()
     replicas, options = reading.replicas, reading.options
     await replicas.warm(reading.cold)
     warm = FetchPass(replicas, options, reading.watch, reading.shared_reads, waits_for_disk=True)
-    return await _read(warm, requested)
+    await _visit_in_turns(warm, requested)
+    return warm
 
 
 async def _visit_in_turns(reading: FetchPass, requested: list[FetchPartition]) -> None:

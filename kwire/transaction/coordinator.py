@@ -15,6 +15,7 @@ import trio
 
 from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Moment, Opaque
+from kwire.coordinator.listing import read_each
 from kwire.coordinator.partitioning import partition_for
 from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.drive import Slices
@@ -184,8 +185,8 @@ class TransactionCoordinator:
         """Return the transactional ids that this node leads and that ``is_listed`` accepts."""
         listing: list[Transaction] = []
         slices = Slices()
-        for transactions in await self.service.read_each(
-            lambda shard: list(shard.transactions.values())
+        for transactions in await read_each(
+            self.service, lambda shard: list(shard.transactions.values())
         ):
             for transaction in transactions:
                 if is_listed(transaction):

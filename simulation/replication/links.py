@@ -23,8 +23,8 @@ from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
 from kwire.net.listener import Address, ConnectionRequests, ForConnection
-from kwire.net.waiting_answers import Unfinished
 from kwire.raftmeta.raft.state import Random
+from kwire.waits import Slow
 from simulation.replication.wire import Serve, Wire
 
 _SIZE_BYTES = 4
@@ -199,8 +199,8 @@ class Answer:
 
     async def make(self, requests: ConnectionRequests, frame: bytes) -> None:
         try:
-            parts = await requests.begin(memoryview(frame))
-            if isinstance(parts, Unfinished):
+            parts = requests.answer_now(memoryview(frame))
+            while isinstance(parts, Slow):
                 parts = await parts.finish()
             self.was_fenced = self.is_fenced()
             self.frame = (await self._send(parts or ()))[_SIZE_BYTES:]

@@ -23,7 +23,14 @@ from kwire.errors import (
 )
 from kwire.transaction.model import State
 from kwire.transaction.transitions import Producer
-from tests.support.coordinator.node import CLIENT, Node, commit_request, join_request, make_node
+from tests.support.coordinator.node import (
+    CLIENT,
+    Node,
+    commit_request,
+    join_request,
+    make_node,
+    wait_result,
+)
 from tests.support.transaction.world import INDEX, NAME, T0, T1, World
 
 Request = Callable[[], Awaitable[object]]
@@ -97,7 +104,7 @@ async def test_static_member_is_fenced_once_its_successor_is_committed(
         heartbeat = await start_static_member(node)
         node.log.replicas_lag = True
         restarted = await send(nursery, lambda: node.groups.join(static_join(), CLIENT))
-        former = await send(nursery, lambda: node.groups.heartbeat(heartbeat))
+        former = await send(nursery, lambda: wait_result(node.groups.heartbeat(heartbeat)))
         assert (restarted.has_come, former.has_come) == (False, False)
         if is_committed:
             node.log.catch_up()

@@ -36,6 +36,7 @@ from tests.support.coordinator.node import (
     fetch_offset,
     join_request,
     make_node,
+    wait_result,
 )
 
 
@@ -93,7 +94,8 @@ async def test_all_members_get_an_error_if_the_assignments_cannot_be_written(
         await trio.testing.wait_all_tasks_blocked()
         assert codes == {leader: code, follower: code}
         heartbeat = HeartbeatRequest(group_id="g", generation_id=2, member_id=follower)
-        assert (await node.groups.heartbeat(heartbeat)).error_code == RebalanceInProgress.code
+        reply = await wait_result(node.groups.heartbeat(heartbeat))
+        assert reply.error_code == RebalanceInProgress.code
         # Once the log can be written again, the same members complete a generation.
         node.log.failure, node.log.max_bytes = None, 1_000_000
         nursery.start_soon(join, follower)

@@ -61,19 +61,19 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 2780,
-    "Produce, acks=all, idempotent": 3037,
-    "Fetch at the tail": 3498,
-    "Fetch that begins to wait": 2144,
-    "Fetch that is woken": 2947,
-    "Fetch of 20 partitions that begins to wait": 16147,
-    "Fetch of 20 partitions that is woken": 9559,
-    "Copy of a record to a follower": 11789,
-    "Heartbeat": 1964,
-    "OffsetCommit": 5324,
-    "Metadata of one topic": 2959,
-    "ApiVersions": 2535,
-    "FindCoordinator": 1663,
+    "Produce, acks=1": 2622,
+    "Produce, acks=all, idempotent": 2879,
+    "Fetch at the tail": 3208,
+    "Fetch that begins to wait": 2292,
+    "Fetch that is woken": 2843,
+    "Fetch of 20 partitions that begins to wait": 16295,
+    "Fetch of 20 partitions that is woken": 9056,
+    "Copy of a record to a follower": 11543,
+    "Heartbeat": 1685,
+    "OffsetCommit": 5378,
+    "Metadata of one topic": 2746,
+    "ApiVersions": 2277,
+    "FindCoordinator": 1435,
     "Call of another node": 996,
 }
 FOLLOWER: Final = 2

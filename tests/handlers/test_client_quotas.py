@@ -116,7 +116,8 @@ async def test_producer_is_muted_before_its_followers_have_the_batch(subject: Br
     await create_topic(subject, "two", replicas=(1, 2))
     client = Client(subject)
     request = produce_request(("two", 0, BATCH), timeout_ms=10)
-    answer = await client.requests.begin(client.frame(PRODUCE, 9, request))
+    await client.requests.dispatcher.prepare(PRODUCE, 9)
+    answer = client.requests.answer_now(client.frame(PRODUCE, 9, request))
     assert isinstance(answer, Unfinished)
     muted_s, client.requests.muted_s = client.requests.muted_s, 0.0
     assert muted_s > RATE - 10

@@ -26,7 +26,7 @@ RequestedTopic = MetadataRequest.MetadataRequestTopic
 async def ask(node: AdminNode, *names: str, **more: Any) -> MetadataResponse:
     request = MetadataRequest(topics=[RequestedTopic(name=name) for name in names], **more)
     reply = await metadata(Context(services=node.services), request)
-    assert reply is not None
+    assert isinstance(reply, MetadataResponse)
     return reply
 
 

@@ -327,7 +327,8 @@ class TestSeveralReplicas:
         subject, partition = await self.both()
         requests = Dispatcher(subject.services, ListenerType.BROKER).for_connection("A", "peer")
         frame = memoryview(request_frame(0, 9, 1, "c", request(("t", 0, one_batch()))))[4:]
-        answers = [await requests.begin(frame) for _ in range(3)]
+        await requests.dispatcher.prepare(0, 9)
+        answers = [requests.answer_now(frame) for _ in range(3)]
         assert (partition.log.end_offset, partition.high_watermark) == (3, 0)
         self.follow(subject, partition, 2)
         results: list[tuple[int, int]] = []

@@ -191,7 +191,7 @@ MUTATIONS = (
         name="client-in-debt-is-read-on",
         invariants=(104,),
         path="kwire/handlers/dispatch.py",
-        old="                self._mute(throttle_ms_of(key, version, response))\n",
+        old="            self._mute(throttle_ms_of(key, version, response))\n",
         new="",
         test="tests/handlers/test_forwarding.py::"
         "test_client_is_muted_for_the_throttle_time_of_a_forwarded_answer",

@@ -15,8 +15,16 @@ MUTATIONS = (
         name="metadata-of-everything-at-once",
         invariants=(10,),
         path="kwire/handlers/metadata.py",
-        old="            await slices.pause()\n",
-        new="            pass\n",
+        old="if index % _PARTITIONS_AT_ONCE == 0 and slices.is_over:",
+        new="if index < 0:",
         test="tests/handlers/test_slices.py::test_other_tasks_run_during_a_large_response",
+    ),
+    Mutation(
+        name="errors-of-waits-do-not-reach-the-work",
+        invariants=(10,),
+        path="kwire/waits.py",
+        old="                call = steps.throw(error)\n",
+        new="                raise error\n",
+        test="tests/test_waits.py::test_work_continues_with_the_results_and_errors_of_its_waits",
     ),
 )

@@ -283,9 +283,9 @@ MUTATIONS = (
     Mutation(
         name="list-no-groups-after-the-lease",
         invariants=(34,),
-        path="kwire/coordinator/runtime.py",
-        old="        if self.log.is_lease_over:\n            raise CoordinatorNotAvailable",
-        new="        if False:\n            raise CoordinatorNotAvailable",
+        path="kwire/coordinator/listing.py",
+        old="    if runtime.log.is_lease_over:\n        raise CoordinatorNotAvailable",
+        new="    if False:\n        raise CoordinatorNotAvailable",
         test="tests/handlers/test_coordinator_lease.py"
         "::test_groups_are_not_listed_by_a_broker_whose_session_may_have_ended",
     ),
@@ -549,5 +549,13 @@ MUTATIONS = (
         new='        metadata="",\n',
         test="tests/handlers/test_offset_commit.py"
         "::test_metadata_and_leader_epoch_outlive_a_change_of_the_coordinator",
+    ),
+    Mutation(
+        name="reply-before-the-commit-if-it-is-ready",
+        invariants=(72,),
+        path="kwire/coordinator/runtime.py",
+        old="wait.error is None and self._is_committed(shard, wait.end_offset):",
+        new="wait.error is None:",
+        test="tests/coordinator/test_uncommitted.py",
     ),
 )

@@ -10,6 +10,7 @@ ANSWERS: Final = "tests/net/test_answers.py"
 SEND: Final = "tests/net/test_send.py"
 QUOTAS: Final = "tests/handlers/test_client_quotas.py"
 WAITING: Final = "tests/net/test_waiting_answers.py"
+AT_ONCE: Final = "tests/net/test_answers_at_once.py"
 MUTATIONS = (
     Mutation(
         name="wake-everybody-who-sent-something",
@@ -145,8 +146,9 @@ MUTATIONS = (
         name="failed-answer-keeps-its-files",
         invariants=(100,),
         path="kwire/handlers/dispatch.py",
-        old="route.handler.discard(response)",
-        new="pass",
+        old="correlation_id, response)\n        except BaseException:\n"
+        "            route.handler.discard(response)",
+        new="correlation_id, response)\n        except BaseException:\n            pass",
         test="tests/handlers/test_fetch.py::test_files_are_released_when_an_answer_fails",
     ),
     Mutation(
@@ -369,7 +371,7 @@ MUTATIONS = (
         name="clients-that-hung-up-wait-for-memory",
         invariants=(95,),
         path="kwire/net/connection.py",
-        old="            is_useless = self.nothing_to_receive()\n",
+        old="            is_useless = _has_ended(self.sock)\n",
         new="            is_useless = False\n",
         test=f"{ANSWERS}::test_request_for_memory_ends_when_its_client_hangs_up",
     ),
@@ -401,8 +403,8 @@ MUTATIONS = (
         name="muted-connections-are-never-idle",
         invariants=(104,),
         path="kwire/net/connection.py",
-        old="self.muted, self.last_active = True, now\n",
-        new="self.claiming, self.muted, self.last_active = True, True, now\n",
+        old="self.muted, self.last_active = True, self.now()\n",
+        new="self.claiming, self.muted, self.last_active = True, True, self.now()\n",
         test=f"{ANSWERS}::test_muted_connection_is_closed_when_it_is_idle",
     ),
     Mutation(
@@ -449,8 +451,8 @@ MUTATIONS = (
         name="half-closed-connections-lose-answers-that-wait",
         invariants=(104,),
         path="kwire/net/connection.py",
-        old="            raise\n        await self._wait_answered()\n",
-        new="            raise\n",
+        old="        except EOFError:\n            await self._wait_answered()\n",
+        new="        except EOFError:\n            pass\n",
         test=f"{WAITING}::test_client_that_sends_no_more_gets_the_answers_that_wait",
     ),
     Mutation(
@@ -485,5 +487,85 @@ MUTATIONS = (
         new="is_first = not sender.unsent",
         test="tests/net/test_client.py::"
         "test_requests_that_the_socket_does_not_take_at_once_arrive_whole_and_in_order",
+    ),
+    Mutation(
+        name="requests-answered-at-once-overtake-answers-that-wait",
+        invariants=(10,),
+        path="kwire/net/connection.py",
+        old="            or self.waiting\n",
+        new="",
+        test=f"{WAITING}::test_other_requests_wait_until_earlier_answers_are_sent",
+    ),
+    Mutation(
+        name="requests-answered-at-once-need-no-memory",
+        invariants=(95,),
+        path="kwire/net/connection.py",
+        old="or not (claimed or self.memory.fits(len(frame)))",
+        new="or False",
+        test=f"{AT_ONCE}::test_request_that_need_not_wait_waits_for_request_memory",
+    ),
+    Mutation(
+        name="clients-answered-at-once-are-not-muted",
+        invariants=(104,),
+        path="kwire/net/connection.py",
+        old="return self._wait_muted() if self.requests.muted_s > 0 else None",
+        new="return None",
+        test=f"{ANSWERS}::test_requests_of_a_muted_client_are_answered_when_the_mute_ends",
+    ),
+    Mutation(
+        name="unsent-rest-of-an-answer-counts-no-memory",
+        invariants=(95,),
+        path="kwire/net/connection.py",
+        old="            size = len(frame)\n            self.memory.used += size\n",
+        new="            size = 0\n",
+        test=f"{AT_ONCE}::test_request_counts_until_the_kernel_has_taken_the_answer",
+    ),
+    Mutation(
+        name="large-frames-answered-at-once-count-for-ever",
+        invariants=(95,),
+        path="kwire/net/connection.py",
+        old="            self.memory.free(claimed, self)\n",
+        new="",
+        test=f"{AT_ONCE}::test_memory_of_a_request_is_free_once_it_is_answered",
+    ),
+    Mutation(
+        name="failed-requests-keep-their-buffers",
+        invariants=(100,),
+        path="kwire/net/connection.py",
+        old="        except BaseException:\n            _release(frame, self.buffers)\n",
+        new="        except BaseException:\n",
+        test=f"{AT_ONCE}::test_buffer_of_a_request_that_fails_is_reused",
+    ),
+    Mutation(
+        name="drop-what-the-kernel-does-not-take",
+        invariants=(103,),
+        path="kwire/net/send.py",
+        old="return () if sent == len(data) else (data[sent:],)",
+        new="return ()",
+        test=f"{AT_ONCE}::test_answers_stay_in_order_when_the_kernel_takes_only_a_part",
+    ),
+    Mutation(
+        name="any-number-of-regions-read-in-one-call",
+        invariants=(101,),
+        path="kwire/net/send.py",
+        old="if len(parts) > _JOINED_PARTS or ",
+        new="if ",
+        test=f"{SEND}::test_other_connections_are_served_between_many_small_regions",
+    ),
+    Mutation(
+        name="small-regions-are-read-from-the-disk",
+        invariants=(91,),
+        path="kwire/net/send.py",
+        old="elif part.is_cached(part.position, len(part)):",
+        new="elif True:",
+        test=f"{SEND}::test_small_region_that_is_not_cached_is_read_in_a_thread",
+    ),
+    Mutation(
+        name="failed-read-keeps-other-regions-open",
+        invariants=(100,),
+        path="kwire/net/send.py",
+        old="                _close(parts)\n                raise\n",
+        new="                raise\n",
+        test=f"{SEND}::test_region_with_too_few_bytes_ends_the_connection",
     ),
 )

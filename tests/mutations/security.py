@@ -52,7 +52,7 @@ MUTATIONS = (
         name="failed-log-in-is-answered-at-once",
         invariants=(105,),
         path="kwire/net/log_in.py",
-        old="            await trio.sleep(self.rules.failure_delay_s)\n",
+        old="        await trio.sleep(self.rules.failure_delay_s)\n",
         new="",
         test=f"{CONNECTION}::test_failed_log_in_is_answered_late_and_ends_the_connection",
     ),

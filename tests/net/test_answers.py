@@ -12,7 +12,7 @@ from kwire.net.connection import TURN_FRAMES
 from kwire.net.limits import Limits
 from tests.support.net.node import BULK_BYTES, echo, frames_of, running, settle
 
-pytestmark = pytest.mark.usefixtures("each_way_to_wait")
+pytestmark = pytest.mark.usefixtures("each_way_to_wait", "each_way_to_answer")
 
 
 async def test_answers_held_back_are_sent_when_the_next_request_waits() -> None:

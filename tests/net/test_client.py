@@ -4,6 +4,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import attrs
 import pytest
@@ -17,6 +18,7 @@ from kwire.errors import UnsupportedVersion
 from kwire.net.client import ConnectionLost, NodeClient
 from kwire.net.framing import Disconnect
 from kwire.net.server import NetServer
+from kwire.waits import Slow
 
 SUPPORTED = [
     ApiVersionsResponse.ApiVersion(api_key=12, min_version=0, max_version=3),
@@ -39,7 +41,10 @@ class Other:
     def may_begin_early(self, frame: memoryview) -> bool:
         return False
 
-    async def begin(self, frame: memoryview) -> list[bytes]:
+    def answer_now(self, frame: memoryview) -> Slow[list[bytes]]:
+        return Slow(partial(self._answer, frame))
+
+    async def _answer(self, frame: memoryview) -> list[bytes]:
         head, position = read_header(frame)
         if head.api_key == 18:
             return response_parts(

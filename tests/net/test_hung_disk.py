@@ -58,7 +58,7 @@ class Fetches:
     directories: dict[bytes, tuple[OldSegment, Disk]]
     muted_s: float = 0.0
 
-    async def begin(self, frame: memoryview) -> Sequence[Any]:
+    def answer_now(self, frame: memoryview) -> Sequence[Any]:
         return [pack(">i", len(CONTENT)), ColdRegion(*self.directories[bytes(frame)])]
 
     def only_reads(self, frame: memoryview) -> bool:

@@ -2,9 +2,9 @@
 
 import gc
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from typing import Any, Final
+from typing import Final
 from weakref import ref
 
 import pytest
@@ -12,6 +12,7 @@ import trio
 
 from kwire.net import readiness
 from kwire.net.acceptor import ACCEPT_BATCH
+from kwire.net.listener import Answer
 from kwire.net.readiness import DIRECT, HANG_UPS, WAKES
 from tests.support.net.node import Echo, Node, echo, frames_of, running, settle
 
@@ -74,13 +75,13 @@ async def test_requests_are_answered_in_the_order_of_their_arrival(
 ) -> None:
     """invariant 10: no request is passed over for ever."""
     order: list[int] = []
-    begin = Echo.begin
+    answer_now = Echo.answer_now
 
-    async def note_order(session: Echo, frame: memoryview) -> Sequence[Any] | None:
+    def note_order(session: Echo, frame: memoryview) -> Answer:
         order.append(int(bytes(frame)))
-        return await begin(session, frame)
+        return answer_now(session, frame)
 
-    monkeypatch.setattr(Echo, "begin", note_order)
+    monkeypatch.setattr(Echo, "answer_now", note_order)
     async with running() as node:
         node.listen()
         async with crowd(node) as others:

@@ -205,7 +205,7 @@ async def test_other_connections_are_served_between_many_small_regions(file: Fil
             return bytes(size)
 
     counted_file = CountedFile(file.opened)
-    await kernel.send([Region(counted_file, 0, 100, kernel.is_cached) for _ in range(1000)])
+    await kernel.send([Region(counted_file, 0, 50, kernel.is_cached) for _ in range(1000)])
     assert kernel.log.count("piece") == 1000
     assert kernel.longest_stretch() <= 2 * 32
 

@@ -1,6 +1,6 @@
 """Answers that wait: the requests that may be begun meanwhile, the order, and how they end."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from struct import pack
@@ -13,11 +13,12 @@ import trio.testing
 
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
+from kwire.net.listener import Answer
 from kwire.net.waiting_answers import WAITING_MAX, Unfinished
 from kwire.testing.wire import TrioWireClient
 from tests.support.net.node import BULK_BYTES, Node, frames_of, running, settle
 
-pytestmark = pytest.mark.usefixtures("each_way_to_wait")
+pytestmark = pytest.mark.usefixtures("each_way_to_wait", "each_way_to_answer")
 
 
 @attrs.define
@@ -30,7 +31,7 @@ class Session:
     bulk: bool = False
     muted_s: float = 0.0
 
-    async def begin(self, frame: memoryview) -> Unfinished[Sequence[Any]] | Sequence[Any] | None:
+    def answer_now(self, frame: memoryview) -> Answer:
         body = bytes(frame)
         self.begun.append(body)
         if body == b"none":

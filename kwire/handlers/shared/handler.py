@@ -3,11 +3,17 @@
 A handler sees only the newest shape of a request, raises :class:`~kwire.errors.KafkaError` for
 errors that have a code in the protocol, and returns ``None`` if no response must be sent. Any other
 exception is a bug: it is logged with its traceback and answered as UnknownServerError.
+
+A handler is one of three kinds of functions. An ``async def`` is awaited for each request. If most
+requests need no wait, a generator yields what the others have to await (:data:`kwire.waits.Steps`),
+and a plain function returns the response or a :class:`~kwire.waits.Slow`.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar, overload
+from functools import partial
+from inspect import iscoroutinefunction, isgeneratorfunction
+from typing import Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -18,12 +24,15 @@ from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers.shared.context import Context
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
+from kwire.waits import Slow, Steps, run_until_wait
 
 logger = logging.getLogger(__name__)
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
-Function = Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]
+Result: TypeAlias = Slow[Resp | Unfinished[Resp] | None] | Resp | None
+"""The response of a handler, None if none must be sent, or what is left to wait for."""
+Function = Callable[[Context, Req], Result[Resp]]
 
 
 def _discard_nothing(response: object) -> None:
@@ -45,24 +54,24 @@ class Handler(Generic[Req, Resp]):
 
     async def __call__(self, context: Context, request: Req) -> Resp | None:
         """Return the response, or None if none must be sent."""
-        result = await self.begin(context, request)
-        if isinstance(result, Unfinished):
-            return await self.finish(context, request, result)
+        result = self.begin(context, request)
+        while isinstance(result, Slow):
+            result = await self.finish(context, request, result)
         return result
 
-    async def begin(self, context: Context, request: Req) -> Resp | Unfinished[Resp] | None:
-        """Return the response, or the wait that is left after the request's work is done."""
+    def begin(self, context: Context, request: Req) -> Result[Resp]:
+        """Return the response, or what is left to wait for."""
         try:
-            return await self.function(context, request)
+            return self.function(context, request)
         except Exception as error:  # noqa: BLE001  A bug is logged.
             return self._answer_to(error, context, request)
 
     async def finish(
-        self, context: Context, request: Req, unfinished: Unfinished[Resp]
-    ) -> Resp | None:
-        """Wait and return the response."""
+        self, context: Context, request: Req, slow: Slow[Resp | Unfinished[Resp] | None]
+    ) -> Resp | Unfinished[Resp] | None:
+        """Wait and return the response, or the wait that is left after the request's work."""
         try:
-            return await unfinished.finish()
+            return await slow.finish()
         except Exception as error:  # noqa: BLE001  A bug is logged.
             return self._answer_to(error, context, request)
 
@@ -78,51 +87,41 @@ class Handler(Generic[Req, Resp]):
         return self.refuse(request, UnknownServerError())
 
 
-@overload
-def handles(
-    request_type: type[Req],
-) -> Callable[
-    [Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]], Handler[Req, Resp]
-]: ...
-
-
-@overload
-def handles(
-    request_type: type[Req], *, discard: Callable[[Resp], None]
-) -> Callable[
-    [Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]], Handler[Req, Resp]
-]: ...
-
-
-@overload
-def handles(
-    request_type: type[Req],
-    *,
-    refuse: Callable[[Req, KafkaError], Resp | None],
-    calls_controller: bool = False,
-) -> Callable[
-    [Callable[[Context, Req], Awaitable[Resp | Unfinished[Resp] | None]]], Handler[Req, Resp]
-]: ...
-
-
 def handles(
     request_type: type[Req],
     *,
     refuse: Callable[[Req, KafkaError], Body] | None = None,
     discard: Callable[[Body], None] = _discard_nothing,
     calls_controller: bool = False,
-) -> Callable[[Callable[[Context, Req], Awaitable[Body]]], Handler[Req, Body]]:
-    """Make an ``async def`` the handler of one API.
+) -> Callable[[Callable[[Context, Req], object]], Handler[Req, Body]]:
+    """Make a function the handler of one API.
 
     ``refuse`` builds the response to a request that fails as a whole. It is needed only if that is
     more than the response's own error code and, if it has one, error message.
     """
     refuse_request = _refuse_with_error_code(request_type) if refuse is None else refuse
 
-    def decorate(function: Callable[[Context, Req], Awaitable[Body]]) -> Handler[Req, Body]:
-        return Handler(request_type, function, refuse_request, discard, calls_controller)
+    def decorate(function: Callable[[Context, Req], object]) -> Handler[Req, Body]:
+        begin = function
+        if iscoroutinefunction(function):
+            begin = partial(_begin_slow, function)
+        elif isgeneratorfunction(function):
+            begin = partial(_begin_steps, function)
+        return Handler(request_type, begin, refuse_request, discard, calls_controller)
 
     return decorate
+
+
+def _begin_steps(
+    function: Callable[[Context, Req], Steps[Resp]], context: Context, request: Req
+) -> Resp | Slow[Resp]:
+    return run_until_wait(function(context, request))
+
+
+def _begin_slow(
+    function: Callable[[Context, Req], Awaitable[Resp]], context: Context, request: Req
+) -> Slow[Resp]:
+    return Slow(partial(function, context, request))
 
 
 def _refuse_with_error_code(request_type: type) -> Callable[[object, KafkaError], Body]:

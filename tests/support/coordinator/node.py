@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import attrs
 import trio
@@ -26,8 +27,10 @@ from kwire.records.header import parse
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import Guard
 from kwire.types import TopicPartition
+from kwire.waits import Slow
 from tests.support.clock import Clock, JumpingClock
 
+T = TypeVar("T")
 CommitPartition = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
 
 
@@ -216,3 +219,8 @@ async def fetch_offset(node: Node, group: str = "g") -> int:
 
 
 CLIENT = Client(client_id="c")
+
+
+async def wait_result(result: Slow[T] | T) -> T:
+    """Return the result of a request, awaiting it if necessary."""
+    return await result.finish() if isinstance(result, Slow) else result

@@ -1,8 +1,9 @@
 """A running service for tests, over real loopback sockets, and the sessions that answer on it."""
 
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from struct import pack
 from typing import Any
 
@@ -12,11 +13,24 @@ import trio.testing
 
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
+from kwire.net.listener import Answer
 from kwire.net.server import NetServer
 from kwire.testing.wire import TrioWireClient
+from kwire.waits import Slow
 
 BULK_BYTES = 4000
 """Nearly the largest size of an answer that is held back and sent with the next one."""
+
+
+@attrs.define
+class Lane:
+    """The way in which the nodes of a test answer."""
+
+    is_open: bool = True
+    """False if each request is answered as if it had to wait."""
+
+
+LANE = Lane()
 
 
 @attrs.define
@@ -29,16 +43,11 @@ class Echo:
     answered: int = 0
     muted_s: float = 0.0
 
-    async def begin(self, frame: memoryview) -> Sequence[Any] | None:
+    def answer_now(self, frame: memoryview) -> Answer:
         word = bytes(frame[:5])
-        if word == b"wait.":
-            self.waiting.set()
-            try:
-                await self.go.wait()
-            except trio.Cancelled:
-                self.cancelled = True
-                raise
-        elif word == b"none.":
+        if word in (b"wait.", b"write"):
+            return Slow(partial(self._wait, word, bytes(frame)))
+        if word == b"none.":
             return None
         elif word == b"stop.":
             raise Disconnect("asked to stop")
@@ -51,11 +60,20 @@ class Echo:
             return [pack(">i", BULK_BYTES), bytes(BULK_BYTES)]
         elif word == b"large":
             return [pack(">i", 50 << 20), bytes(50 << 20)]
-        elif word == b"write":
-            self.waiting.set()
+        return self._echo(bytes(frame))
+
+    async def _wait(self, word: bytes, body: bytes) -> list[bytes]:
+        self.waiting.set()
+        try:
             await self.go.wait()
+        except trio.Cancelled:
+            self.cancelled = word == b"wait."
+            raise
+        return self._echo(body)
+
+    def _echo(self, body: bytes) -> list[bytes]:
         self.answered += 1
-        return [pack(">i", len(frame)), bytes(frame)]
+        return [pack(">i", len(body)), body]
 
     def only_reads(self, frame: memoryview) -> bool:
         return bytes(frame[:5]) != b"write"
@@ -112,7 +130,8 @@ async def settle() -> None:
 async def running(limits: Limits | None = None) -> AsyncIterator[Node]:
     """Run a node's service without listeners; stop it at the end."""
     async with trio.open_nursery() as nursery:
-        node = Node(NetServer(limits or Limits()), [], nursery)
+        service = NetServer(limits or Limits(), answers_at_once=LANE.is_open)
+        node = Node(service, [], nursery)
         await nursery.start(node.service.run)
         yield node
         nursery.cancel_scope.cancel()

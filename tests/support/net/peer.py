@@ -1,5 +1,7 @@
 """A node that others connect to, and the request that it answers."""
 
+from functools import partial
+
 import attrs
 import trio
 
@@ -8,6 +10,7 @@ from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.net.framing import Disconnect
 from kwire.net.server import NetServer
+from kwire.waits import Slow
 
 SUPPORTED = [
     ApiVersionsResponse.ApiVersion(api_key=12, min_version=0, max_version=3),
@@ -27,6 +30,9 @@ class Other:
 
     def may_begin_early(self, frame: memoryview) -> bool:
         return False
+
+    def answer_now(self, frame: memoryview) -> Slow[list[bytes]]:
+        return Slow(partial(self.begin, frame))
 
     async def begin(self, frame: memoryview) -> list[bytes]:
         head, position = read_header(frame)
