@@ -7,13 +7,14 @@ import struct
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 
 from kwire.codec.apis import BY_KEY, BY_NAME, Api, ListenerType
 from kwire.codec.compile import Decoder, Encoder, Part, decoder, decoder_in_steps, encoder
 from kwire.codec.element_count import has_more_elements
+from kwire.codec.emit_flat import FlatDecoder, FlatEncoder, Values, flat_decoder, flat_encoder
 from kwire.codec.frame import (
     Body,
     encode_response,
@@ -26,11 +27,12 @@ from kwire.codec.frame import (
 )
 from kwire.codec.primitives import MalformedError
 from kwire.drive import give_way, run_in_slices
+from kwire.errors import KafkaError
 from kwire.handlers import handler_name, served_on
 from kwire.handlers.shared.client_quotas import PRODUCED
 from kwire.handlers.shared.context import ANONYMOUS, Context, Principal, Services
 from kwire.handlers.shared.forwarding import answer_by_controller
-from kwire.handlers.shared.handler import Handler
+from kwire.handlers.shared.handler import Flat, Handler
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
@@ -62,6 +64,23 @@ def handler_of(api: Api, listener_type: ListenerType) -> Handler[Body, Body]:
     return handler
 
 
+class FlatRoute(NamedTuple):
+    """The functions for the usual shape of a request."""
+
+    function: Callable[..., Values | Slow[Body] | None]
+    decode: FlatDecoder
+    encode: FlatEncoder
+
+    @classmethod
+    def build(cls, flat: Flat | None, api: Api, version: int) -> "FlatRoute | None":
+        """Return None if the handler or the version has no usual shape."""
+        if flat is None:
+            return None
+        decode = flat_decoder(api.request, version, flat.request_ones)
+        encode = flat_encoder(api.response, version, flat.response_ones, flat.response_fields)
+        return None if decode is None or encode is None else cls(flat.function, decode, encode)
+
+
 @attrs.frozen(eq=False, repr=False)
 class Route:
     """The functions and metrics that serve one version of one API, looked up once."""
@@ -82,6 +101,13 @@ class Route:
     """True if the request's bytes count towards the quota of a producer."""
     is_flexible: bool
     """True if the header of the request ends with tagged fields."""
+    flat: FlatRoute | None
+    """The functions for the usual shape; None if it has none."""
+
+    def read(self, frame: memoryview, body: int) -> Body:
+        """Return the request in a frame, in its newest shape."""
+        request, _ = self.decode(frame, body)
+        return request if self.widen is None else self.widen(request, self.version)
 
     @classmethod
     def build(
@@ -102,6 +128,7 @@ class Route:
             seconds=metrics.histogram(REQUEST_SECONDS, api.name),
             forwarded=is_forwarded and not handler.calls_controller,
             is_produce=api.key == _PRODUCE,
+            flat=FlatRoute.build(handler.flat, api, version),
             is_flexible=request_header_version(api.key, version) == 2,
         )
 
@@ -152,6 +179,7 @@ class Dispatcher:
             lambda: handler_of(api, self.listener_type),
             lambda: decoder(api.request, version),
             lambda: encoder(api.response, version),
+            lambda: FlatRoute.build(handler_of(api, self.listener_type).flat, api, version),
         )
         for piece in pieces:
             piece()
@@ -196,7 +224,8 @@ class ConnectionRequests:
 
         Raises Disconnect for a frame that cannot be answered.
         """
-        if len(frame) < _HEAD.size:
+        size = len(frame)
+        if size < _HEAD.size:
             raise Disconnect("a frame shorter than a request header")
         key, version, correlation_id = _HEAD.unpack_from(frame)
         route = self._routes.get((key, version))
@@ -204,14 +233,51 @@ class ConnectionRequests:
             if key == _API_VERSIONS.key and not _API_VERSIONS.is_stable(version):
                 return _refuse_version(correlation_id)
             return Slow(partial(self._prepare, frame, key, version))
-        if len(frame) >= LARGE_FRAME_BYTES:
+        if size >= LARGE_FRAME_BYTES:
             return Slow(partial(self._answer_large, frame, route))
         started = self._now()
         try:
-            request, _ = route.decode(frame, self._read_client(frame, route))
+            body = self._read_client(frame, route)
+            if route.flat is not None:
+                values = route.flat.decode(frame, body)
+                if values is not None:
+                    answer = self._answer_flat(route, values, frame, body, correlation_id, started)
+                    if answer is not None:
+                        return answer
+            request, _ = route.decode(frame, body)
         except MalformedError as error:
             raise _disconnect(frame, error) from error
         return self._begin(route, request, frame, started)
+
+    def _answer_flat(
+        self,
+        route: Route,
+        values: Values,
+        frame: memoryview,
+        body: int,
+        correlation_id: int,
+        started: float,
+    ) -> Answer:
+        """Answer a request in the usual shape; return None if the handler has to answer it."""
+        flat = route.flat
+        assert flat is not None
+        try:
+            result = flat.function(self.context, *values)
+        except KafkaError:  # nothing has been done
+            return None
+        except Exception as error:  # noqa: BLE001  A bug, perhaps after a write: not repeated.
+            request = route.read(frame, body)
+            response = route.handler.answer_to(error, self.context, request)
+            return self._respond(route, request, response, frame, started)
+        if result is None:
+            return None
+        if isinstance(result, Slow):
+            request = route.read(frame, body)
+            return self._wait(route, request, result, frame, started)
+        route.count.value += 1
+        route.seconds.observe(self._now() - started)
+        throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0
+        return [flat.encode(correlation_id, *result, throttle_ms)]
 
     async def _prepare(self, frame: memoryview, key: int, version: int) -> Finished:
         """Answer the first request of an API version."""

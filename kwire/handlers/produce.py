@@ -12,10 +12,12 @@ confirm the partition (KIP-890). All partitions of a request are verified togeth
 Unlike Kafka, which never answers a request with null records, kwire rejects them.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from kwire.codec.emit_flat import Values
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.drive import give_way
 from kwire.errors import (
@@ -36,7 +38,7 @@ from kwire.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.handler import Flat, handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.handlers.shared.verifying import ADDS_PARTITIONS, UNVERIFIED, Verifications, verify
 from kwire.net.framing import Disconnect
@@ -47,7 +49,7 @@ from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
 from kwire.replica.replicas import ReplicaService
 from kwire.replica.unpacking import correct_timestamp
 from kwire.replica.verification import Guard, TransactionalBatch
-from kwire.types import INTERNAL_TOPICS
+from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 from kwire.waits import Slow, Steps
 
 Topic = ProduceRequest.TopicProduceData
@@ -64,6 +66,7 @@ _TURN_COST: Final = 64
 costs 1, plus 1 for every :data:`_COST_BYTES` of its records."""
 _COST_BYTES: Final = 16 << 10
 _ACKS: Final = (-1, 0, 1)
+_ACKNOWLEDGED: Final = (ACKS_ALL, 1)
 _REPEATED: Final = (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -116,11 +119,54 @@ class _Waiting(NamedTuple):
     position: int
 
 
-_Batch: TypeAlias = tuple[Buffer, BatchHeader, Guard | None]
-"""A checked batch, its header, and the guard of a transaction."""
+_Batch: TypeAlias = tuple[Buffer, BatchHeader]
+"""A checked batch and its header."""
 
 
-@handles(ProduceRequest, refuse=refuse)
+def produce_one(
+    context: Context, acks: int, timeout_ms: int, topic: str | bytes, index: int, records: Buffer
+) -> Values | Unfinished[ProduceResponse] | None:
+    """Append the only batch of a request; the same as :func:`produce` does for the usual batch."""
+    if acks not in _ACKNOWLEDGED:
+        return None
+    name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
+    partition = _find(context, name, topic_id, index)
+    if acks == ACKS_ALL and partition.leader is not None and len(partition.leader.isr) > 1:
+        return None  # The request will wait, and for that it has to be decoded.
+    header = check_produced(records, max_message_bytes=partition.config.max_message_bytes)
+    replicas = context.replicas
+    batch = _check_records(replicas, partition, records, header)
+    if isinstance(batch, Slow):
+        return None
+    records, header = batch
+    appended = replicas.append(partition, records, header, acks, context.clock.now_ms())
+    if _must_wait(partition, appended, acks):
+        answers = [_accept(index, appended)]
+        topics = [TopicAnswer(name=name, topic_id=topic_id, partition_responses=answers)]
+        waiting = [_Waiting(partition, appended, answers, 0)]
+        return Unfinished(
+            _wait(context, waiting, acks, timeout_ms, ProduceResponse(responses=topics))
+        )
+    return topic, index, appended.base_offset, appended.append_time_ms, appended.log_start
+
+
+_FLAT: Final = Flat(
+    function=produce_one,
+    request_ones=("topic_data", "partition_data"),
+    response_ones=("responses", "partition_responses"),
+    response_fields=(
+        "name",
+        "topic_id",
+        "index",
+        "base_offset",
+        "log_append_time_ms",
+        "log_start_offset",
+        "throttle_time_ms",
+    ),
+)
+
+
+@handles(ProduceRequest, refuse=refuse, flat=_FLAT)
 def produce(
     context: Context, request: ProduceRequest
 ) -> Steps[ProduceResponse | Unfinished[ProduceResponse] | None]:
@@ -140,46 +186,33 @@ def produce(
                 cost = 0
             cost += 1 + len(requested.records or b"") // _COST_BYTES
             try:
-                partition = _find(context, topic, requested.index)
-                batch = _check(context, request, partition, requested.records, verified)
+                partition = _find(context, topic.name, topic.topic_id, requested.index)
+                header = check_produced(
+                    requested.records,
+                    max_message_bytes=partition.config.max_message_bytes,
+                    transactional_id=request.transactional_id,
+                    zstd_allowed=request.zstd_allowed,
+                )
+                guard = _guard_of(request, partition, verified) if header.is_transactional else None
+                batch = _check_records(context.replicas, partition, requested.records, header)
                 if isinstance(batch, Slow):
                     batch = yield batch.finish
+                records, header = batch
                 now_ms = context.clock.now_ms()
                 appended = context.replicas.append(
-                    partition, batch[0], batch[1], request.acks, now_ms, guard=batch[2]
+                    partition, records, header, request.acks, now_ms, guard=guard
                 )
             except KafkaError as error:
-                log_start = _log_start(context, topic, requested.index, error)
-                answers.append(_refuse_partition(requested.index, error, log_start))
-                add_leader_hint(
-                    context,
-                    error,
-                    topic=topic.name,
-                    topic_id=topic.topic_id,
-                    partition=requested.index,
-                    answer=answers[-1],
-                    response=response,
-                )
+                answers.append(_refuse_with_hint(context, topic, requested.index, error, response))
                 continue
-            if not appended.is_stored or (
-                request.acks == ACKS_ALL and partition.high_watermark < appended.end_offset
-            ):
+            if _must_wait(partition, appended, request.acks):
                 waiting.append(_Waiting(partition, appended, answers, len(answers)))
-            answers.append(
-                Answer(
-                    index=requested.index,
-                    base_offset=appended.base_offset,
-                    log_append_time_ms=appended.append_time_ms,
-                    log_start_offset=appended.log_start,
-                    current_leader=_NO_LEADER,
-                )
-            )
+            answers.append(_accept(requested.index, appended))
         response.responses.append(
             TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
     if waiting:
-        deadline = context.replicas.now() + request.timeout_ms / 1000
-        wait = partial(_wait_acknowledged, context, waiting, request.acks, deadline, response)
+        wait = _wait(context, waiting, request.acks, request.timeout_ms, response)
         if request.acks:
             return Unfinished(wait)
         yield wait
@@ -189,61 +222,79 @@ def produce(
     return None
 
 
-def _find(context: Context, topic: Topic, index: int) -> Partition:
+def _find(context: Context, name: str, topic_id: bytes, index: int) -> Partition:
     """Return a partition that the client may write to."""
-    if topic.name:
-        context.check_allowed("Write", "Topic", topic.name)
-    partition = context.replicas.partitions.look_up(topic.name, topic.topic_id, index)
-    if not topic.name:
+    if name:
+        context.check_allowed("Write", "Topic", name)
+    partition = context.replicas.partitions.look_up(name, topic_id, index)
+    if not name:
         context.check_allowed("Write", "Topic", partition.topic)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise InvalidTopicException
     return partition
 
 
-def _check(
-    context: Context,
-    request: ProduceRequest,
-    partition: Partition,
-    records: Buffer | None,
-    verified: Verifications,
+def _must_wait(partition: Partition, appended: ProduceResult, acks: int) -> bool:
+    """Return whether an appended batch may not be acknowledged yet."""
+    return not appended.is_stored or (
+        acks == ACKS_ALL and partition.high_watermark < appended.end_offset
+    )
+
+
+def _accept(index: int, appended: ProduceResult) -> Answer:
+    return Answer(
+        index=index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.append_time_ms,
+        log_start_offset=appended.log_start,
+        current_leader=_NO_LEADER,
+    )
+
+
+def _check_records(
+    replicas: ReplicaService, partition: Partition, records: Buffer, header: BatchHeader
 ) -> _Batch | Slow[_Batch]:
     """Return a batch that may be appended; a thread checks large records and compresses them."""
-    config, replicas = partition.config, context.replicas
-    header = check_produced(
-        records,
-        max_message_bytes=config.max_message_bytes,
-        transactional_id=request.transactional_id,
-        zstd_allowed=request.zstd_allowed,
-    )
-    assert records is not None
-    guard = _guard_of(request, partition, verified) if header.is_transactional else None
+    config = partition.config
     if replicas.checks_records or config.cleanup_compact:
         checked = replicas.unpacker.check_here(records, header, keys=config.cleanup_compact)
         if checked is None:
-            return Slow(partial(_check_in_thread, replicas, partition, (records, header, guard)))
+            return Slow(partial(_check_in_thread, replicas, partition, records, header))
         if header.base_timestamp + checked.max_delta != header.max_timestamp:
             records, header = correct_timestamp(records, header, checked.max_delta)
     if config.compression_type != "producer":
-        return Slow(partial(_recompress, replicas, partition, (records, header, guard)))
-    return records, header, guard
+        return Slow(partial(replicas.recompress, partition, records, header))
+    return records, header
 
 
-async def _check_in_thread(replicas: ReplicaService, partition: Partition, batch: _Batch) -> _Batch:
-    records, header, guard = batch
+async def _check_in_thread(
+    replicas: ReplicaService, partition: Partition, records: Buffer, header: BatchHeader
+) -> _Batch:
     config = partition.config
     keys = config.cleanup_compact
     checked = await replicas.unpacker.check_in_thread(records, header, keys=keys)
     if header.base_timestamp + checked.max_delta != header.max_timestamp:
         records, header = correct_timestamp(records, header, checked.max_delta)
     if config.compression_type != "producer":
-        return await _recompress(replicas, partition, (records, header, guard))
-    return records, header, guard
+        return await replicas.recompress(partition, records, header)
+    return records, header
 
 
-async def _recompress(replicas: ReplicaService, partition: Partition, batch: _Batch) -> _Batch:
-    records, header, guard = batch
-    return *await replicas.recompress(partition, records, header), guard
+def _refuse_with_hint(
+    context: Context, topic: Topic, index: int, error: KafkaError, response: ProduceResponse
+) -> Answer:
+    """Return the answer for a batch that was not appended; it names the leader if that helps."""
+    answer = _refuse_partition(index, error, _log_start(context, topic, index, error))
+    add_leader_hint(
+        context,
+        error,
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=index,
+        answer=answer,
+        response=response,
+    )
+    return answer
 
 
 def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:
@@ -300,6 +351,18 @@ def _guard_of(
     if isinstance(error, InvalidTxnState):
         raise InvalidTxnState("the partition was not added to the transaction")
     raise error
+
+
+def _wait(
+    context: Context,
+    waiting: list[_Waiting],
+    acks: int,
+    timeout_ms: int,
+    response: ProduceResponse,
+) -> Callable[[], Awaitable[ProduceResponse]]:
+    """Return the wait for the acknowledgement of all batches, whose timeout begins now."""
+    deadline = context.replicas.now() + timeout_ms / 1000
+    return partial(_wait_acknowledged, context, waiting, acks, deadline, response)
 
 
 async def _wait_acknowledged(

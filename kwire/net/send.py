@@ -132,18 +132,16 @@ class Sender:
         if self.unsent:
             parts = [*self.unsent, *parts]
             self.unsent = []
-        if len(parts) == 1 and type(parts[0]) is bytes and len(parts[0]) <= JOINED_BYTES:
-            data = parts[0]
-        else:
+        data = parts[0] if len(parts) == 1 else None
+        if type(data) is not bytes or len(data) > JOINED_BYTES:
             try:
-                joined = _join_cached(parts)
+                data = _join_cached(parts)
             except BaseException:
                 _close(parts)
                 raise
-            if joined is None:
+            if data is None:
                 return parts
             _close(parts)
-            data = joined
         try:
             sent = self.sock.send(data)
         except BlockingIOError:

@@ -61,8 +61,8 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 2622,
-    "Produce, acks=all, idempotent": 2879,
+    "Produce, acks=1": 1939,
+    "Produce, acks=all, idempotent": 2207,
     "Fetch at the tail": 3208,
     "Fetch that begins to wait": 2292,
     "Fetch that is woken": 2843,

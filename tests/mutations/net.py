@@ -10,6 +10,7 @@ ANSWERS: Final = "tests/net/test_answers.py"
 SEND: Final = "tests/net/test_send.py"
 QUOTAS: Final = "tests/handlers/test_client_quotas.py"
 WAITING: Final = "tests/net/test_waiting_answers.py"
+FLAT: Final = "tests/handlers/test_produce_flat.py"
 AT_ONCE: Final = "tests/net/test_answers_at_once.py"
 MUTATIONS = (
     Mutation(
@@ -567,5 +568,38 @@ MUTATIONS = (
         old="                _close(parts)\n                raise\n",
         new="                raise\n",
         test=f"{SEND}::test_region_with_too_few_bytes_ends_the_connection",
+    ),
+    Mutation(
+        name="usual-produce-requests-do-not-count-towards-the-quota",
+        invariants=(104,),
+        path="kwire/handlers/dispatch.py",
+        old="throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0\n"
+        "        return [flat",
+        new="throttle_ms = 0\n        return [flat",
+        test=f"{QUOTAS}::test_producer_above_its_quota_is_throttled",
+    ),
+    Mutation(
+        name="bug-after-an-append-repeats-it",
+        invariants=(3,),
+        path="kwire/handlers/dispatch.py",
+        old="except KafkaError:  # nothing has been done",
+        new="except Exception:",
+        test=f"{FLAT}::test_bug_after_the_append_does_not_repeat_it",
+    ),
+    Mutation(
+        name="usual-batches-are-acknowledged-before-they-are-synced",
+        invariants=(1,),
+        path="kwire/handlers/produce.py",
+        old="    if _must_wait(partition, appended, acks):\n",
+        new="    if False:\n",
+        test=f"{FLAT}::test_batch_that_has_to_be_synced_first_is_not_acknowledged_at_once",
+    ),
+    Mutation(
+        name="usual-requests-may-have-tagged-fields",
+        invariants=(97,),
+        path="kwire/codec/emit_flat.py",
+        old='self.byte("t", "{}")',
+        new='self.byte("t", "False")',
+        test="tests/codec/test_flat.py::test_request_with_tagged_fields_has_no_values",
     ),
 )

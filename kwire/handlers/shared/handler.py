@@ -18,6 +18,7 @@ from typing import Generic, TypeAlias, TypeVar
 import attrs
 
 from kwire.codec.apis import BY_KEY
+from kwire.codec.emit_flat import Values
 from kwire.codec.frame import Body
 from kwire.codec.schema import fields, spec_of
 from kwire.errors import KafkaError, NotController, UnknownServerError
@@ -40,6 +41,25 @@ def _discard_nothing(response: object) -> None:
 
 
 @attrs.frozen(eq=False, repr=False)
+class Flat:
+    """A second form of a handler, for requests in the usual shape (:mod:`kwire.codec.emit_flat`).
+
+    It works on the values of a request and returns those of the response, without objects. It
+    decides nothing by itself: it shares its rules with the handler.
+    """
+
+    function: Callable[..., Values | Slow[Body] | None]
+    """Returns the values of the response, what is left to wait for, or, before any effect,
+    None to have the handler answer. It raises KafkaError in the same case."""
+    request_ones: tuple[str, ...]
+    """The arrays of the request that have one element."""
+    response_ones: tuple[str, ...]
+    response_fields: tuple[str, ...]
+    """The fields of the response that the function returns; the last is the throttle time, which it
+    leaves out."""
+
+
+@attrs.frozen(eq=False, repr=False)
 class Handler(Generic[Req, Resp]):
     """One API: its request type, its function, and its responses to errors."""
 
@@ -51,6 +71,7 @@ class Handler(Generic[Req, Resp]):
     """Releases the resources of a response that will not be sent."""
     calls_controller: bool = False
     """True if the handler itself calls the active controller, so no frame is forwarded."""
+    flat: Flat | None = None
 
     async def __call__(self, context: Context, request: Req) -> Resp | None:
         """Return the response, or None if none must be sent."""
@@ -64,7 +85,7 @@ class Handler(Generic[Req, Resp]):
         try:
             return self.function(context, request)
         except Exception as error:  # noqa: BLE001  A bug is logged.
-            return self._answer_to(error, context, request)
+            return self.answer_to(error, context, request)
 
     async def finish(
         self, context: Context, request: Req, slow: Slow[Resp | Unfinished[Resp] | None]
@@ -73,9 +94,9 @@ class Handler(Generic[Req, Resp]):
         try:
             return await slow.finish()
         except Exception as error:  # noqa: BLE001  A bug is logged.
-            return self._answer_to(error, context, request)
+            return self.answer_to(error, context, request)
 
-    def _answer_to(self, error: Exception, context: Context, request: Req) -> Resp | None:
+    def answer_to(self, error: Exception, context: Context, request: Req) -> Resp | None:
         """Return the response to a failed request; raise what the connection has to handle."""
         if isinstance(error, Disconnect):
             raise error
@@ -93,6 +114,7 @@ def handles(
     refuse: Callable[[Req, KafkaError], Body] | None = None,
     discard: Callable[[Body], None] = _discard_nothing,
     calls_controller: bool = False,
+    flat: Flat | None = None,
 ) -> Callable[[Callable[[Context, Req], object]], Handler[Req, Body]]:
     """Make a function the handler of one API.
 
@@ -107,7 +129,7 @@ def handles(
             begin = partial(_begin_slow, function)
         elif isgeneratorfunction(function):
             begin = partial(_begin_steps, function)
-        return Handler(request_type, begin, refuse_request, discard, calls_controller)
+        return Handler(request_type, begin, refuse_request, discard, calls_controller, flat)
 
     return decorate
 

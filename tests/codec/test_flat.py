@@ -1,0 +1,174 @@
+"""The usual shape of messages: the same values and bytes as in the general form, or none."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwire.codec.apis import BY_KEY
+from kwire.codec.compile import decoder, encode
+from kwire.codec.emit_flat import flat_decoder, flat_encoder
+from kwire.codec.frame import response_parts
+from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
+from kwire.codec.primitives import MalformedError
+from kwire.handlers.produce import produce
+from tests.support.codec.vectors import lines
+
+Topic = ProduceRequest.TopicProduceData
+Data = Topic.PartitionProduceData
+TopicAnswer = ProduceResponse.TopicProduceResponse
+Answer = TopicAnswer.PartitionProduceResponse
+PRODUCE = 0
+VERSIONS = range(9, BY_KEY[PRODUCE].stable + 1)
+"""The flexible versions."""
+FLAT = produce.flat
+assert FLAT is not None
+INT16 = st.integers(-(1 << 15), (1 << 15) - 1)
+INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+def read(data: bytes, version: int, position: int = 0) -> tuple[Any, ...] | None:
+    """Return the values of a request, with its records as bytes."""
+    assert FLAT is not None
+    decode = flat_decoder(ProduceRequest, version, FLAT.request_ones)
+    assert decode is not None
+    values = decode(memoryview(data), position)
+    return None if values is None else (*values[:-1], bytes(values[-1]))
+
+
+def values_of(request: ProduceRequest, version: int) -> tuple[Any, ...] | None:
+    """Return the values of a request in the usual shape, otherwise None."""
+    if request.transactional_id is not None or len(request.topic_data) != 1:
+        return None
+    (topic,) = request.topic_data
+    if len(topic.partition_data) != 1:
+        return None
+    (data,) = topic.partition_data
+    messages: list[Any] = [request, topic, data]
+    if (
+        any(message.unknown_tags for message in messages)
+        or data.records is None
+        or len(topic.name.encode()) > 126
+    ):
+        return None
+    name = topic.name if version < 13 else topic.topic_id
+    return request.acks, request.timeout_ms, name, data.index, bytes(data.records)
+
+
+datas = st.lists(
+    st.builds(Data, index=INT32, records=st.none() | st.binary(max_size=40_000)), max_size=2
+)
+requests = st.builds(
+    ProduceRequest,
+    transactional_id=st.none() | st.just("t"),
+    acks=INT16,
+    timeout_ms=INT32,
+    topic_data=st.lists(
+        st.builds(
+            Topic,
+            name=st.text(max_size=130),
+            topic_id=st.binary(min_size=16, max_size=16),
+            partition_data=datas,
+        ),
+        max_size=2,
+    ),
+)
+usual_requests = st.builds(
+    ProduceRequest,
+    acks=INT16,
+    timeout_ms=INT32,
+    topic_data=st.tuples(
+        st.builds(
+            Topic,
+            name=st.text(max_size=30),
+            topic_id=st.binary(min_size=16, max_size=16),
+            partition_data=st.tuples(
+                st.builds(Data, index=INT32, records=st.binary(max_size=40_000))
+            ).map(list),
+        )
+    ).map(list),
+)
+
+
+@given(requests | usual_requests, st.sampled_from(VERSIONS))
+def test_values_of_a_request_are_those_of_its_general_form(
+    request: ProduceRequest, version: int
+) -> None:
+    data = encode(request, version)
+    general, _ = decoder(ProduceRequest, version)(data, 0)
+    assert read(data, version) == values_of(general, version)
+    assert read(b"head" + data + b"tail", version, 4) == values_of(general, version)
+
+
+@given(usual_requests, st.sampled_from(VERSIONS), st.data())
+def test_damaged_request_has_no_values_unless_its_general_form_has_them(
+    request: ProduceRequest, version: int, drawn: st.DataObject
+) -> None:
+    data = bytearray(encode(request, version))
+    for _ in range(drawn.draw(st.integers(0, 2))):
+        place = drawn.draw(st.integers(0, min(len(data), 60) - 1))
+        data[place] = drawn.draw(st.integers(0, 255))
+    del data[drawn.draw(st.integers(0, len(data))) :]
+    values = read(bytes(data), version)
+    try:
+        general, _ = decoder(ProduceRequest, version)(bytes(data), 0)
+    except MalformedError:
+        assert values is None
+    else:
+        assert values == values_of(general, version)
+
+
+def test_request_with_tagged_fields_has_no_values() -> None:
+    data = Data(index=0, records=b"records")
+    topic = Topic(name="t", partition_data=[data])
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic])
+    messages: list[Any] = [request, topic, data]
+    for message in messages:
+        message.unknown_tags = ((7, b"x"),)
+        assert read(encode(request, 9), 9) is None
+        message.unknown_tags = ()
+    assert read(encode(request, 9), 9) is not None
+
+
+def test_requests_that_kafka_encoded_have_the_values_of_their_general_form() -> None:
+    for line in lines("messages"):
+        if line["name"] == "ProduceRequest" and line["version"] in VERSIONS:
+            wire = bytes.fromhex(line["hex"])
+            general, _ = decoder(ProduceRequest, line["version"])(wire, 0)
+            assert read(wire, line["version"]) == values_of(general, line["version"]), line["id"]
+
+
+@given(
+    st.sampled_from(VERSIONS),
+    st.text(max_size=30),
+    st.binary(min_size=16, max_size=16),
+    st.tuples(INT32, INT64, INT64, INT64, INT32),
+    INT32,
+)
+def test_response_has_the_bytes_of_its_general_form(
+    version: int, name: str, topic_id: bytes, numbers: tuple[int, ...], correlation_id: int
+) -> None:
+    index, base_offset, append_time_ms, log_start, throttle_time_ms = numbers
+    answer = Answer(
+        index=index,
+        base_offset=base_offset,
+        log_append_time_ms=append_time_ms,
+        log_start_offset=log_start,
+    )
+    topic = TopicAnswer(name=name, topic_id=topic_id, partition_responses=[answer])
+    response = ProduceResponse(responses=[topic], throttle_time_ms=throttle_time_ms)
+    assert FLAT is not None
+    encode_flat = flat_encoder(ProduceResponse, version, FLAT.response_ones, FLAT.response_fields)
+    assert encode_flat is not None
+    topic_value = name if version < 13 else topic_id
+    assert encode_flat(correlation_id, topic_value, *numbers) == b"".join(
+        bytes(part) for part in response_parts(PRODUCE, version, correlation_id, response)
+    )
+
+
+@pytest.mark.parametrize("version", [3, 8])
+def test_version_that_is_not_flexible_has_no_flat_form(version: int) -> None:
+    assert flat_decoder(ProduceRequest, version, ()) is None
+    assert flat_encoder(ProduceResponse, version, (), ()) is None
