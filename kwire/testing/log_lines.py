@@ -1,9 +1,9 @@
 """The log of a test broker, apart from the log of the program that tests.
 
 A context variable tells the brokers of one process apart: the tasks and threads of a node inherit
-it. While a test broker runs, kwire's log lines do not reach the root logger, where they would
-appear among the lines of the application under test; a handler of the logger "kwire" still gets
-them.
+it. While a test broker runs, the logger "kwire" has no parent, so that its lines do not appear
+among those of the application under test; its own handlers still get them. Its attribute
+``propagate`` would not do: pytest captures the loggers that do not propagate.
 """
 
 import logging
@@ -27,8 +27,8 @@ class LogLines(logging.Handler):
         self.lines: deque[str] = deque(maxlen=LINES_MAX)
         self.count = 0
         """The number of all lines so far."""
-        self._former = (logging.NOTSET, True)
-        """The logger's level and propagation before the first test broker of this process."""
+        self._former = (logging.NOTSET, _LOGGER.parent)
+        """The logger's level and parent before the first test broker of this process."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if _CURRENT.get() is self:
@@ -48,9 +48,9 @@ class LogLines(logging.Handler):
     def attach(self) -> Iterator[None]:
         """Receive kwire's log lines during the context."""
         others = _handlers()
-        self._former = others[0]._former if others else (_LOGGER.level, _LOGGER.propagate)
+        self._former = others[0]._former if others else (_LOGGER.level, _LOGGER.parent)
         if not others:
-            _LOGGER.propagate = False
+            _LOGGER.parent = None
             if _LOGGER.level == logging.NOTSET:
                 _LOGGER.setLevel(logging.INFO)
         _LOGGER.addHandler(self)
@@ -59,7 +59,7 @@ class LogLines(logging.Handler):
         finally:
             _LOGGER.removeHandler(self)
             if not _handlers():
-                level, _LOGGER.propagate = self._former
+                level, _LOGGER.parent = self._former
                 _LOGGER.setLevel(level)
 
 

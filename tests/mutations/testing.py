@@ -19,9 +19,9 @@ MUTATIONS = (
         name="log-of-a-test-broker-among-the-applications",
         invariants=(),
         path="kwire/testing/log_lines.py",
-        old="            _LOGGER.propagate = False\n",
-        new="            _LOGGER.propagate = True\n",
-        test=f"{BROKER}::test_the_log_is_the_brokers_own",
+        old="            _LOGGER.parent = None\n",
+        new="            _LOGGER.propagate = False\n",
+        test=f"{PLUGIN}::test_the_report_of_a_failed_test_has_the_log_since_its_begin",
     ),
     Mutation(
         name="log-of-a-test-broker-in-that-of-another",

@@ -104,6 +104,7 @@ def test_the_report_of_a_failed_test_has_the_log_since_its_begin(run: Run) -> No
     result.stdout.fnmatch_lines(
         ["*log of the broker at 127.0.0.1:*", "*topics created name=created-meanwhile*"]
     )
+    result.stdout.no_fnmatch_line("*Captured log*")
     result.stdout.no_fnmatch_line("*created-before*")
     result.stdout.no_fnmatch_line("*created-after*")
 
