@@ -14,9 +14,11 @@ from types import TracebackType
 from typing import Self
 
 from kwire.net.listener import Address
+from kwire.testing import waits
 from kwire.testing.errors import BrokerError
 from kwire.testing.loop_thread import LoopThread
 from kwire.testing.nodes import LocalCluster, open_nodes
+from kwire.testing.waits import TIMEOUT_S
 
 
 class _Threaded:
@@ -91,6 +93,53 @@ class _Threaded:
             yield name
         finally:
             self.delete_topics(name)
+
+    # Waits ----------------------------------------------------------------------------------
+    def wait_topic(
+        self, name: str, partitions: int | None = None, *, timeout: float = TIMEOUT_S
+    ) -> None:
+        """Wait until every node has the topic, with leaders; None is any number of partitions."""
+        self._loop.call(waits.wait_topic, self._nodes, name, partitions, timeout)
+
+    def wait_leader(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        node: int | None = None,
+        timeout: float = TIMEOUT_S,
+    ) -> int:
+        """Wait until a partition has a leader, ``node`` if given, and return the leader's id."""
+        return self._loop.call(waits.wait_leader, self._nodes, topic, partition, node, timeout)
+
+    def wait_in_sync(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        count: int | None = None,
+        timeout: float = TIMEOUT_S,
+    ) -> None:
+        """Wait until exactly ``count`` replicas of a partition are in sync, by default all."""
+        self._loop.call(waits.wait_in_sync, self._nodes, topic, partition, count, timeout)
+
+    def wait_group(self, group: str, members: int = 1, *, timeout: float = TIMEOUT_S) -> None:
+        """Wait until a group has exactly ``members`` members with an assignment; 0 is empty."""
+        self._loop.call(waits.wait_group, self._nodes, group, members, timeout)
+
+    def wait_lag(
+        self, group: str, topic: str | None = None, *, lag: int = 0, timeout: float = TIMEOUT_S
+    ) -> None:
+        """Wait until a group has committed all but at most ``lag`` offsets of each partition.
+
+        Without ``topic`` these are the partitions for which it has committed an offset. Where a
+        transaction ended, its marker counts as an offset, which some clients do not commit.
+        """
+        self._loop.call(waits.wait_lag, self._nodes, group, topic, lag, timeout)
+
+    def wait_transaction_end(self, transactional_id: str, *, timeout: float = TIMEOUT_S) -> str:
+        """Wait until a producer's transaction has ended; return how, such as CompleteCommit."""
+        return self._loop.call(waits.wait_transaction_end, self._nodes, transactional_id, timeout)
 
     def reset(self) -> None:
         """Delete all topics, groups and transactions, and settings changed at run time.

@@ -5,6 +5,7 @@ from typing import Final
 from tests.mutations.table import Mutation
 
 PLUGIN: Final = "tests/testing/test_pytest_plugin.py"
+WAITS: Final = "tests/testing/test_waits.py"
 BROKER: Final = "tests/testing/test_broker.py"
 MUTATIONS = (
     Mutation(
@@ -62,5 +63,21 @@ MUTATIONS = (
         old="import pytest\n\nif TYPE_CHECKING:\n",
         new="import pytest\n\nimport kwire.testing.broker\n\nif TYPE_CHECKING:\n",
         test=f"{PLUGIN}::test_nothing_is_imported_before_a_broker_is_used",
+    ),
+    Mutation(
+        name="lag-of-a-group-that-has-committed-nothing",
+        invariants=(),
+        path="kwire/testing/waits.py",
+        old="            if start is None:\n",
+        new="            if start is None:\n                continue\n            if False:\n",
+        test=f"{WAITS}::test_lag_is_what_a_group_has_not_committed",
+    ),
+    Mutation(
+        name="group-is-stable-before-its-members-have-partitions",
+        invariants=(),
+        path="kwire/testing/waits.py",
+        old='            expected = ("Stable",) if members else',
+        new='            expected = ("Stable", "CompletingRebalance") if members else',
+        test=f"{WAITS}::test_a_group_is_waited_for_until_its_members_have_an_assignment",
     ),
 )

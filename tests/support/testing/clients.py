@@ -1,10 +1,17 @@
 """Requests of a client to a test broker, over one connection each."""
 
 import time
+from collections.abc import Callable
 
+from kwire.codec.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from kwire.codec.messages.end_txn import EndTxnRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
-from kwire.codec.messages.init_producer_id import InitProducerIdRequest
+from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.codec.messages.list_groups import ListGroupsRequest
+from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.codec.messages.list_transactions import ListTransactionsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
@@ -62,8 +69,8 @@ def groups(client: WireClient) -> list[str]:
     return [group.group_id for group in client.call(ListGroupsRequest(), 4).groups]
 
 
-def begin_transactional_id(client: WireClient, transactional_id: str) -> None:
-    """Register a transactional id with its coordinator."""
+def begin_transactional_id(client: WireClient, transactional_id: str) -> InitProducerIdResponse:
+    """Register a transactional id with its coordinator; return its producer id and epoch."""
     find_coordinator(client, TRANSACTION, transactional_id)
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
@@ -71,10 +78,43 @@ def begin_transactional_id(client: WireClient, transactional_id: str) -> None:
         producer_id=-1,
         producer_epoch=-1,
     )
-    while client.call(request, 4).error_code:
+    while (response := client.call(request, 4)).error_code:
         time.sleep(0.001)
+    return response
 
 
 def transactional_ids(client: WireClient) -> list[str]:
     listed = client.call(ListTransactionsRequest(), 0).transaction_states
     return [state.transactional_id for state in listed]
+
+
+def begin_transaction(client: WireClient, transactional_id: str, topic: str) -> Callable[..., None]:
+    """Begin a transaction with partition 0 of a topic; return a function that ends it."""
+    producer = begin_transactional_id(client, transactional_id)
+    add = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+    )
+    client.call(add, 3)
+
+    def end(*, committed: bool) -> None:
+        request = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            committed=committed,
+        )
+        assert client.call(request, 3).error_code == 0
+
+    return end
+
+
+def end_offset(client: WireClient, topic: str) -> int:
+    """Return the end offset of partition 0."""
+    shape = ListOffsetsRequest.ListOffsetsTopic
+    spot = shape.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[shape(name=topic, partitions=[spot])])
+    offset: int = client.call(request, 7).topics[0].partitions[0].offset
+    return offset
